@@ -36,16 +36,17 @@ pub fn server_of(store: &str) -> Result<ServerUrl, Failure> {
     Ok(with_password(&server))
 }
 
-fn door() -> Arc<dyn Dial> {
+fn dialer() -> Arc<dyn Dial> {
     Arc::new(EgressDialer)
 }
 
 impl Database {
     /// Creates a database.
-    pub async fn make(store: &str, name: &str) -> Result<Database, Failure> {
+    pub async fn create(store: &str, name: &str) -> Result<Database, Failure> {
         let server = server_of(store)?;
-        let several = |_| Failure::Usage("--store must name one host to measure on".to_owned());
-        let mut url = Url::parse(store).map_err(several)?;
+        let several_hosts =
+            |_| Failure::Usage("--store must name one host to measure on".to_owned());
+        let mut url = Url::parse(store).map_err(several_hosts)?;
         url.set_path(name);
         let database = Database {
             server,
@@ -65,25 +66,25 @@ impl Database {
     /// Opens a connection to it.
     pub async fn session(&self) -> Result<Session, Failure> {
         let own = self.server.clone().with_database(&self.name);
-        Session::open(&own, &door()).await.map_err(refused)
+        Session::open(&own, &dialer()).await.map_err(refused)
     }
 
     async fn on_server(&self, sql: &str) -> Result<(), Failure> {
-        let session = Session::open(&self.server, &door()).await;
+        let session = Session::open(&self.server, &dialer()).await;
         let session = session.map_err(refused)?;
         session.batch(sql).await.map_err(refused)
     }
 
     /// Returns the processor time of all processes of the database server; `None` if they are not visible from here.
     pub async fn cpu(&self) -> Option<Duration> {
-        let here = self.server.places().iter().all(is_here);
-        let session = self.session().await.ok().filter(|_| here)?;
+        let is_visible = self.server.places().iter().all(is_local);
+        let session = self.session().await.ok().filter(|_| is_visible)?;
         let pid = session
             .numbers("SELECT pg_backend_pid()::bigint")
             .await
             .ok()?;
         let ours = u32::try_from(*pid.first()?).ok()?;
-        cpu_of_server(&Proc, ours)
+        cpu_of_server(&LinuxProcesses, ours)
     }
 }
 
@@ -99,7 +100,7 @@ impl Drop for Database {
                 .build();
             let Ok(runtime) = runtime else { return };
             runtime.block_on(async {
-                if let Ok(session) = Session::open(&server, &door()).await {
+                if let Ok(session) = Session::open(&server, &dialer()).await {
                     let _ = session.batch(&sql).await;
                 }
             });
@@ -109,7 +110,7 @@ impl Drop for Database {
 }
 
 /// Describes the database server, for readers of the results.
-pub fn circumstances(store: &str) -> Vec<String> {
+pub fn describe(store: &str) -> Vec<String> {
     let Ok(server) = server_of(store) else {
         return Vec::new();
     };
@@ -120,20 +121,20 @@ pub fn circumstances(store: &str) -> Vec<String> {
         return Vec::new();
     };
     runtime.block_on(async {
-        let Ok(session) = Session::open(&server, &door()).await else {
+        let Ok(session) = Session::open(&server, &dialer()).await else {
             return Vec::new();
         };
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         if let Ok(version) = session.text("SHOW server_version").await {
-            told.push(format!("the store is PostgreSQL {version}"));
+            lines.push(format!("the store is PostgreSQL {version}"));
         }
         if let Ok("off") = session.text("SHOW fsync").await.as_deref() {
-            told.push("fsync is off, so nothing is safe and the figures mean little".to_owned());
+            lines.push("fsync is off, so nothing is safe and the figures mean little".to_owned());
         }
-        if !server.places().iter().all(is_here) {
-            told.push("its processor time is not seen from here".to_owned());
+        if !server.places().iter().all(is_local) {
+            lines.push("its processor time is not seen from here".to_owned());
         }
-        told
+        lines
     })
 }
 
@@ -141,8 +142,8 @@ fn refused(error: OpenError) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn is_here(place: &Place) -> bool {
-    match place {
+fn is_local(host: &Place) -> bool {
+    match host {
         Place::Unix { .. } => true,
         Place::Tcp { host, .. } => {
             let ip: Result<std::net::IpAddr, _> = host.parse();
@@ -152,9 +153,9 @@ fn is_here(place: &Place) -> bool {
 }
 
 /// The processes of this machine.
-struct Proc;
+struct LinuxProcesses;
 
-impl Processes for Proc {
+impl Processes for LinuxProcesses {
     fn stat(&self, pid: u32) -> Option<String> {
         fs::read_to_string(format!("/proc/{pid}/stat")).ok()
     }
@@ -193,9 +194,9 @@ mod tests {
     use super::*;
 
     /// A server with two child processes, and an unrelated process.
-    struct Played;
+    struct FakeProcesses;
 
-    impl Processes for Played {
+    impl Processes for FakeProcesses {
         fn stat(&self, pid: u32) -> Option<String> {
             let line = |parent: u32, own: u64, waited_for: u64| {
                 Some(format!(
@@ -217,27 +218,27 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_used_is_what_all_of_it_used() {
-        let used = cpu_of_server(&Played, 12).unwrap();
+    fn the_usage_of_a_server_includes_all_its_processes() {
+        let used = cpu_of_server(&FakeProcesses, 12).unwrap();
         let ticks = used.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;
         assert_eq!(ticks, 5 + 1_000 + 30 + 7);
-        assert_eq!(cpu_of_server(&Played, 99), None);
+        assert_eq!(cpu_of_server(&FakeProcesses, 99), None);
     }
 
     #[test]
-    fn only_a_server_on_this_machine_is_looked_at() {
-        let here = |host: &str| {
-            is_here(&Place::Tcp {
+    fn only_a_loopback_host_is_local() {
+        let local = |host: &str| {
+            is_local(&Place::Tcp {
                 host: host.to_owned(),
                 port: 5_432,
             })
         };
-        assert!(here("127.0.0.1") && here("::1") && here("localhost"));
-        assert!(!here("10.0.0.1") && !here("db.example"));
+        assert!(local("127.0.0.1") && local("::1") && local("localhost"));
+        assert!(!local("10.0.0.1") && !local("db.example"));
     }
 
     #[test]
-    fn what_is_no_database_is_told_apart() {
+    fn postgres_urls_are_recognised() {
         assert!(is_database("postgres://a@b/c") && is_database("postgresql://a@b/c"));
         assert!(!is_database("sqlite:postgres.db"));
         assert!(server_of("postgres://").is_err_and(|error| error.exit_code() == 2));

@@ -1,8 +1,11 @@
 //! Errors of a benchmark run.
+//!
+//! A [`Failure`] ends the benchmark without results. It names the operation that failed and, where a child process is
+//! involved, the last lines of its standard error. [`Failure::exit_code`] tells invalid arguments from other errors.
 
 use std::io;
 
-use posthaste_charts::words::count;
+use posthaste_charts::format::count;
 use thiserror::Error;
 
 /// An error that ends a benchmark without results. Each message names what to look at.
@@ -12,14 +15,14 @@ pub enum Failure {
     #[error("{0}")]
     Usage(String),
     /// The relay or the server did not start.
-    #[error("the {who} did not start: {why}{}", last_words(.said))]
+    #[error("the {process} did not start: {why}{}", stderr_text(.stderr_tail))]
     NotStarted {
         /// Relay or server.
-        who: &'static str,
+        process: &'static str,
         /// The cause.
         why: String,
         /// Its last lines on standard error.
-        said: Vec<String>,
+        stderr_tail: Vec<String>,
     },
     /// No response arrived.
     #[error("{what}: {why}")]
@@ -40,33 +43,33 @@ pub enum Failure {
         answer: String,
     },
     /// An expected change did not happen in time.
-    #[error("{what} did not happen within {seconds} s{}", last_words(.said))]
+    #[error("{what} did not happen within {seconds} s{}", stderr_text(.stderr_tail))]
     Stalled {
         /// The expected change.
         what: String,
         /// The time without a change, in seconds.
         seconds: u64,
         /// The process's last lines on standard error.
-        said: Vec<String>,
+        stderr_tail: Vec<String>,
     },
     /// Not every event arrived exactly once.
     #[error(
         "not every event arrived exactly once: {} missing, {} repeated, {} that were never sent, \
          {} with a wrong signature{}",
-        count(*.missing), count(*.repeated), count(*.strays), count(*.unsigned),
-        .told.iter().map(|line| format!("\n{line}")).collect::<String>()
+        count(*.missing), count(*.repeated), count(*.unexpected), count(*.bad_signatures),
+        .examples.iter().map(|line| format!("\n{line}")).collect::<String>()
     )]
-    Astray {
+    Inconsistent {
         /// Accepted, but never received.
         missing: u64,
         /// Received more than once.
         repeated: u64,
         /// Received, but never sent.
-        strays: u64,
+        unexpected: u64,
         /// Received without a valid signature.
-        unsigned: u64,
+        bad_signatures: u64,
         /// The first few of these errors.
-        told: Vec<String>,
+        examples: Vec<String>,
     },
     /// A guarantee that the scenario checks did not hold.
     #[error("{0}")]
@@ -95,17 +98,20 @@ impl Failure {
             | Failure::Unanswered { .. }
             | Failure::Refused { .. }
             | Failure::Stalled { .. }
-            | Failure::Astray { .. }
+            | Failure::Inconsistent { .. }
             | Failure::Broken(_)
             | Failure::Machine { .. } => 1,
         }
     }
 }
 
-fn last_words(said: &[String]) -> String {
-    if said.is_empty() {
+fn stderr_text(stderr_tail: &[String]) -> String {
+    if stderr_tail.is_empty() {
         return String::new();
     }
-    let lines: String = said.iter().map(|line| format!("\n  {line}")).collect();
+    let lines: String = stderr_tail
+        .iter()
+        .map(|line| format!("\n  {line}"))
+        .collect();
     format!("\nits last words were:{lines}")
 }

@@ -1,4 +1,7 @@
-//! One run: receivers, a ledger, and the relay or the server between receivers and producers.
+//! The fixture of one run: receivers, a recorder, and the relay or the server between receivers and producers.
+//!
+//! [`Fixture`] starts the measured process with its endpoints, sends loads to it, and waits for their arrival. Dropping
+//! it stops the process and deletes the data.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -13,11 +16,11 @@ use tokio::time::{interval, sleep};
 use super::api::{Api, CreatedEndpoint, Wanted};
 use super::database::Database;
 use super::failure::Failure;
-use super::ledger::Ledger;
 use super::producer::{ApiTarget, Load, produce};
 use super::progress::Progress;
 use super::receiver::Receivers;
-use super::relay::{Orders, RelayEndpoint};
+use super::recorder::Recorder;
+use super::relay::{RelayConfig, RelayEndpoint};
 use super::settings::Settings;
 use super::subject::{Kind, MeasuredProcess};
 use super::usage::Usage;
@@ -31,42 +34,42 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const TENANT: &str = "bench";
 
 /// One run.
-pub struct Stage {
+pub struct Fixture {
     /// The record of all events.
-    pub ledger: Arc<Ledger>,
+    pub recorder: Arc<Recorder>,
     /// The endpoints.
     pub receivers: Receivers,
     /// The measured process.
-    pub subject: MeasuredProcess,
+    pub process: MeasuredProcess,
     /// The API that events are sent to.
-    pub intake: ApiTarget,
+    pub target: ApiTarget,
     /// The endpoints as the server knows them.
-    pub made: Vec<CreatedEndpoint>,
+    pub endpoints: Vec<CreatedEndpoint>,
     /// The node that sends, if it is not the one that accepts.
     pub worker: Option<MeasuredProcess>,
     arguments: Vec<String>,
     admin_key: String,
-    home: Option<TempDir>,
+    directory: Option<TempDir>,
     /// The temporary database. Declared last, so that it is dropped after the processes that use it.
     pub database: Option<Database>,
 }
 
 /// The division of work between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parts {
+pub enum NodeLayout {
     /// One node accepts and sends.
-    One,
+    Single,
     /// One node accepts, another owns all shards and sends.
-    Apart,
+    Split,
 }
 
-impl Stage {
-    /// Starts the relay with the endpoints of the ledger.
-    pub async fn relay(settings: &Settings, ledger: Arc<Ledger>) -> Result<Stage, Failure> {
-        let receivers = Receivers::start(Arc::clone(&ledger))?;
+impl Fixture {
+    /// Starts the relay with the endpoints of the recorder.
+    pub async fn relay(settings: &Settings, recorder: Arc<Recorder>) -> Result<Fixture, Failure> {
+        let receivers = Receivers::start(Arc::clone(&recorder))?;
         let mut endpoints = Vec::new();
-        for index in 0..ledger.endpoints() {
-            let secret = SharedSecret::from_random(chance()?);
+        for index in 0..recorder.endpoints() {
+            let secret = SharedSecret::from_random(random_bytes()?);
             receivers.trust(index, secret.reveal())?;
             endpoints.push(RelayEndpoint {
                 address: receivers.address(),
@@ -74,120 +77,122 @@ impl Stage {
                 secret: secret.reveal().to_owned(),
             });
         }
-        let orders = Orders {
+        let config = RelayConfig {
             endpoints,
             connections: settings.in_flight(),
         };
-        let orders = serde_json::to_string(&orders).expect("orders are plain data");
+        let config = serde_json::to_string(&config).expect("the configuration serializes");
         let arguments = vec!["bench-relay".to_owned()];
-        let subject =
-            MeasuredProcess::start(Kind::Relay, &arguments, Some(&orders), Path::new(".")).await?;
-        let intake = intake(subject.address(), String::from("none"));
-        Ok(Stage {
-            ledger,
+        let process =
+            MeasuredProcess::start(Kind::Relay, &arguments, Some(&config), Path::new(".")).await?;
+        let target = target(process.address(), String::from("none"));
+        Ok(Fixture {
+            recorder,
             receivers,
-            subject,
-            intake,
-            made: Vec::new(),
+            process,
+            target,
+            endpoints: Vec::new(),
             worker: None,
             arguments,
             admin_key: String::new(),
-            home: None,
+            directory: None,
             database: None,
         })
     }
 
-    /// Starts the server and creates the endpoints of the ledger with the settings of `wanted`.
+    /// Starts the server and creates the endpoints of the recorder with the settings of `wanted`.
     pub async fn server(
         settings: &Settings,
-        ledger: Arc<Ledger>,
+        recorder: Arc<Recorder>,
         wanted: impl Fn(usize, String) -> Wanted,
-    ) -> Result<Stage, Failure> {
-        Stage::nodes(settings, ledger, wanted, Parts::One).await
+    ) -> Result<Fixture, Failure> {
+        Fixture::nodes(settings, recorder, wanted, NodeLayout::Single).await
     }
 
-    /// Starts one or two nodes, as [`Stage::server`] does.
+    /// Starts one or two nodes, as [`Fixture::server`] does.
     pub async fn nodes(
         settings: &Settings,
-        ledger: Arc<Ledger>,
+        recorder: Arc<Recorder>,
         wanted: impl Fn(usize, String) -> Wanted,
-        parts: Parts,
-    ) -> Result<Stage, Failure> {
-        let receivers = Receivers::start(Arc::clone(&ledger))?;
-        let home = TempDir::with_prefix("posthaste-bench-")
+        layout: NodeLayout,
+    ) -> Result<Fixture, Failure> {
+        let receivers = Receivers::start(Arc::clone(&recorder))?;
+        let directory = TempDir::with_prefix("posthaste-bench-")
             .map_err(Failure::machine("cannot make a folder for the store"))?;
-        let admin_key = format!("ph_{}", hex(&chance::<24>()?));
+        let admin_key = format!("ph_{}", hex(&random_bytes::<24>()?));
         let database = match settings.database() {
             Some(store) => {
-                let name = format!("posthaste_bench_{}", hex(&chance::<8>()?));
-                Some(Database::make(store, &name).await?)
+                let name = format!("posthaste_bench_{}", hex(&random_bytes::<8>()?));
+                Some(Database::create(store, &name).await?)
             }
             None => None,
         };
         let store = match &database {
             Some(database) => database.url().to_owned(),
-            None => settings.store_in(home.path()),
+            None => settings.store_in(directory.path()),
         };
         let mut arguments = serve_arguments(settings, &store, &admin_key);
         let mut worker = None;
-        if parts == Parts::Apart {
+        if layout == NodeLayout::Split {
             let role = |role: &str| ["--role".to_owned(), role.to_owned()];
             let mut other = arguments.clone();
             other.extend(role("worker"));
-            worker = Some(MeasuredProcess::start(Kind::Server, &other, None, home.path()).await?);
+            worker =
+                Some(MeasuredProcess::start(Kind::Server, &other, None, directory.path()).await?);
             arguments.extend(role("api"));
         }
-        let subject = MeasuredProcess::start(Kind::Server, &arguments, None, home.path()).await?;
-        let mut api = Api::connect(subject.address(), &admin_key).await?;
+        let process =
+            MeasuredProcess::start(Kind::Server, &arguments, None, directory.path()).await?;
+        let mut api = Api::connect(process.address(), &admin_key).await?;
         api.ready().await?;
-        let tenant = format!("{TENANT}-{}", hex(&chance::<6>()?));
-        let key = api.make_tenant(&tenant, ledger.endpoints()).await?;
-        let mut made = Vec::new();
-        for index in 0..ledger.endpoints() {
+        let tenant = format!("{TENANT}-{}", hex(&random_bytes::<6>()?));
+        let key = api.make_tenant(&tenant, recorder.endpoints()).await?;
+        let mut endpoints = Vec::new();
+        for index in 0..recorder.endpoints() {
             let endpoint = wanted(index, receivers.url(index));
             let endpoint = api.make_endpoint(&tenant, &endpoint).await?;
             receivers.trust(index, &endpoint.secret)?;
-            made.push(endpoint);
+            endpoints.push(endpoint);
         }
-        let mut intake = intake(subject.address(), key);
-        intake.tenant = tenant;
-        Ok(Stage {
-            ledger,
+        let mut target = target(process.address(), key);
+        target.tenant = tenant;
+        Ok(Fixture {
+            recorder,
             receivers,
-            subject,
-            intake,
-            made,
+            process,
+            target,
+            endpoints,
             worker,
             arguments,
             admin_key,
-            home: Some(home),
+            directory: Some(directory),
             database,
         })
     }
 
     /// Returns the store's file, if it is SQLite.
     pub fn file(&self, settings: &Settings) -> Option<PathBuf> {
-        let home = self.home.as_ref()?;
-        let store = settings.store_in(home.path());
+        let directory = self.directory.as_ref()?;
+        let store = settings.store_in(directory.path());
         store.strip_prefix("sqlite:").map(PathBuf::from)
     }
 
     /// Opens a connection to the server's API.
     pub async fn api(&self) -> Result<Api, Failure> {
-        Api::connect(self.subject.address(), &self.admin_key).await
+        Api::connect(self.process.address(), &self.admin_key).await
     }
 
     /// Opens a connection to the node that sends, which has the lag metrics.
     pub async fn sender(&self) -> Result<Api, Failure> {
-        let sender = self.worker.as_ref().unwrap_or(&self.subject);
+        let sender = self.worker.as_ref().unwrap_or(&self.process);
         Api::connect(sender.address(), &self.admin_key).await
     }
 
     /// Returns the usage of all nodes once they are idle.
     pub async fn settled_usage(&self) -> Result<Usage, Failure> {
-        let usage = self.subject.settled_usage().await?;
+        let usage = self.process.settled_usage().await?;
         match &self.worker {
-            Some(worker) => Ok(usage.and(&worker.settled_usage().await?)),
+            Some(worker) => Ok(usage.plus(&worker.settled_usage().await?)),
             None => Ok(usage),
         }
     }
@@ -198,33 +203,35 @@ impl Stage {
     }
 
     /// Restarts the server on the same store. Returns the durations of the stop and of the start.
-    pub async fn restart(self) -> Result<(Stage, Duration, Duration), Failure> {
-        let Stage { subject, home, .. } = self;
-        let folder = home
+    pub async fn restart(self) -> Result<(Fixture, Duration, Duration), Failure> {
+        let Fixture {
+            process, directory, ..
+        } = self;
+        let folder = directory
             .as_ref()
-            .map_or_else(std::env::temp_dir, |home| home.path().to_owned());
-        let asked_at = Instant::now();
-        subject.stop().await?;
-        let stopped_within = asked_at.elapsed();
-        let subject = MeasuredProcess::start(Kind::Server, &self.arguments, None, &folder).await?;
-        let started_within = subject.started_within();
-        let stage = Stage {
-            intake: ApiTarget {
-                address: subject.address(),
-                ..self.intake
+            .map_or_else(std::env::temp_dir, |directory| directory.path().to_owned());
+        let started_at = Instant::now();
+        process.stop().await?;
+        let stopped_within = started_at.elapsed();
+        let process = MeasuredProcess::start(Kind::Server, &self.arguments, None, &folder).await?;
+        let started_within = process.started_within();
+        let fixture = Fixture {
+            target: ApiTarget {
+                address: process.address(),
+                ..self.target
             },
-            subject,
-            home,
-            ledger: self.ledger,
+            process,
+            directory,
+            recorder: self.recorder,
             receivers: self.receivers,
-            made: self.made,
+            endpoints: self.endpoints,
             worker: self.worker,
             arguments: self.arguments,
             admin_key: self.admin_key,
             database: self.database,
         };
-        stage.api().await?.ready().await?;
-        Ok((stage, stopped_within, started_within))
+        fixture.api().await?.ready().await?;
+        Ok((fixture, stopped_within, started_within))
     }
 
     /// Sends a load and waits until all its events have arrived at these endpoints. The progress bar shows the
@@ -235,11 +242,11 @@ impl Stage {
         endpoints: Range<usize>,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        let seen = self.ledger.arrivals(endpoints.clone());
-        let wanted = seen + (load.events.len() * endpoints.len()) as u64;
-        let producing = produce(&self.intake, load, &self.ledger);
-        let at = || self.ledger.arrivals(endpoints.clone());
-        progress.beside(producing, at).await?;
+        let arrived = self.recorder.arrivals(endpoints.clone());
+        let wanted = arrived + (load.events.len() * endpoints.len()) as u64;
+        let producing = produce(&self.target, load, &self.recorder);
+        let at = || self.recorder.arrivals(endpoints.clone());
+        progress.track(producing, at).await?;
         self.await_arrivals(wanted, endpoints.clone(), STALL_TIMEOUT, progress)
             .await
     }
@@ -252,38 +259,38 @@ impl Stage {
         max_silence: Duration,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        let mut looks = interval(POLL_INTERVAL);
-        let arrivals = || self.ledger.arrivals(endpoints.clone());
-        let (mut seen, mut seen_at) = (arrivals(), Instant::now());
-        while seen < wanted {
-            looks.tick().await;
+        let mut polls = interval(POLL_INTERVAL);
+        let arrivals = || self.recorder.arrivals(endpoints.clone());
+        let (mut arrived, mut arrived_at) = (arrivals(), Instant::now());
+        while arrived < wanted {
+            polls.tick().await;
             let now = arrivals();
-            if now != seen {
-                (seen, seen_at) = (now, Instant::now());
-                progress.set(seen);
-            } else if seen_at.elapsed() > max_silence {
+            if now != arrived {
+                (arrived, arrived_at) = (now, Instant::now());
+                progress.set(arrived);
+            } else if arrived_at.elapsed() > max_silence {
                 return Err(Failure::Stalled {
-                    what: format!("the arrival of {} more", wanted - seen),
+                    what: format!("the arrival of {} more", wanted - arrived),
                     seconds: max_silence.as_secs(),
-                    said: self.subject.last_words(),
+                    stderr_tail: self.process.stderr_tail(),
                 });
             }
         }
         Ok(())
     }
 
-    /// Waits a moment for possible duplicates, then checks the ledger.
+    /// Waits a moment for possible duplicates, then checks the recorder.
     pub async fn check(
         &self,
         endpoints: Range<usize>,
         events: Range<usize>,
     ) -> Result<(), Failure> {
         sleep(Duration::from_millis(100)).await;
-        self.ledger.check(endpoints, events)
+        self.recorder.check(endpoints, events)
     }
 }
 
-fn intake(address: SocketAddr, key: String) -> ApiTarget {
+fn target(address: SocketAddr, key: String) -> ApiTarget {
     ApiTarget {
         address,
         tenant: TENANT.to_owned(),
@@ -292,7 +299,7 @@ fn intake(address: SocketAddr, key: String) -> ApiTarget {
 }
 
 fn serve_arguments(settings: &Settings, store: &str, admin_key: &str) -> Vec<String> {
-    let words = [
+    let arguments = [
         "serve",
         "--listen",
         "127.0.0.1:0",
@@ -305,10 +312,14 @@ fn serve_arguments(settings: &Settings, store: &str, admin_key: &str) -> Vec<Str
         "--allow-http",
     ];
     let set = settings.set.iter().flat_map(|set| ["--set", set]);
-    words.into_iter().chain(set).map(str::to_owned).collect()
+    arguments
+        .into_iter()
+        .chain(set)
+        .map(str::to_owned)
+        .collect()
 }
 
-fn chance<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
+fn random_bytes<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::Broken(format!("there is no chance: {error}")))?;

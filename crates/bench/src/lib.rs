@@ -12,24 +12,24 @@
 //!
 //! ```text
 //!  producers ─▶ relay | server (child process) ─▶ receivers
-//!      └───────────────▶ ledger ◀──────────────────────┘
+//!      └───────────────▶ recorder ◀────────────────────┘
 //! ```
 
 pub mod api;
 pub mod database;
 pub mod failure;
-pub mod figures;
-pub mod ledger;
+pub mod fixture;
 pub mod payload;
 pub mod producer;
 pub mod progress;
 pub mod prometheus;
 pub mod receiver;
+pub mod recorder;
 pub mod relay;
 pub mod report;
 pub mod scenario;
 pub mod settings;
-pub mod stage;
+pub mod statistics;
 pub mod subject;
 pub mod usage;
 
@@ -40,14 +40,15 @@ use tokio::runtime;
 use failure::Failure;
 use report::Outcome;
 use scenario::{
-    door, flat, history, memory, neighbour, observe, pages, recovery, retention, versus,
+    egress_client, history, isolation, memory, metrics_cost, pages, recovery, relay_comparison,
+    retention, table_bloat,
 };
 use settings::{Scenario, Settings};
 
 /// Runs the requested scenarios one after the other.
 pub fn run(settings: &Settings) -> Result<Vec<Outcome>, Failure> {
     settings.check()?;
-    raise_open_files();
+    raise_open_file_limit();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -55,33 +56,33 @@ pub fn run(settings: &Settings) -> Result<Vec<Outcome>, Failure> {
     runtime.block_on(async {
         let mut outcomes = Vec::new();
         for scenario in &settings.scenarios {
-            outcomes.push(play(*scenario, settings).await?);
+            outcomes.push(run_scenario(*scenario, settings).await?);
         }
         Ok(outcomes)
     })
 }
 
-async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failure> {
+async fn run_scenario(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failure> {
     match scenario {
-        Scenario::Throughput => versus::throughput(settings).await,
-        Scenario::Lag => versus::lag(settings).await,
-        Scenario::Hanging => neighbour::hanging(settings).await,
-        Scenario::Backlog => neighbour::backlog(settings).await,
+        Scenario::Throughput => relay_comparison::throughput(settings).await,
+        Scenario::Lag => relay_comparison::lag(settings).await,
+        Scenario::Hanging => isolation::hanging(settings).await,
+        Scenario::Backlog => isolation::backlog(settings).await,
         Scenario::Recovery => recovery::run(settings).await,
         Scenario::Memory => memory::run(settings).await,
         Scenario::History => history::run(settings).await,
-        Scenario::Door => door::run(settings).await,
-        Scenario::Nodes => versus::nodes(settings).await,
-        Scenario::Flat => flat::run(settings).await,
+        Scenario::Door => egress_client::run(settings).await,
+        Scenario::Nodes => relay_comparison::nodes(settings).await,
+        Scenario::Flat => table_bloat::run(settings).await,
         Scenario::Pages => pages::run(settings).await,
         Scenario::Retention => retention::run(settings).await,
-        Scenario::Observe => observe::run(settings).await,
+        Scenario::Observe => metrics_cost::run(settings).await,
     }
 }
 
 /// Raises the limit of open files: a thousand endpoints need a thousand connections, here and in the child process.
 /// If the system refuses, the run fails later with the name of what could not be opened.
-fn raise_open_files() {
+fn raise_open_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(
         Resource::Nofile,
@@ -94,30 +95,30 @@ fn raise_open_files() {
 
 /// Describes the machine, for readers of the results.
 pub fn circumstances(settings: &Settings) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    told.push(format!(
+    lines.push(format!(
         "{cores} cores, shared by the server, the producers and the receivers"
     ));
     if cfg!(debug_assertions) {
-        told.push("this is a debug build: its figures mean nothing".to_owned());
+        lines.push("this is a debug build: its figures mean nothing".to_owned());
     }
     if let Some(store) = settings.database() {
-        told.extend(database::circumstances(store));
-        return told;
+        lines.extend(database::describe(store));
+        return lines;
     }
     let folder = settings.data_folder(&std::env::temp_dir());
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let kind = folder.and_then(|folder| usage::file_system(&mounts, &folder).map(str::to_owned));
     match kind.as_deref() {
-        Some("tmpfs" | "ramfs") => told.push(
+        Some("tmpfs" | "ramfs") => lines.push(
             "the store lies in memory, where syncing costs nothing: set TMPDIR or --store to a disk"
                 .to_owned(),
         ),
-        Some(kind) => told.push(format!("the store lies on {kind}")),
+        Some(kind) => lines.push(format!("the store lies on {kind}")),
         None => {}
     }
-    told
+    lines
 }
 
 /// Builds the JSON document of all results. The comparison of relay and server comes first, because most readers want
@@ -137,21 +138,21 @@ pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
     document
 }
 
-/// Returns the figures of relay, server and their ratio: throughput from the run at full speed, lag from the paced
+/// Returns the measurements of relay, server and their ratio: throughput from the run at full speed, lag from the paced
 /// run.
 fn summary(outcomes: &[Outcome]) -> Option<[(&'static str, Value); 3]> {
     let named = |name: &str| outcomes.iter().find(|outcome| outcome.name == name);
     let fast = named("throughput")?;
     let side = |side: &str| {
-        let mut figures = fast.document[side].clone();
+        let mut measurements = fast.document[side].clone();
         // At full speed the lag only reflects the length of the queue.
         for lag in ["first_attempt_lag_ms", "delivery_lag_ms"] {
-            if let Value::Object(figures) = &mut figures {
-                let paced = named("lag").map(|calm| calm.document[side][lag].clone());
-                figures.insert(lag.to_owned(), paced.unwrap_or_default());
+            if let Value::Object(measurements) = &mut measurements {
+                let value = named("lag").map(|paced| paced.document[side][lag].clone());
+                measurements.insert(lag.to_owned(), value.unwrap_or_default());
             }
         }
-        figures
+        measurements
     };
     let ratio = fast.document["ratio"].clone();
     Some([
@@ -176,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn speed_comes_from_the_fast_run_and_lag_from_the_calm_one() {
+    fn throughput_comes_from_the_fast_run_and_lag_from_the_paced_one() {
         let fast = json!({"relay": null, "ratio": 0.5,
             "server": {"events_per_second": 9, "first_attempt_lag_ms": {"p50": 900}}});
-        let calm = json!({"relay": null, "ratio": 1.0,
+        let paced = json!({"relay": null, "ratio": 1.0,
             "server": {"events_per_second": 1, "first_attempt_lag_ms": {"p50": 2}}});
-        let both = [outcome("throughput", fast), outcome("lag", calm)];
+        let both = [outcome("throughput", fast), outcome("lag", paced)];
         let [(_, relay), (_, server), (_, ratio)] = summary(&both).unwrap();
         assert_eq!(relay, Value::Null);
         assert_eq!(server["events_per_second"], 9);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_as_long_as_asked_and_tells_its_number() {
+    fn a_payload_has_the_requested_length_and_its_number() {
         for bytes in [MIN_PAYLOAD_BYTES, 38, 500] {
             let mut text = String::new();
             write(&mut text, 4_711, bytes);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_on_the_way_is_noticed() {
+    fn a_changed_payload_is_detected() {
         let mut text = String::new();
         write(&mut text, 7, 100);
         for changed in [

@@ -22,15 +22,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::failure::Failure;
-use super::ledger::Ledger;
 use super::payload;
+use super::recorder::Recorder;
 
 /// Number of events in a batch.
 pub const BATCH: usize = 1_000;
 /// Maximum time to wait for a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Maximum length of an error response in a failure message.
-const MAX_TOLD_CHARS: usize = 300;
+const MAX_ERROR_CHARS: usize = 300;
 
 /// The API that events are sent to.
 #[derive(Clone)]
@@ -60,57 +60,114 @@ pub struct Load {
 
 impl Load {
     /// Returns a function that gives all events the same type.
-    pub fn named(name: &str) -> Arc<dyn Fn(usize) -> Arc<str> + Send + Sync> {
+    pub fn same_type(name: &str) -> Arc<dyn Fn(usize) -> Arc<str> + Send + Sync> {
         let name: Arc<str> = name.into();
         Arc::new(move |_| Arc::clone(&name))
     }
 }
 
 /// Sends events one by one on a separate thread until all are answered.
-pub async fn produce(intake: &ApiTarget, load: Load, ledger: &Arc<Ledger>) -> Result<(), Failure> {
-    let counter = Arc::new(Counter::new(load.events.clone()));
-    let path = format!("/v1/tenants/{}/events", intake.tenant);
-    let line = Arc::new(RequestTemplate::new(intake, &path)?);
-    let ledger = Arc::clone(ledger);
-    on_a_thread(move || async move {
-        let start = Instant::now();
-        let mut connections = JoinSet::new();
-        for _ in 0..load.connections.max(1) {
-            let (line, counter, ledger) =
-                (Arc::clone(&line), Arc::clone(&counter), Arc::clone(&ledger));
-            let load = load.clone();
-            connections.spawn(async move {
-                let sent = singly(&line, &counter, &load, &ledger, start).await;
-                counter.stop_if_failed(sent)
-            });
-        }
-        all(connections).await
-    })
-    .await
+pub async fn produce(
+    target: &ApiTarget,
+    load: Load,
+    recorder: &Arc<Recorder>,
+) -> Result<(), Failure> {
+    let recorder = Arc::clone(recorder);
+    let producer = Producer::new(target, "events", load)?;
+    let send = move |producer: Arc<Producer>, start| {
+        let recorder = Arc::clone(&recorder);
+        async move { producer.send_single(&recorder, start).await }
+    };
+    producer.run(send).await
 }
 
-/// Sends events in batches at full speed. `taken` counts the accepted ones.
-pub async fn feed(intake: &ApiTarget, load: Load, taken: Arc<AtomicUsize>) -> Result<(), Failure> {
-    let counter = Arc::new(Counter::new(load.events.clone()));
-    let path = format!("/v1/tenants/{}/events/batch", intake.tenant);
-    let line = Arc::new(RequestTemplate::new(intake, &path)?);
-    on_a_thread(move || async move {
-        let mut connections = JoinSet::new();
-        for _ in 0..load.connections.max(1) {
-            let (line, counter, taken) =
-                (Arc::clone(&line), Arc::clone(&counter), Arc::clone(&taken));
-            let load = load.clone();
-            connections.spawn(async move {
-                let sent = in_batches(&line, &counter, &load, &taken).await;
-                counter.stop_if_failed(sent)
-            });
-        }
-        all(connections).await
-    })
-    .await
+/// Sends events in batches at full speed. `accepted` counts the accepted ones.
+pub async fn produce_batches(
+    target: &ApiTarget,
+    load: Load,
+    accepted: Arc<AtomicUsize>,
+) -> Result<(), Failure> {
+    let producer = Producer::new(target, "events/batch", load)?;
+    let send = move |producer: Arc<Producer>, _| {
+        let accepted = Arc::clone(&accepted);
+        async move { producer.send_batches(&accepted).await }
+    };
+    producer.run(send).await
 }
 
-async fn all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
+/// Everything that the connections of one load share.
+struct Producer {
+    template: RequestTemplate,
+    counter: Counter,
+    load: Load,
+}
+
+impl Producer {
+    fn new(target: &ApiTarget, resource: &str, load: Load) -> Result<Producer, Failure> {
+        let path = format!("/v1/tenants/{}/{resource}", target.tenant);
+        Ok(Producer {
+            template: RequestTemplate::new(target, &path)?,
+            counter: Counter::new(load.events.clone()),
+            load,
+        })
+    }
+
+    /// Runs `send` on every connection of the load, on a separate thread.
+    async fn run<F>(
+        self,
+        send: impl Fn(Arc<Producer>, Instant) -> F + Send + 'static,
+    ) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let producer = Arc::new(self);
+        on_own_thread(move || async move {
+            let start = Instant::now();
+            let mut connections = JoinSet::new();
+            for _ in 0..producer.load.connections.max(1) {
+                let sending = send(Arc::clone(&producer), start);
+                let producer = Arc::clone(&producer);
+                connections.spawn(async move { producer.counter.stop_if_failed(sending.await) });
+            }
+            join_all(connections).await
+        })
+        .await
+    }
+
+    async fn send_single(&self, recorder: &Recorder, start: Instant) -> Result<(), Failure> {
+        let load = &self.load;
+        let mut connection = self.template.dial().await?;
+        while let Some(numbers) = self.counter.take(1) {
+            let number = numbers.start;
+            if let Some(per_second) = load.per_second {
+                let nth = number - load.events.start;
+                sleep_until(start + Duration::from_secs_f64(nth as f64 / per_second)).await;
+            }
+            let body = payload::event(&(load.event_type)(number), number, load.payload_bytes);
+            recorder.record_sent(number);
+            self.template.post(&mut connection, body).await?;
+            recorder.record_accepted(number);
+        }
+        Ok(())
+    }
+
+    async fn send_batches(&self, accepted: &AtomicUsize) -> Result<(), Failure> {
+        let mut connection = self.template.dial().await?;
+        while let Some(numbers) = self.counter.take(BATCH) {
+            let names: Vec<(Arc<str>, usize)> = numbers
+                .clone()
+                .map(|number| ((self.load.event_type)(number), number))
+                .collect();
+            let events = names.iter().map(|(name, number)| (&**name, *number));
+            let body = payload::batch(events, self.load.payload_bytes);
+            self.template.post(&mut connection, body).await?;
+            accepted.fetch_add(numbers.len(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+async fn join_all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
     let mut outcome = Ok(());
     while let Some(ended) = connections.join_next().await {
         let ended = ended.unwrap_or_else(|panic| Err(Failure::Broken(panic.to_string())));
@@ -120,7 +177,7 @@ async fn all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), Failur
 }
 
 /// Runs a future on a separate thread and waits for its result.
-async fn on_a_thread<W, F>(work: W) -> Result<(), Failure>
+async fn on_own_thread<W, F>(work: W) -> Result<(), Failure>
 where
     W: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<(), Failure>>,
@@ -129,14 +186,15 @@ where
         .enable_all()
         .build()
         .map_err(Failure::machine("cannot start a thread"))?;
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new()
         .name("producer".to_owned())
         .spawn(move || {
-            let _ = tell.send(runtime.block_on(work()));
+            let _ = sender.send(runtime.block_on(work()));
         })
         .map_err(Failure::machine("cannot start a thread"))?;
-    told.await
+    receiver
+        .await
         .unwrap_or_else(|_| Err(Failure::Broken("a producer panicked".to_owned())))
 }
 
@@ -180,18 +238,18 @@ struct RequestTemplate {
 }
 
 impl RequestTemplate {
-    fn new(intake: &ApiTarget, path: &str) -> Result<RequestTemplate, Failure> {
+    fn new(target: &ApiTarget, path: &str) -> Result<RequestTemplate, Failure> {
         let header = |value: String| {
             let refused = |_| Failure::Usage(format!("{value:?} cannot be a header"));
             HeaderValue::from_str(&value).map_err(refused)
         };
         Ok(RequestTemplate {
-            address: intake.address,
+            address: target.address,
             uri: path
                 .parse()
                 .map_err(|_| Failure::Usage(format!("{path:?} is no path")))?,
-            host: header(intake.address.to_string())?,
-            authorization: header(format!("Bearer {}", intake.key))?,
+            host: header(target.address.to_string())?,
+            authorization: header(format!("Bearer {}", target.key))?,
         })
     }
 
@@ -237,51 +295,9 @@ impl RequestTemplate {
         Err(Failure::Refused {
             what: format!("POST {}", self.uri.path()),
             status: status.as_u16(),
-            answer: answer.chars().take(MAX_TOLD_CHARS).collect(),
+            answer: answer.chars().take(MAX_ERROR_CHARS).collect(),
         })
     }
-}
-
-async fn singly(
-    line: &RequestTemplate,
-    counter: &Counter,
-    load: &Load,
-    ledger: &Ledger,
-    start: Instant,
-) -> Result<(), Failure> {
-    let mut connection = line.dial().await?;
-    while let Some(numbers) = counter.take(1) {
-        let number = numbers.start;
-        if let Some(per_second) = load.per_second {
-            let nth = number - load.events.start;
-            sleep_until(start + Duration::from_secs_f64(nth as f64 / per_second)).await;
-        }
-        let body = payload::event(&(load.event_type)(number), number, load.payload_bytes);
-        ledger.send(number);
-        line.post(&mut connection, body).await?;
-        ledger.accept(number);
-    }
-    Ok(())
-}
-
-async fn in_batches(
-    line: &RequestTemplate,
-    counter: &Counter,
-    load: &Load,
-    taken: &AtomicUsize,
-) -> Result<(), Failure> {
-    let mut connection = line.dial().await?;
-    while let Some(numbers) = counter.take(BATCH) {
-        let names: Vec<(Arc<str>, usize)> = numbers
-            .clone()
-            .map(|number| ((load.event_type)(number), number))
-            .collect();
-        let events = names.iter().map(|(name, number)| (&**name, *number));
-        let body = payload::batch(events, load.payload_bytes);
-        line.post(&mut connection, body).await?;
-        taken.fetch_add(numbers.len(), Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -289,14 +305,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_dealt_once_and_only_within_the_range() {
+    fn each_number_is_handed_out_once() {
         let counter = Counter::new(5..12);
-        let dealt: Vec<_> = std::iter::from_fn(|| counter.take(3)).collect();
-        assert_eq!(dealt, [5..8, 8..11, 11..12]);
+        let ranges: Vec<_> = std::iter::from_fn(|| counter.take(3)).collect();
+        assert_eq!(ranges, [5..8, 8..11, 11..12]);
     }
 
     #[test]
-    fn a_failure_stops_the_others() {
+    fn a_failure_stops_the_other_connections() {
         let counter = Counter::new(0..10);
         assert!(counter.take(1).is_some());
         let failed = Err(Failure::Broken("x".to_owned()));

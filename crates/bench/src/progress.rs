@@ -1,4 +1,7 @@
 //! A progress bar on standard error, if that is a terminal.
+//!
+//! [`Progress`] shows one part of a scenario. It is updated rarely, because drawing takes processor time from the
+//! measurement.
 
 use std::time::Duration;
 
@@ -6,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::interval;
 
 /// Interval between updates. Kept long, because drawing takes processor time from the measurement.
-const STEP: Duration = Duration::from_millis(200);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The progress bar of one part of a scenario. It disappears when dropped.
 pub struct Progress(ProgressBar);
@@ -28,14 +31,14 @@ impl Progress {
         self.0.set_position(position);
     }
 
-    /// Runs a future and updates the bar from `at` until it is done.
-    pub async fn beside<T>(&self, work: impl Future<Output = T>, at: impl Fn() -> u64) -> T {
-        let mut steps = interval(STEP);
+    /// Runs a future and updates the bar from `position` until it is done.
+    pub async fn track<T>(&self, work: impl Future<Output = T>, position: impl Fn() -> u64) -> T {
+        let mut updates = interval(UPDATE_INTERVAL);
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
-                done = &mut work => return done,
-                _ = steps.tick() => self.set(at()),
+                result = &mut work => return result,
+                _ = updates.tick() => self.set(position()),
             }
         }
     }

@@ -147,13 +147,13 @@ pending 4e2
     }
 
     #[test]
-    fn past_the_last_bound_nothing_more_is_known() {
+    fn a_quantile_above_the_last_bound_is_that_bound() {
         let lag = Histogram::read(PAGE, "lag_seconds").unwrap();
         assert_eq!(lag.quantile(0.999), Some(0.004));
     }
 
     #[test]
-    fn only_what_came_since_is_counted() {
+    fn a_difference_counts_only_later_values() {
         let earlier = Histogram::read(PAGE, "lag_seconds").unwrap();
         let page = "lag_seconds_bucket{le=\"0.001\"} 50\nlag_seconds_bucket{le=\"0.002\"} 190\n\
                     lag_seconds_bucket{le=\"0.004\"} 199\nlag_seconds_bucket{le=\"+Inf\"} 200\n";
@@ -177,7 +177,7 @@ pending 4e2
     }
 
     #[test]
-    fn what_is_no_histogram_is_none() {
+    fn an_incomplete_histogram_is_none() {
         assert_eq!(Histogram::read(PAGE, "pending"), None);
         assert_eq!(Histogram::read("h_bucket{le=\"1\"} 1\n", "h"), None);
         assert_eq!(Histogram::read("", "h"), None);

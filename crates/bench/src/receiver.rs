@@ -1,7 +1,7 @@
 //! Receivers: endpoints on this machine that record what arrives and answer as configured.
 //!
-//! Connections are distributed over threads that share only the ledger, so that receiving takes little processor time
-//! from the measured process. One in `VERIFIED_ONE_IN` signatures is verified, so that unsigned requests cannot count
+//! Connections are distributed over threads that share only the recorder, so that receiving takes little processor time
+//! from the measured process. One in `VERIFY_ONE_IN` signatures is verified, so that unsigned requests cannot count
 //! as fast.
 
 use std::convert::Infallible;
@@ -26,45 +26,45 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 
 use super::failure::Failure;
-use super::ledger::Ledger;
 use super::payload::{self, MAX_PAYLOAD_BYTES};
+use super::recorder::Recorder;
 
 /// One in this number of signatures is verified.
-const VERIFIED_ONE_IN: u64 = 256;
+const VERIFY_ONE_IN: u64 = 256;
 /// Maximum number of connections that wait for a thread.
 const MAX_HANDED_OVER: usize = 1_024;
 
 /// The behaviour of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Mood {
+pub enum Behaviour {
     /// Answers 200 immediately.
-    Prompt = 0,
+    Healthy = 0,
     /// Answers 503 immediately.
     Down = 1,
-    /// Answers 200 after [`HANG`].
+    /// Answers 200 after [`HANG_DURATION`].
     Hanging = 2,
     /// Answers 400 immediately to every second event, by number, and 200 to the others.
-    Choosy = 3,
+    RefusesOdd = 3,
 }
 
 /// Response time of a hanging endpoint.
-pub const HANG: Duration = Duration::from_secs(30);
+pub const HANG_DURATION: Duration = Duration::from_secs(30);
 
 /// The state of one endpoint.
 #[derive(Default)]
 struct Endpoint {
-    mood: AtomicU8,
+    behaviour: AtomicU8,
     keys: OnceLock<VerifyingKeys>,
     arrivals: AtomicU64,
 }
 
 struct Shared {
-    ledger: Arc<Ledger>,
+    recorder: Arc<Recorder>,
     endpoints: Vec<Endpoint>,
-    /// Arrival times of all requests, successful or not, by endpoint. Filled only while `keeps_moments` is set.
-    moments: Mutex<Vec<(usize, u64)>>,
-    keeps_moments: AtomicBool,
+    /// Arrival times of all requests, successful or not, by endpoint. Filled only while `records_arrival_times` is set.
+    arrival_times: Mutex<Vec<(usize, u64)>>,
+    records_arrival_times: AtomicBool,
 }
 
 /// The receivers of one run. They stop when this value is dropped.
@@ -76,8 +76,8 @@ pub struct Receivers {
 }
 
 impl Receivers {
-    /// Starts one endpoint for each endpoint of the ledger, all with [`Mood::Prompt`].
-    pub fn start(ledger: Arc<Ledger>) -> Result<Receivers, Failure> {
+    /// Starts one endpoint for each endpoint of the recorder, all with [`Behaviour::Healthy`].
+    pub fn start(recorder: Arc<Recorder>) -> Result<Receivers, Failure> {
         let cannot = Failure::machine;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")
             .map_err(cannot("cannot open the receivers"))?;
@@ -87,23 +87,23 @@ impl Receivers {
         listener
             .set_nonblocking(true)
             .map_err(cannot("cannot open the receivers"))?;
-        let endpoints = (0..ledger.endpoints()).map(|_| Endpoint::default());
+        let endpoints = (0..recorder.endpoints()).map(|_| Endpoint::default());
         let shared = Arc::new(Shared {
             endpoints: endpoints.collect(),
-            ledger,
-            moments: Mutex::default(),
-            keeps_moments: AtomicBool::new(false),
+            recorder,
+            arrival_times: Mutex::default(),
+            records_arrival_times: AtomicBool::new(false),
         });
         let (stop, stopped) = watch::channel(false);
         let mut threads = Vec::new();
-        let mut takers = Vec::new();
+        let mut queues = Vec::new();
         for _ in 0..threads_to_use() {
-            let (give, take) = mpsc::channel(MAX_HANDED_OVER);
-            takers.push(give);
+            let (queue, sockets) = mpsc::channel(MAX_HANDED_OVER);
+            queues.push(queue);
             let shared = Arc::clone(&shared);
-            threads.push(spawn(stopped.clone(), receive(shared, take))?);
+            threads.push(spawn(stopped.clone(), receive(shared, sockets))?);
         }
-        threads.push(spawn(stopped, distribute_connections(listener, takers))?);
+        threads.push(spawn(stopped, distribute_connections(listener, queues))?);
         Ok(Receivers {
             address,
             shared,
@@ -133,24 +133,26 @@ impl Receivers {
     }
 
     /// Changes the behaviour of an endpoint from now on.
-    pub fn set_mood(&self, endpoint: usize, mood: Mood) {
-        let place = &self.shared.endpoints[endpoint].mood;
-        place.store(mood as u8, Ordering::Release);
+    pub fn set_behaviour(&self, endpoint: usize, behaviour: Behaviour) {
+        let current = &self.shared.endpoints[endpoint].behaviour;
+        current.store(behaviour as u8, Ordering::Release);
     }
 
     /// Starts to record the arrival time of every request, successful or not.
     pub fn record_arrival_times(&self) {
-        self.shared.keeps_moments.store(true, Ordering::Release);
+        self.shared
+            .records_arrival_times
+            .store(true, Ordering::Release);
     }
 
     /// Returns the recorded arrival times of an endpoint, in order.
-    pub fn moments(&self, endpoint: usize) -> Vec<u64> {
-        let kept = self.shared.moments.lock();
+    pub fn arrival_times(&self, endpoint: usize) -> Vec<u64> {
+        let kept = self.shared.arrival_times.lock();
         let kept = kept.unwrap_or_else(PoisonError::into_inner);
         let of = kept.iter().filter(|(to, _)| *to == endpoint);
-        let mut moments: Vec<u64> = of.map(|(_, moment)| *moment).collect();
-        moments.sort_unstable();
-        moments
+        let mut arrival_times: Vec<u64> = of.map(|(_, time)| *time).collect();
+        arrival_times.sort_unstable();
+        arrival_times
     }
 }
 
@@ -195,19 +197,19 @@ fn spawn(
 /// Distributes connections over the threads in turn.
 async fn distribute_connections(
     listener: std::net::TcpListener,
-    takers: Vec<mpsc::Sender<std::net::TcpStream>>,
+    queues: Vec<mpsc::Sender<std::net::TcpStream>>,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };
-    for taker in takers.iter().cycle() {
+    for queue in queues.iter().cycle() {
         let Ok((socket, _)) = listener.accept().await else {
             continue;
         };
         let Ok(socket) = socket.into_std() else {
             continue;
         };
-        if taker.send(socket).await.is_err() {
+        if queue.send(socket).await.is_err() {
             return;
         }
     }
@@ -222,7 +224,7 @@ async fn receive(shared: Arc<Shared>, mut sockets: mpsc::Receiver<std::net::TcpS
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(Arc::clone(&shared), request));
-            // Errors of the sender are ignored: events that it did not send will be missing in the ledger.
+            // Errors of the sender are ignored: events that it did not send will be missing in the recorder.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
                 .await;
@@ -234,13 +236,13 @@ async fn answer(
     shared: Arc<Shared>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let came_at = shared.ledger.now();
+    let arrived_at = shared.recorder.now();
     let (head, body) = request.into_parts();
     let status = match Limited::new(body, MAX_PAYLOAD_BYTES).collect().await {
         Ok(body) => {
             let index = head.uri.path().trim_start_matches('/').parse().ok();
             shared
-                .take(index, &head.headers, &body.to_bytes(), came_at)
+                .take(index, &head.headers, &body.to_bytes(), arrived_at)
                 .await
         }
         Err(_) => StatusCode::BAD_REQUEST,
@@ -256,40 +258,44 @@ impl Shared {
         index: Option<usize>,
         headers: &HeaderMap,
         body: &Bytes,
-        came_at: u64,
+        arrived_at: u64,
     ) -> StatusCode {
         let endpoint = index.and_then(|index| Some((index, self.endpoints.get(index)?)));
         let Some((index, endpoint)) = endpoint else {
-            self.ledger.stray("a request to no endpoint");
+            self.recorder.record_unexpected("a request to no endpoint");
             return StatusCode::NOT_FOUND;
         };
-        if self.keeps_moments.load(Ordering::Acquire) {
-            let mut moments = self.moments.lock().unwrap_or_else(PoisonError::into_inner);
-            moments.push((index, came_at));
+        if self.records_arrival_times.load(Ordering::Acquire) {
+            let mut arrival_times = self
+                .arrival_times
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            arrival_times.push((index, arrived_at));
         }
-        let mood = endpoint.mood.load(Ordering::Acquire);
-        if mood == Mood::Down as u8 {
+        let behaviour = endpoint.behaviour.load(Ordering::Acquire);
+        if behaviour == Behaviour::Down as u8 {
             return StatusCode::SERVICE_UNAVAILABLE;
         }
-        if mood == Mood::Hanging as u8 {
-            tokio::time::sleep(HANG).await;
+        if behaviour == Behaviour::Hanging as u8 {
+            tokio::time::sleep(HANG_DURATION).await;
             // The sender may have timed out long ago, so this does not count as an arrival.
             return StatusCode::OK;
         }
         let Some(number) = payload::number(body) else {
-            self.ledger.stray("a body that was changed on its way");
+            self.recorder
+                .record_unexpected("a body that was changed on its way");
             return StatusCode::BAD_REQUEST;
         };
-        if mood == Mood::Choosy as u8 && !number.is_multiple_of(2) {
+        if behaviour == Behaviour::RefusesOdd as u8 && !number.is_multiple_of(2) {
             return StatusCode::BAD_REQUEST;
         }
         let nth = endpoint.arrivals.fetch_add(1, Ordering::Relaxed);
-        if nth.is_multiple_of(VERIFIED_ONE_IN)
+        if nth.is_multiple_of(VERIFY_ONE_IN)
             && let Err(why) = verify(endpoint, headers, body)
         {
-            self.ledger.unsigned(&why);
+            self.recorder.record_bad_signature(&why);
         }
-        self.ledger.arrive(index, number);
+        self.recorder.record_arrival(index, number);
         StatusCode::OK
     }
 }

@@ -5,7 +5,7 @@
 //! limits except the number of connections. The difference to the server is therefore the cost of everything in
 //! between.
 //!
-//! It is a separate process, so that its usage can be measured alone. It reads its [`Orders`] as one line of JSON
+//! It is a separate process, so that its usage can be measured alone. It reads its [`RelayConfig`] as one line of JSON
 //! from standard input and ends when standard input is closed.
 
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ use tokio::sync::mpsc;
 use super::failure::Failure;
 
 /// Capacity of the queue of one connection. When it is full, producers wait for their response.
-const MAX_WAITING: usize = 64;
+const MAX_QUEUED: usize = 64;
 /// Maximum size of a request in bytes, as in the server.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// Maximum number of tries of one request. After a failed try a new connection is opened.
@@ -54,7 +54,7 @@ const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
 
 /// The configuration of the relay.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Orders {
+pub struct RelayConfig {
     /// Endpoints that every event is sent to.
     pub endpoints: Vec<RelayEndpoint>,
     /// Number of connections to each endpoint.
@@ -73,7 +73,7 @@ pub struct RelayEndpoint {
 }
 
 #[derive(Deserialize)]
-struct Posted<'a> {
+struct NewEvent<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     payload: &'a RawValue,
@@ -84,11 +84,11 @@ struct Accepted<'a> {
     id: String,
     r#type: &'a str,
     created_at: String,
-    deliveries: Vec<Planned<'a>>,
+    deliveries: Vec<PendingDelivery<'a>>,
 }
 
 #[derive(Serialize)]
-struct Planned<'a> {
+struct PendingDelivery<'a> {
     id: String,
     endpoint_id: &'a str,
     status: &'static str,
@@ -120,7 +120,7 @@ struct Target {
 
 struct Relay {
     targets: Vec<Target>,
-    mint: Mutex<Mint>,
+    ids: Mutex<Mint>,
     clock: Clock,
 }
 
@@ -129,7 +129,7 @@ pub fn run() -> Result<(), Failure> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
     read.map_err(Failure::machine("cannot read the orders"))?;
-    let orders: Orders = serde_json::from_str(&line)
+    let config: RelayConfig = serde_json::from_str(&line)
         .map_err(|error| Failure::Usage(format!("these are no orders: {error}")))?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
@@ -143,7 +143,7 @@ pub fn run() -> Result<(), Failure> {
         .map_err(Failure::machine("cannot listen"))?;
     let relay = {
         let _within = runtime.enter();
-        Arc::new(Relay::new(orders)?)
+        Arc::new(Relay::new(config)?)
     };
     runtime.spawn(accept(relay, listener));
     let mut out = io::stdout().lock();
@@ -157,60 +157,60 @@ pub fn run() -> Result<(), Failure> {
 }
 
 impl Relay {
-    fn new(orders: Orders) -> Result<Relay, Failure> {
+    fn new(config: RelayConfig) -> Result<Relay, Failure> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(|error| Failure::Broken(format!("there is no chance: {error}")))?;
-        let mut mint = Mint::new(Dice::seeded(u64::from_ne_bytes(seed)));
+        let mut ids = Mint::new(Dice::seeded(u64::from_ne_bytes(seed)));
         let clock = Clock::system();
         let mut targets = Vec::new();
-        for recipient in orders.endpoints {
-            let id: EndpointId = mint.next(clock.wall());
+        for endpoint in config.endpoints {
+            let id: EndpointId = ids.next(clock.wall());
             let unusable = |what: &str| Failure::Usage(format!("{what} cannot be used"));
-            let keys = SigningKey::parse(&recipient.secret)
+            let keys = SigningKey::parse(&endpoint.secret)
                 .and_then(|key| SigningKeys::new(vec![key]))
                 .map_err(|_| unusable("a secret"))?;
             let endpoint = Arc::new(Endpoint {
                 id: id.to_string(),
-                address: recipient.address,
-                uri: recipient.path.parse().map_err(|_| unusable("a path"))?,
-                host: HeaderValue::from_str(&recipient.address.to_string())
+                address: endpoint.address,
+                uri: endpoint.path.parse().map_err(|_| unusable("a path"))?,
+                host: HeaderValue::from_str(&endpoint.address.to_string())
                     .map_err(|_| unusable("an address"))?,
                 keys,
                 clock: clock.clone(),
             });
             let open = |_| {
-                let (give, jobs) = mpsc::channel(MAX_WAITING);
+                let (queue, jobs) = mpsc::channel(MAX_QUEUED);
                 tokio::spawn(send_all(Arc::clone(&endpoint), jobs));
-                give
+                queue
             };
             targets.push(Target {
-                connections: (0..orders.connections.max(1)).map(open).collect(),
+                connections: (0..config.connections.max(1)).map(open).collect(),
                 endpoint,
                 next: AtomicUsize::new(0),
             });
         }
         Ok(Relay {
             targets,
-            mint: Mutex::new(mint),
+            ids: Mutex::new(ids),
             clock,
         })
     }
 
     /// Accepts an event. Returns the response once the queue of every endpoint has space for it.
-    async fn take(&self, body: &Bytes) -> Option<Vec<u8>> {
-        let posted: Posted<'_> = serde_json::from_slice(body).ok()?;
-        let payload = body.slice_ref(posted.payload.get().as_bytes());
+    async fn accept_event(&self, body: &Bytes) -> Option<Vec<u8>> {
+        let new: NewEvent<'_> = serde_json::from_slice(body).ok()?;
+        let payload = body.slice_ref(new.payload.get().as_bytes());
         let now = self.clock.wall();
-        let (event, deliveries) = self.name(now);
+        let (event, deliveries) = self.new_ids(now);
         let (event, time) = (event.to_string(), now.to_string());
         let header = |text: &str| HeaderValue::from_str(text).ok();
         let event_header = header(&event)?;
-        let (type_header, time_header) = (header(posted.r#type)?, header(&time)?);
-        let mut planned = Vec::with_capacity(self.targets.len());
+        let (type_header, time_header) = (header(new.r#type)?, header(&time)?);
+        let mut pending = Vec::with_capacity(self.targets.len());
         for (target, delivery) in self.targets.iter().zip(deliveries) {
             let delivery = delivery.to_string();
-            planned.push(Planned {
+            pending.push(PendingDelivery {
                 id: delivery.clone(),
                 endpoint_id: &target.endpoint.id,
                 status: "pending",
@@ -227,18 +227,18 @@ impl Relay {
         }
         let accepted = Accepted {
             id: event,
-            r#type: posted.r#type,
+            r#type: new.r#type,
             created_at: time,
-            deliveries: planned,
+            deliveries: pending,
         };
         serde_json::to_vec(&accepted).ok()
     }
 
     /// Generates ids for an event and its deliveries.
-    fn name(&self, now: Timestamp) -> (EventId, Vec<DeliveryId>) {
-        let mut mint = self.mint.lock().unwrap_or_else(PoisonError::into_inner);
-        let event = mint.next(now);
-        let deliveries = self.targets.iter().map(|_| mint.next(now));
+    fn new_ids(&self, now: Timestamp) -> (EventId, Vec<DeliveryId>) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = ids.next(now);
+        let deliveries = self.targets.iter().map(|_| ids.next(now));
         (event, deliveries.collect())
     }
 }
@@ -272,7 +272,7 @@ async fn answer(
     let Ok(body) = Limited::new(body, MAX_REQUEST_BYTES).collect().await else {
         return Ok(plain(StatusCode::PAYLOAD_TOO_LARGE));
     };
-    let Some(accepted) = relay.take(&body.to_bytes()).await else {
+    let Some(accepted) = relay.accept_event(&body.to_bytes()).await else {
         return Ok(plain(StatusCode::BAD_REQUEST));
     };
     let mut response = Response::new(Full::new(Bytes::from(accepted)));
@@ -301,7 +301,7 @@ async fn send_all(endpoint: Arc<Endpoint>, mut jobs: mpsc::Receiver<Job>) {
             connection = None;
         }
         if !sent {
-            // The ledger reports the missing event.
+            // The recorder reports the missing event.
             return;
         }
     }

@@ -1,14 +1,17 @@
 //! The results of a benchmark, as tables for people and as a JSON document for tools.
+//!
+//! [`Measurements`] are those of one side in one round, [`Round`] those of relay and server, [`Outcome`] is the result of
+//! a scenario. Field names of serialized types are part of the JSON document.
 
-use posthaste_charts::{terminal, words};
+use posthaste_charts::{format, terminal};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::figures::{Percentiles, median, ratio};
+use super::statistics::{Percentiles, median, ratio};
 
 /// Measurements of the relay or the server in one round. A value that was not measured is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct Measurements {
     /// Accepted events, from the first send to the last acceptance.
     pub events_per_second: Option<f64>,
     /// Deliveries, from the first send to the last arrival.
@@ -29,24 +32,24 @@ pub struct Figures {
     pub database_cpu_us_per_delivery: Option<f64>,
 }
 
-impl Figures {
+impl Measurements {
     /// Returns the median of each figure over several rounds.
-    pub fn median(rounds: &[Figures]) -> Figures {
-        let of = |pick: fn(&Figures) -> Option<f64>| median(rounds.iter().filter_map(pick));
-        let spread = |pick: fn(&Figures) -> Option<Percentiles>| {
-            let spreads: Vec<Percentiles> = rounds.iter().filter_map(pick).collect();
-            Percentiles::median(&spreads)
+    pub fn median(rounds: &[Measurements]) -> Measurements {
+        let of = |pick: fn(&Measurements) -> Option<f64>| median(rounds.iter().filter_map(pick));
+        let percentiles = |pick: fn(&Measurements) -> Option<Percentiles>| {
+            let rounds: Vec<Percentiles> = rounds.iter().filter_map(pick).collect();
+            Percentiles::median(&rounds)
         };
-        Figures {
-            events_per_second: of(|figures| figures.events_per_second),
-            deliveries_per_second: of(|figures| figures.deliveries_per_second),
-            accept_latency_ms: spread(|figures| figures.accept_latency_ms),
-            first_attempt_lag_ms: spread(|figures| figures.first_attempt_lag_ms),
-            delivery_lag_ms: spread(|figures| figures.delivery_lag_ms),
-            cpu_us_per_delivery: of(|figures| figures.cpu_us_per_delivery),
-            peak_memory_bytes: of(|figures| figures.peak_memory_bytes),
-            written_bytes_per_delivery: of(|figures| figures.written_bytes_per_delivery),
-            database_cpu_us_per_delivery: of(|figures| figures.database_cpu_us_per_delivery),
+        Measurements {
+            events_per_second: of(|m| m.events_per_second),
+            deliveries_per_second: of(|m| m.deliveries_per_second),
+            accept_latency_ms: percentiles(|m| m.accept_latency_ms),
+            first_attempt_lag_ms: percentiles(|m| m.first_attempt_lag_ms),
+            delivery_lag_ms: percentiles(|m| m.delivery_lag_ms),
+            cpu_us_per_delivery: of(|m| m.cpu_us_per_delivery),
+            peak_memory_bytes: of(|m| m.peak_memory_bytes),
+            written_bytes_per_delivery: of(|m| m.written_bytes_per_delivery),
+            database_cpu_us_per_delivery: of(|m| m.database_cpu_us_per_delivery),
         }
     }
 }
@@ -55,17 +58,18 @@ impl Figures {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Round {
     /// Measurements of the relay.
-    pub relay: Option<Figures>,
+    pub relay: Option<Measurements>,
     /// Measurements of the server.
-    pub server: Option<Figures>,
+    pub server: Option<Measurements>,
     /// Deliveries per second of the server, divided by those of the relay.
     pub ratio: Option<f64>,
 }
 
 impl Round {
     /// Creates a round and computes its ratio.
-    pub fn new(relay: Option<Figures>, server: Option<Figures>) -> Round {
-        let rate = |figures: &Option<Figures>| figures.as_ref()?.deliveries_per_second;
+    pub fn new(relay: Option<Measurements>, server: Option<Measurements>) -> Round {
+        let rate =
+            |measurements: &Option<Measurements>| measurements.as_ref()?.deliveries_per_second;
         let ratio = match (rate(&server), rate(&relay)) {
             (Some(server), Some(relay)) => ratio(server, relay),
             (None, _) | (_, None) => None,
@@ -80,9 +84,9 @@ impl Round {
     /// Returns the medians of several rounds. The ratio is the median of the ratios, because the two sides of one
     /// round were measured under the same conditions.
     pub fn median(rounds: &[Round]) -> Round {
-        let of = |pick: fn(&Round) -> Option<&Figures>| {
-            let figures: Vec<Figures> = rounds.iter().filter_map(pick).cloned().collect();
-            (!figures.is_empty()).then(|| Figures::median(&figures))
+        let of = |pick: fn(&Round) -> Option<&Measurements>| {
+            let measurements: Vec<Measurements> = rounds.iter().filter_map(pick).cloned().collect();
+            (!measurements.is_empty()).then(|| Measurements::median(&measurements))
         };
         Round {
             relay: of(|round| round.relay.as_ref()),
@@ -142,7 +146,7 @@ impl Outcome {
 pub fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
-        Some(value) if value >= 100.0 => words::count(value.round() as u64),
+        Some(value) if value >= 100.0 => format::count(value.round() as u64),
         Some(value) if value >= 10.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.2}"),
     }
@@ -166,10 +170,10 @@ pub fn bytes(value: Option<f64>) -> String {
 }
 
 /// Formats median and 99th percentile, in milliseconds.
-pub fn spread(value: Option<Percentiles>) -> String {
+pub fn percentiles(value: Option<Percentiles>) -> String {
     value.map_or_else(
         || "–".to_owned(),
-        |spread| format!("{:.2} / {:.2}", spread.p50, spread.p99),
+        |value| format!("{:.2} / {:.2}", value.p50, value.p99),
     )
 }
 
@@ -182,28 +186,28 @@ pub fn row(cells: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn figures(rate: f64) -> Figures {
-        Figures {
+    fn with_rate(rate: f64) -> Measurements {
+        Measurements {
             deliveries_per_second: Some(rate),
-            ..Figures::default()
+            ..Measurements::default()
         }
     }
 
     #[test]
-    fn the_ratio_is_the_median_of_ratios_and_not_the_ratio_of_medians() {
+    fn the_ratio_is_the_median_of_the_ratios() {
         let rounds: Vec<Round> = [(100.0, 50.0), (10.0, 6.0), (1_000.0, 400.0)]
-            .map(|(relay, server)| Round::new(Some(figures(relay)), Some(figures(server))))
+            .map(|(relay, server)| Round::new(Some(with_rate(relay)), Some(with_rate(server))))
             .to_vec();
         let median = Round::median(&rounds);
         assert_eq!(median.ratio, Some(0.5));
-        let rate = |figures: Option<Figures>| figures.unwrap().deliveries_per_second;
+        let rate = |measurements: Option<Measurements>| measurements.unwrap().deliveries_per_second;
         assert_eq!(rate(median.relay), Some(100.0));
         assert_eq!(rate(median.server), Some(50.0));
     }
 
     #[test]
-    fn what_was_not_measured_is_absent() {
-        let round = Round::new(Some(figures(1.0)), None);
+    fn an_unmeasured_side_is_absent() {
+        let round = Round::new(Some(with_rate(1.0)), None);
         assert_eq!(round.ratio, None);
         let median = Round::median(&[round]);
         assert!(median.server.is_none() && median.relay.is_some());
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_as_many_digits_as_they_deserve() {
+    fn numbers_have_a_suitable_number_of_digits() {
         let numbers = [0.451, 12.34, 15_234.6].map(|value| number(Some(value)));
         assert_eq!(numbers, ["0.45", "12.3", "15,235"]);
         let sizes = [0.0, 999.0, 3_300.0, 148_000_000.0].map(|value| bytes(Some(value)));

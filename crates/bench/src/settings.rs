@@ -1,4 +1,7 @@
 //! Settings of a benchmark.
+//!
+//! [`Settings`] holds the arguments of `posthaste bench`, [`Scenario`] names what is measured. [`Settings::check`] refuses
+//! runs that would not fit in memory, would overwrite a store, or need PostgreSQL and have none.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +12,12 @@ use super::database;
 use super::failure::Failure;
 use super::subject::Kind;
 
-/// Maximum number of events of one run, because the ledger is in memory.
+/// Maximum number of events of one run, because the recorder is in memory.
 pub const MAX_EVENTS: usize = 10_000_000;
 /// Maximum number of endpoints that each event goes to.
 pub const MAX_ENDPOINTS: usize = 100;
-/// Maximum number of slots in a ledger: events times endpoints.
-pub const MAX_PLACES: usize = 50_000_000;
+/// Maximum number of slots in a recorder: events times endpoints.
+pub const MAX_SLOTS: usize = 50_000_000;
 /// Number of connections to all endpoints together, unless there are more endpoints.
 const CONNECTIONS_OUT: usize = 512;
 /// Maximum number of connections to one endpoint. More do not increase the throughput.
@@ -82,15 +85,16 @@ pub struct Settings {
 impl Settings {
     /// Checks the settings.
     pub fn check(&self) -> Result<(), Failure> {
-        let places = self.events.unwrap_or(0).saturating_mul(self.endpoints);
-        if places > MAX_PLACES {
+        let slots = self.events.unwrap_or(0).saturating_mul(self.endpoints);
+        if slots > MAX_SLOTS {
             return Err(Failure::Usage(format!(
-                "{places} deliveries are too many for one run: at most {MAX_PLACES}"
+                "{slots} deliveries are too many for one run: at most {MAX_SLOTS}"
             )));
         }
         let database = self.database();
-        let wants_one = |scenario: &&Scenario| matches!(scenario, Scenario::Nodes | Scenario::Flat);
-        match (database, self.scenarios.iter().find(wants_one)) {
+        let needs_postgres =
+            |scenario: &&Scenario| matches!(scenario, Scenario::Nodes | Scenario::Flat);
+        match (database, self.scenarios.iter().find(needs_postgres)) {
             (Some(store), _) => drop(database::server_of(store)?),
             (None, None) => {}
             (None, Some(_)) => {
@@ -124,21 +128,21 @@ impl Settings {
 
     /// Returns the store setting for the server. The path of a file is made absolute, because the server runs in
     /// another folder.
-    pub fn store_in(&self, home: &Path) -> String {
+    pub fn store_in(&self, directory: &Path) -> String {
         let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         match (&self.store, self.store_file()) {
             (_, Some(file)) => format!("sqlite:{}", absolute(file).display()),
             (Some(store), None) => store.clone(),
-            (None, None) => format!("sqlite:{}", home.join("bench.db").display()),
+            (None, None) => format!("sqlite:{}", directory.join("bench.db").display()),
         }
     }
 
     /// Returns the folder of the data, if it is known.
-    pub fn data_folder(&self, home: &Path) -> Option<PathBuf> {
+    pub fn data_folder(&self, directory: &Path) -> Option<PathBuf> {
         match (&self.store, self.store_file()) {
             (_, Some(file)) => std::path::absolute(file).ok()?.parent().map(Path::to_owned),
             (Some(_), None) => None,
-            (None, None) => Some(home.to_owned()),
+            (None, None) => Some(directory.to_owned()),
         }
     }
 
@@ -155,14 +159,14 @@ impl Settings {
 
 /// Serializes the store without the password of its URL.
 fn without_password<S: Serializer>(store: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
-    let told = store
+    let shown = store
         .as_deref()
         .map(|store| match database::server_of(store) {
             Ok(server) if database::is_database(store) => server.to_string(),
             Ok(_) | Err(_) if database::is_database(store) => "postgres".to_owned(),
             Ok(_) | Err(_) => store.to_owned(),
         });
-    told.serialize(to)
+    shown.serialize(to)
 }
 
 #[cfg(test)]
@@ -185,22 +189,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_its_meaning_elsewhere() {
-        let home = Path::new("/home");
+    fn a_relative_file_becomes_absolute() {
+        let directory = Path::new("/home");
         let here = std::env::current_dir().unwrap();
         let relative = settings(Some("sqlite:b.db"));
         assert_eq!(
-            relative.store_in(home),
+            relative.store_in(directory),
             format!("sqlite:{}", here.join("b.db").display())
         );
-        assert_eq!(settings(None).store_in(home), "sqlite:/home/bench.db");
+        assert_eq!(settings(None).store_in(directory), "sqlite:/home/bench.db");
         let elsewhere = settings(Some("postgres://h/d"));
-        assert_eq!(elsewhere.store_in(home), "postgres://h/d");
-        assert_eq!(elsewhere.data_folder(home), None);
+        assert_eq!(elsewhere.store_in(directory), "postgres://h/d");
+        assert_eq!(elsewhere.data_folder(directory), None);
     }
 
     #[test]
-    fn a_store_that_is_in_use_is_left_alone() {
+    fn an_existing_store_is_refused() {
         let here = format!("sqlite:{}", file!());
         let there = format!("sqlite:{}", env!("CARGO_MANIFEST_DIR"));
         assert!(settings(Some(&here)).check().is_ok());
@@ -212,18 +216,18 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_told() {
-        let told = serde_json::to_string(&settings(Some("postgres://u:hunter2@h/d"))).unwrap();
+    fn a_password_is_not_serialized() {
+        let text = serde_json::to_string(&settings(Some("postgres://u:hunter2@h/d"))).unwrap();
         assert!(
-            !told.contains("hunter2") && told.contains("postgres://u@h"),
-            "{told}"
+            !text.contains("hunter2") && text.contains("postgres://u@h"),
+            "{text}"
         );
         let file = serde_json::to_string(&settings(Some("sqlite:b.db"))).unwrap();
         assert!(file.contains("sqlite:b.db"), "{file}");
     }
 
     #[test]
-    fn what_is_about_databases_wants_one() {
+    fn scenarios_about_postgresql_require_it() {
         let mut flat = settings(None);
         flat.scenarios = vec![Scenario::Flat];
         assert!(flat.check().is_err_and(|error| error.exit_code() == 2));

@@ -26,11 +26,11 @@ impl Percentiles {
     }
 
     /// Returns the median of each percentile over several rounds.
-    pub fn median(spreads: &[Percentiles]) -> Option<Percentiles> {
-        let of = |pick: fn(&Percentiles) -> f64| median(spreads.iter().map(pick));
+    pub fn median(rounds: &[Percentiles]) -> Option<Percentiles> {
+        let of = |pick: fn(&Percentiles) -> f64| median(rounds.iter().map(pick));
         Some(Percentiles {
-            p50: of(|spread| spread.p50)?,
-            p99: of(|spread| spread.p99)?,
+            p50: of(|percentiles| percentiles.p50)?,
+            p99: of(|percentiles| percentiles.p99)?,
         })
     }
 }
@@ -60,30 +60,30 @@ pub fn ratio(this: f64, of: f64) -> Option<f64> {
     ratio.is_finite().then_some(ratio)
 }
 
-/// Returns the maximum number of moments in any window of this length. A window includes its start and excludes its
-/// end. The moments must be sorted.
-pub fn busiest_stretch(sorted: &[u64], length: u64) -> usize {
+/// Returns the maximum number of times in any window of this length. A window includes its start and excludes its
+/// end. The times must be sorted.
+pub fn busiest_window(sorted: &[u64], length: u64) -> usize {
     debug_assert!(sorted.is_sorted());
     let mut oldest = 0;
-    let mut most = 0;
-    for (index, moment) in sorted.iter().enumerate() {
-        while sorted[oldest].saturating_add(length) <= *moment {
+    let mut max = 0;
+    for (index, time) in sorted.iter().enumerate() {
+        while sorted[oldest].saturating_add(length) <= *time {
             oldest += 1;
         }
-        most = most.max(index + 1 - oldest);
+        max = max.max(index + 1 - oldest);
     }
-    most
+    max
 }
 
-/// Counts the moments in consecutive windows of this length, beginning at `start`. Earlier moments are ignored.
-pub fn series(moments: &[u64], start: u64, length: u64) -> Vec<u64> {
+/// Counts the times in consecutive windows of this length, beginning at `start`. Earlier times are ignored.
+pub fn series(arrival_times: &[u64], start: u64, length: u64) -> Vec<u64> {
     let mut counts = Vec::new();
-    for moment in moments.iter().filter(|moment| **moment >= start) {
-        let stretch = ((moment - start) / length) as usize;
-        if counts.len() <= stretch {
-            counts.resize(stretch + 1, 0);
+    for time in arrival_times.iter().filter(|time| **time >= start) {
+        let window = ((time - start) / length) as usize;
+        if counts.len() <= window {
+            counts.resize(window + 1, 0);
         }
-        counts[stretch] += 1;
+        counts[window] += 1;
     }
     counts
 }
@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_percentile_is_a_value_that_was_measured() {
+    fn a_percentile_is_a_measured_value() {
         let hundred: Vec<u64> = (1..=100).collect();
         assert_eq!(percentile(&hundred, 0.50), Some(50));
         assert_eq!(percentile(&hundred, 0.99), Some(99));
@@ -105,56 +105,56 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_is_told_in_milliseconds() {
-        let spread = Percentiles::of_nanos(vec![3_000_000, 1_000_000, 2_500_000]);
-        assert_eq!(spread, Some(Percentiles { p50: 2.5, p99: 3.0 }));
+    fn percentiles_are_in_milliseconds() {
+        let percentiles = Percentiles::of_nanos(vec![3_000_000, 1_000_000, 2_500_000]);
+        assert_eq!(percentiles, Some(Percentiles { p50: 2.5, p99: 3.0 }));
         assert_eq!(Percentiles::of_nanos(vec![]), None);
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between() {
+    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median([]), None);
     }
 
     #[test]
-    fn nothing_is_no_measure() {
+    fn a_ratio_to_zero_is_none() {
         assert_eq!(ratio(1.0, 2.0), Some(0.5));
         assert_eq!(ratio(1.0, 0.0), None);
         assert_eq!(ratio(0.0, 0.0), None);
     }
 
     #[test]
-    fn the_busiest_second_is_found_between_the_whole_ones() {
+    fn the_busiest_second_may_start_within_a_second() {
         // Two in each whole second, but four within the second that begins at 900.
-        let moments = [100, 900, 950, 1_100, 1_899, 1_900, 2_950];
-        assert_eq!(busiest_stretch(&moments, 1_000), 4);
-        assert_eq!(series(&moments, 0, 1_000), [3, 3, 1]);
-        assert_eq!(series(&moments, 950, 1_000), [4, 0, 1]);
-        assert_eq!(busiest_stretch(&[], 1_000), 0);
+        let arrival_times = [100, 900, 950, 1_100, 1_899, 1_900, 2_950];
+        assert_eq!(busiest_window(&arrival_times, 1_000), 4);
+        assert_eq!(series(&arrival_times, 0, 1_000), [3, 3, 1]);
+        assert_eq!(series(&arrival_times, 950, 1_000), [4, 0, 1]);
+        assert_eq!(busiest_window(&[], 1_000), 0);
     }
 
     #[test]
-    fn a_stretch_does_not_hold_its_end() {
-        assert_eq!(busiest_stretch(&[0, 1_000], 1_000), 1);
-        assert_eq!(busiest_stretch(&[0, 999], 1_000), 2);
-        assert_eq!(busiest_stretch(&[5, 5, 5], 1_000), 3);
+    fn a_window_excludes_its_end() {
+        assert_eq!(busiest_window(&[0, 1_000], 1_000), 1);
+        assert_eq!(busiest_window(&[0, 999], 1_000), 2);
+        assert_eq!(busiest_window(&[5, 5, 5], 1_000), 3);
     }
 
     proptest! {
         #[test]
-        fn the_busiest_stretch_agrees_with_looking_at_each(
-            mut moments in prop::collection::vec(0u64..2_000, 0..60),
+        fn the_busiest_window_agrees_with_a_check_of_each(
+            mut arrival_times in prop::collection::vec(0u64..2_000, 0..60),
             length in 1u64..500,
         ) {
-            moments.sort_unstable();
+            arrival_times.sort_unstable();
             let from = |start: u64| {
-                let within = |moment: &&u64| (start..start + length).contains(*moment);
-                moments.iter().filter(within).count()
+                let within = |time: &&u64| (start..start + length).contains(*time);
+                arrival_times.iter().filter(within).count()
             };
-            let most = moments.iter().map(|start| from(*start)).max().unwrap_or(0);
-            prop_assert_eq!(busiest_stretch(&moments, length), most);
+            let expected = arrival_times.iter().map(|start| from(*start)).max().unwrap_or(0);
+            prop_assert_eq!(busiest_window(&arrival_times, length), expected);
         }
     }
 }

@@ -53,10 +53,10 @@ pub struct MeasuredProcess {
     kind: Kind,
     child: Child,
     /// Standard input of the relay, which ends when it is closed.
-    orders: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     address: SocketAddr,
     started_within: Duration,
-    said: StderrTail,
+    stderr_tail: StderrTail,
 }
 
 type StderrTail = Arc<Mutex<VecDeque<String>>>;
@@ -67,7 +67,7 @@ impl MeasuredProcess {
     pub async fn start(
         kind: Kind,
         arguments: &[String],
-        orders: Option<&str>,
+        config: Option<&str>,
         folder: &Path,
     ) -> Result<MeasuredProcess, Failure> {
         let program =
@@ -75,7 +75,7 @@ impl MeasuredProcess {
         let started_at = Instant::now();
         #[expect(
             clippy::disallowed_methods,
-            reason = "this very program, which goes out by the same door"
+            reason = "this very program, which opens outbound connections through egress"
         )]
         let mut command = Command::new(program);
         // Environment variables of the caller must not configure the measured server.
@@ -92,47 +92,47 @@ impl MeasuredProcess {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(Failure::machine("cannot start this program again"))?;
-        let said = keep_stderr_tail(child.stderr.take());
-        let told = first_address(child.stdout.take(), started_at);
+        let stderr_tail = keep_stderr_tail(child.stderr.take());
+        let first_address = first_address(child.stdout.take(), started_at);
         let mut stdin = child.stdin.take();
-        if let (Some(stdin), Some(orders)) = (&mut stdin, orders) {
+        if let (Some(stdin), Some(config)) = (&mut stdin, config) {
             // If the process has ended already, its error is reported below.
-            let _ = writeln!(stdin, "{orders}");
+            let _ = writeln!(stdin, "{config}");
         }
-        let mut subject = MeasuredProcess {
+        let mut process = MeasuredProcess {
             kind,
             child,
-            orders: stdin,
+            stdin,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             started_within: Duration::ZERO,
-            said,
+            stderr_tail,
         };
-        match timeout(MAX_START, told).await {
+        match timeout(MAX_START, first_address).await {
             Ok(Ok((address, within))) => {
-                subject.address = address;
-                subject.started_within = within;
-                Ok(subject)
+                process.address = address;
+                process.started_within = within;
+                Ok(process)
             }
             Ok(Err(_)) => {
-                let status = subject.child.wait();
+                let status = process.child.wait();
                 let why = match status {
                     Ok(status) => format!("it ended with {status}"),
                     Err(error) => error.to_string(),
                 };
-                Err(subject.not_started(why))
+                Err(process.not_started(why))
             }
             Err(_) => {
                 let seconds = MAX_START.as_secs();
-                Err(subject.not_started(format!("it told no address within {seconds} s")))
+                Err(process.not_started(format!("it told no address within {seconds} s")))
             }
         }
     }
 
     fn not_started(&self, why: String) -> Failure {
         Failure::NotStarted {
-            who: self.kind.name(),
+            process: self.kind.name(),
             why,
-            said: self.last_words(),
+            stderr_tail: self.stderr_tail(),
         }
     }
 
@@ -147,9 +147,12 @@ impl MeasuredProcess {
     }
 
     /// Returns its last lines on standard error.
-    pub fn last_words(&self) -> Vec<String> {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.iter().cloned().collect()
+    pub fn stderr_tail(&self) -> Vec<String> {
+        let lines = self
+            .stderr_tail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        lines.iter().cloned().collect()
     }
 
     /// Returns its usage so far.
@@ -167,9 +170,9 @@ impl MeasuredProcess {
             sleep(IDLE_PERIOD).await;
             let later = self.usage()?;
             // Timers alone cost a clock tick now and then.
-            let resting = later.cpu.saturating_sub(usage.cpu) <= Duration::from_millis(10);
+            let is_idle = later.cpu.saturating_sub(usage.cpu) <= Duration::from_millis(10);
             usage = later;
-            if resting || begun_at.elapsed() > MAX_SETTLE {
+            if is_idle || begun_at.elapsed() > MAX_SETTLE {
                 return Ok(usage);
             }
         }
@@ -177,13 +180,13 @@ impl MeasuredProcess {
 
     /// Stops the process and waits until it has ended.
     pub async fn stop(mut self) -> Result<(), Failure> {
-        self.orders = None;
+        self.stdin = None;
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM)
             .map_err(|error| error.into())
             .map_err(Failure::machine("cannot stop the process"))?;
-        let asked_at = Instant::now();
-        while asked_at.elapsed() < MAX_STOP {
+        let started_at = Instant::now();
+        while started_at.elapsed() < MAX_STOP {
             let ended = self.child.try_wait();
             if ended
                 .map_err(Failure::machine("cannot wait for the process"))?
@@ -196,7 +199,7 @@ impl MeasuredProcess {
         Err(Failure::Stalled {
             what: format!("the {}'s stop", self.kind.name()),
             seconds: MAX_STOP.as_secs(),
-            said: self.last_words(),
+            stderr_tail: self.stderr_tail(),
         })
     }
 }
@@ -210,8 +213,8 @@ impl Drop for MeasuredProcess {
 
 /// Reads standard error and keeps the last lines, so that the process never blocks on a full pipe.
 fn keep_stderr_tail(from: Option<impl Read + Send + 'static>) -> StderrTail {
-    let said = StderrTail::default();
-    let kept = Arc::clone(&said);
+    let tail = StderrTail::default();
+    let kept = Arc::clone(&tail);
     if let Some(from) = from {
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -223,7 +226,7 @@ fn keep_stderr_tail(from: Option<impl Read + Send + 'static>) -> StderrTail {
             }
         });
     }
-    said
+    tail
 }
 
 /// Returns the address in the first line that contains one, and the time of that line.
@@ -231,20 +234,20 @@ fn first_address(
     from: Option<impl Read + Send + 'static>,
     started_at: Instant,
 ) -> oneshot::Receiver<(SocketAddr, Duration)> {
-    let (tell, told) = oneshot::channel();
-    let mut tell = Some(tell);
+    let (sender, receiver) = oneshot::channel();
+    let mut sender = Some(sender);
     if let Some(from) = from {
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
                 if let Some(address) = address_in(&line)
-                    && let Some(tell) = tell.take()
+                    && let Some(sender) = sender.take()
                 {
-                    let _ = tell.send((address, started_at.elapsed()));
+                    let _ = sender.send((address, started_at.elapsed()));
                 }
             }
         });
     }
-    told
+    receiver
 }
 
 /// Returns the first address with a port in a line.
@@ -264,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_found_in_a_sentence() {
+    fn an_address_is_found_in_a_line() {
         let found = |line| address_in(line).map(|address| address.to_string());
         for line in [
             "listening on http://127.0.0.1:8420",
@@ -280,29 +283,29 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_is_told_and_only_once() {
+    fn only_the_first_address_is_returned() {
         let text = "posthaste 0.1.0\non http://127.0.0.1:1\non http://127.0.0.1:2\n";
-        let told = first_address(Some(text.as_bytes()), Instant::now());
-        let (address, _) = told.blocking_recv().unwrap();
+        let address = first_address(Some(text.as_bytes()), Instant::now());
+        let (address, _) = address.blocking_recv().unwrap();
         assert_eq!(address.port(), 1);
         let silent = first_address(Some(&b"nothing\n"[..]), Instant::now());
         assert!(silent.blocking_recv().is_err());
     }
 
     #[test]
-    fn only_the_last_words_are_kept() {
+    fn only_the_last_lines_are_kept() {
         let text: String = (0..100).map(|n| format!("{n}\n")).collect();
-        let said = keep_stderr_tail(Some(std::io::Cursor::new(text)));
+        let tail = keep_stderr_tail(Some(std::io::Cursor::new(text)));
         let begun_at = Instant::now();
         while begun_at.elapsed() < Duration::from_secs(10) {
-            let said = said.lock().unwrap();
-            if said.back().is_some_and(|last| last == "99") {
-                assert_eq!(said.len(), MAX_STDERR_LINES);
+            let lines = tail.lock().unwrap();
+            if lines.back().is_some_and(|last| last == "99") {
+                assert_eq!(lines.len(), MAX_STDERR_LINES);
                 return;
             }
-            drop(said);
+            drop(lines);
             std::thread::yield_now();
         }
-        panic!("nothing was kept");
+        panic!("no line was kept");
     }
 }

@@ -1,4 +1,7 @@
 //! Resource usage of processes, read from Linux's `/proc`.
+//!
+//! [`Usage`] is the processor time, memory and bytes written of one process. [`process_ticks`] reads the processor time
+//! of any process and its children, for the database server. A value that `/proc` lacks is an error, never zero.
 
 use std::fs;
 use std::io;
@@ -28,7 +31,7 @@ impl Usage {
     }
 
     /// Returns the sum of two usages.
-    pub fn and(&self, other: &Usage) -> Usage {
+    pub fn plus(&self, other: &Usage) -> Usage {
         Usage {
             cpu: self.cpu + other.cpu,
             peak_memory_bytes: self.peak_memory_bytes + other.peak_memory_bytes,
@@ -73,7 +76,7 @@ pub struct ProcessTicks {
 pub fn process_ticks(stat: &str) -> Option<ProcessTicks> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some(ProcessTicks {
         parent: fields.get(1)?.parse().ok()?,
         own: number(11)?.checked_add(number(12)?)?,
@@ -120,7 +123,7 @@ mod tests {
     const IO: &str = "rchar: 1\nwchar: 2\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
 
     #[test]
-    fn usage_is_read_whatever_the_name() {
+    fn usage_is_read_for_any_process_name() {
         let usage = Usage::parse(STAT, STATUS, IO, 100).unwrap();
         assert_eq!(usage.cpu, Duration::from_secs(3));
         assert_eq!(usage.peak_memory_bytes, 40 * 1_024);
@@ -129,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_made_up() {
+    fn a_missing_value_is_an_error() {
         assert_eq!(Usage::parse("41 (a) S 1", STATUS, IO, 100), None);
         assert_eq!(Usage::parse(STAT, "Name: x\n", IO, 100), None);
         assert_eq!(Usage::parse(STAT, STATUS, "rchar: 1\n", 100), None);
     }
 
     #[test]
-    fn this_process_has_used_something() {
+    fn this_process_has_used_memory() {
         let usage = Usage::of(std::process::id()).unwrap();
         assert!(usage.memory_bytes > 0);
         assert!(usage.peak_memory_bytes >= usage.memory_bytes);

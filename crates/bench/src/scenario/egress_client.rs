@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::{BodyExt, Full};
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::sign::{SharedSecret, SigningKey, SigningKeys};
 use posthaste_egress::{Client, ClientSettings, MAX_TIME_LIMIT, PoolKey, Request, operator};
@@ -22,12 +22,12 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
-use crate::figures::{median, ratio};
-use crate::ledger::Ledger;
 use crate::payload;
 use crate::receiver::Receivers;
+use crate::recorder::Recorder;
 use crate::report::{Outcome, number, row};
 use crate::settings::Settings;
+use crate::statistics::{median, ratio};
 
 /// Default number of requests of each side in a round.
 const REQUESTS: usize = 100_000;
@@ -77,13 +77,14 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let mut rounds = Vec::new();
     for _ in 0..settings.rounds {
         let raw = round(settings, requests, connections, Kind::Raw).await?;
-        let door = round(settings, requests, connections, Kind::Door).await?;
-        rounds.push((raw, door));
+        let egress = round(settings, requests, connections, Kind::Egress).await?;
+        rounds.push((raw, egress));
     }
     let of = |pick: fn(&(Side, Side)) -> f64| median(rounds.iter().map(pick));
     let speed =
-        |(raw, door): &(Side, Side)| ratio(door.requests_per_second, raw.requests_per_second);
-    let cost = |(raw, door): &(Side, Side)| ratio(door.cpu_us_per_request, raw.cpu_us_per_request);
+        |(raw, egress): &(Side, Side)| ratio(egress.requests_per_second, raw.requests_per_second);
+    let cost =
+        |(raw, egress): &(Side, Side)| ratio(egress.cpu_us_per_request, raw.cpu_us_per_request);
     let ratios: Vec<f64> = rounds.iter().filter_map(speed).collect();
     let middle = median(ratios.iter().copied());
     let cost = median(rounds.iter().filter_map(cost));
@@ -93,7 +94,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         name: "door",
         setting: format!(
             "{} signed requests of {} bytes over {connections} kept connections, {} rounds in turns",
-            words::count(requests as u64),
+            format::count(requests as u64),
             settings.payload_bytes,
             settings.rounds,
         ),
@@ -106,8 +107,8 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
             ),
             line(
                 "hardened client",
-                of(|(_, door)| door.requests_per_second),
-                of(|(_, door)| door.cpu_us_per_request),
+                of(|(_, egress)| egress.requests_per_second),
+                of(|(_, egress)| egress.cpu_us_per_request),
             ),
             line("ratio", middle, cost),
         ],
@@ -122,7 +123,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         document: json!({
             "requests": requests,
             "connections": connections,
-            "rounds": rounds.iter().map(|(raw, door)| json!({"raw": raw, "door": door})).collect::<Vec<_>>(),
+            "rounds": rounds.iter().map(|(raw, egress)| json!({"raw": raw, "door": egress})).collect::<Vec<_>>(),
             "ratio": middle,
             "cpu_ratio": cost,
         }),
@@ -132,7 +133,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
 #[derive(Clone, Copy)]
 enum Kind {
     Raw,
-    Door,
+    Egress,
 }
 
 async fn round(
@@ -141,11 +142,11 @@ async fn round(
     connections: usize,
     kind: Kind,
 ) -> Result<Side, Failure> {
-    let ledger = Arc::new(Ledger::new(1, requests));
-    let receivers = Receivers::start(Arc::clone(&ledger))?;
+    let recorder = Arc::new(Recorder::new(1, requests));
+    let receivers = Receivers::start(Arc::clone(&recorder))?;
     let secret = SharedSecret::from_random([7; 24]);
     receivers.trust(0, secret.reveal())?;
-    let post = Arc::new(RequestSource {
+    let source = Arc::new(RequestSource {
         keys: SigningKeys::new(vec![SigningKey::Shared(secret)]).expect("one key"),
         payload_bytes: settings.payload_bytes,
         next: AtomicUsize::new(0),
@@ -153,11 +154,11 @@ async fn round(
     });
     let (began, cpu) = (Instant::now(), thread_cpu()?);
     match kind {
-        Kind::Raw => send_raw(&receivers, connections, &post).await?,
-        Kind::Door => send_hardened(&receivers, connections, &post).await?,
+        Kind::Raw => send_raw(&receivers, connections, &source).await?,
+        Kind::Egress => send_hardened(&receivers, connections, &source).await?,
     }
     let (took, cpu) = (began.elapsed(), thread_cpu()?.saturating_sub(cpu));
-    ledger.check(0..1, 0..requests)?;
+    recorder.check(0..1, 0..requests)?;
     let each = |time: Duration| time.as_secs_f64() / requests as f64;
     Ok(Side {
         requests_per_second: 1.0 / each(took),
@@ -169,16 +170,16 @@ async fn round(
 async fn send_raw(
     receivers: &Receivers,
     connections: usize,
-    post: &Arc<RequestSource>,
+    source: &Arc<RequestSource>,
 ) -> Result<(), Failure> {
     let address = receivers.address();
     let host = HeaderValue::from_str(&address.to_string()).expect("visible ASCII");
     let mut senders = JoinSet::new();
     for _ in 0..connections {
-        let (post, host) = (Arc::clone(post), host.clone());
+        let (source, host) = (Arc::clone(source), host.clone());
         senders.spawn(async move {
             let mut sender = operator::dial(address).await?;
-            while let Some((mut headers, body)) = post.next() {
+            while let Some((mut headers, body)) = source.next() {
                 headers.insert(HOST, host.clone());
                 let mut request = http::Request::new(Full::new(body));
                 *request.method_mut() = Method::POST;
@@ -199,7 +200,7 @@ async fn send_raw(
 async fn send_hardened(
     receivers: &Receivers,
     connections: usize,
-    post: &Arc<RequestSource>,
+    source: &Arc<RequestSource>,
 ) -> Result<(), Failure> {
     let rules = EgressRules {
         allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
@@ -216,10 +217,10 @@ async fn send_hardened(
     let pool_key = PoolKey::new("bench");
     let mut senders = JoinSet::new();
     for _ in 0..connections {
-        let (post, client) = (Arc::clone(post), client.clone());
+        let (source, client) = (Arc::clone(source), client.clone());
         let (to, pool_key) = (to.clone(), pool_key.clone());
         senders.spawn(async move {
-            while let Some((headers, body)) = post.next() {
+            while let Some((headers, body)) = source.next() {
                 let request = Request {
                     pool_key: pool_key.clone(),
                     destination: to.clone(),
@@ -259,11 +260,11 @@ fn unix_seconds() -> u64 {
 
 /// Returns the processor time of this thread, which does all the sending.
 fn thread_cpu() -> Result<Duration, Failure> {
-    let told = fs::read_to_string("/proc/thread-self/schedstat");
-    let told = told.map_err(Failure::machine(
+    let stat = fs::read_to_string("/proc/thread-self/schedstat");
+    let stat = stat.map_err(Failure::machine(
         "cannot read the processor time of a thread",
     ))?;
-    let nanos = told
+    let nanos = stat
         .split_whitespace()
         .next()
         .and_then(|first| first.parse().ok());

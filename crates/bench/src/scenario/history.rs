@@ -1,19 +1,21 @@
 //! Scenario `history`: cost of an event with many events stored. It must not grow with their number.
+//!
+//! The same number of events is sent to a server with no events stored, with a million (if that is on the way), and
+//! with all. Each measurement is the median of several rounds.
 
 use std::sync::Arc;
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::json;
 
-use super::unlimited;
-use super::versus::{EVENT_TYPE, used};
+use super::relay_comparison::usage_each;
+use super::{full_speed, unlimited};
 use crate::failure::Failure;
-use crate::ledger::Ledger;
-use crate::producer::Load;
+use crate::fixture::Fixture;
 use crate::progress::Progress;
-use crate::report::{Figures, Outcome, bytes, number, row, spread};
+use crate::recorder::Recorder;
+use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
 
 /// Default number of events stored at the end.
 const STORED: usize = 1_000_000;
@@ -29,37 +31,37 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let rounds = settings.rounds;
     // Measured events are stored too, so the last measurement ends a little above its level.
     let total = levels.last().copied().unwrap_or(0) + levels.len() * rounds * sample;
-    let ledger = Arc::new(Ledger::new(1, total));
+    let recorder = Arc::new(Recorder::new(1, total));
     let wanted = |_, url| unlimited(settings, url);
-    let stage = Stage::server(settings, ledger, wanted).await?;
+    let fixture = Fixture::server(settings, recorder, wanted).await?;
     let mut stored = 0;
-    let mut looks = Vec::new();
+    let mut levels_measured = Vec::new();
     for level in levels {
         if level > stored {
-            let what = format!("storing {}", words::count(level as u64));
-            send(&stage, settings, stored..level, &what).await?;
+            let what = format!("storing {}", format::count(level as u64));
+            send(&fixture, settings, stored..level, &what).await?;
             stored = level;
         }
         let mut measured = Vec::new();
         let stored_before = stored;
         for nth in 1..=rounds {
             let what = format!("looking, round {nth} of {rounds}");
-            let before = stage.subject.settled_usage().await?;
+            let before = fixture.process.settled_usage().await?;
             let events = stored..stored + sample;
-            send(&stage, settings, events.clone(), &what).await?;
-            let after = stage.subject.settled_usage().await?;
+            send(&fixture, settings, events.clone(), &what).await?;
+            let after = fixture.process.settled_usage().await?;
             stored = events.end;
-            measured.push(Figures {
-                events_per_second: stage.ledger.events_per_second(events.clone()),
-                deliveries_per_second: stage.ledger.deliveries_per_second(events.clone()),
-                accept_latency_ms: stage.ledger.accept_latency(events),
-                ..used(&before, &after, sample)
+            measured.push(Measurements {
+                events_per_second: fixture.recorder.events_per_second(events.clone()),
+                deliveries_per_second: fixture.recorder.deliveries_per_second(events.clone()),
+                accept_latency_ms: fixture.recorder.accept_latency(events),
+                ..usage_each(&before, &after, sample)
             });
         }
-        looks.push((stored_before, Figures::median(&measured)));
+        levels_measured.push((stored_before, Measurements::median(&measured)));
     }
-    stage.check(0..1, 0..stored).await?;
-    Ok(outcome(settings, sample, &looks))
+    fixture.check(0..1, 0..stored).await?;
+    Ok(outcome(settings, sample, &levels_measured))
 }
 
 /// Returns the numbers of stored events to measure at: zero, [`MIDDLE`] if that is on the way, and the end.
@@ -73,23 +75,22 @@ fn levels(stored: usize) -> Vec<usize> {
 }
 
 async fn send(
-    stage: &Stage,
+    fixture: &Fixture,
     settings: &Settings,
     events: std::ops::Range<usize>,
     what: &str,
 ) -> Result<(), Failure> {
     let progress = Progress::new(what, events.end as u64);
-    let load = Load {
-        events,
-        per_second: None,
-        connections: settings.connections,
-        payload_bytes: settings.payload_bytes,
-        event_type: Load::named(EVENT_TYPE),
-    };
-    stage.run(load, 0..1, &progress).await
+    fixture
+        .run(full_speed(settings, events), 0..1, &progress)
+        .await
 }
 
-fn outcome(settings: &Settings, sample: usize, looks: &[(usize, Figures)]) -> Outcome {
+fn outcome(
+    settings: &Settings,
+    sample: usize,
+    levels_measured: &[(usize, Measurements)],
+) -> Outcome {
     let heads = [
         "stored",
         "deliveries/s",
@@ -99,24 +100,24 @@ fn outcome(settings: &Settings, sample: usize, looks: &[(usize, Figures)]) -> Ou
         "peak memory",
     ];
     let mut table = vec![row(&heads)];
-    for (stored, figures) in looks {
+    for (stored, measurements) in levels_measured {
         table.push(vec![
-            words::count(*stored as u64),
-            number(figures.deliveries_per_second),
-            number(figures.cpu_us_per_delivery),
-            bytes(figures.written_bytes_per_delivery),
-            spread(figures.accept_latency_ms),
-            bytes(figures.peak_memory_bytes),
+            format::count(*stored as u64),
+            number(measurements.deliveries_per_second),
+            number(measurements.cpu_us_per_delivery),
+            bytes(measurements.written_bytes_per_delivery),
+            percentiles(measurements.accept_latency_ms),
+            bytes(measurements.peak_memory_bytes),
         ]);
     }
-    let documents = looks
+    let documents = levels_measured
         .iter()
-        .map(|(stored, figures)| json!({"stored": stored, "figures": figures}));
+        .map(|(stored, measurements)| json!({"stored": stored, "figures": measurements}));
     Outcome {
         name: "history",
         setting: format!(
             "{} events of {} bytes, with more and more finished ones stored",
-            words::count(sample as u64),
+            format::count(sample as u64),
             settings.payload_bytes
         ),
         table,
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_way_has_a_look_in_the_middle() {
+    fn a_large_number_is_also_measured_in_the_middle() {
         assert_eq!(levels(1_000), [0, 1_000]);
         assert_eq!(levels(1_000_000), [0, 1_000_000]);
         assert_eq!(levels(5_000_000), [0, 1_000_000, 5_000_000]);

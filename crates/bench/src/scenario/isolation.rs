@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_core::lane::RateLimit;
 use serde_json::json;
 use tokio::time::sleep;
@@ -15,25 +15,26 @@ use tokio::time::sleep;
 use super::unlimited;
 use crate::api::Wanted;
 use crate::failure::Failure;
-use crate::figures::{Percentiles, median, ratio};
-use crate::ledger::Ledger;
-use crate::producer::{Load, feed, produce};
+use crate::fixture::Fixture;
+use crate::producer::{Load, produce, produce_batches};
 use crate::progress::Progress;
-use crate::receiver::{HANG, Mood};
-use crate::report::{Outcome, bytes, number, row, spread};
+use crate::receiver::{Behaviour, HANG_DURATION};
+use crate::recorder::Recorder;
+use crate::report::{Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
+use crate::statistics::{Percentiles, median, ratio};
+use crate::usage::Usage;
 
 /// Number of events for the healthy endpoint in each part; at 100 events per second they take 10 s.
 const SAMPLE: usize = 1_000;
 /// Number of events before the measurement.
 const WARM_UP: usize = 200;
-/// Number of events for the bad endpoint before the healthy one is measured again.
+/// Number of events for the bad endpoint before the healthy one is measured restarted.
 const HEAD_START: usize = 500;
 /// Default size of the backlog.
 pub(super) const PENDING: usize = 1_000_000;
 /// Number of concurrent batches.
-pub(super) const FEEDERS: usize = 4;
+pub(super) const BATCH_CONNECTIONS: usize = 4;
 /// Target: maximum ratio of the p99 lag with a bad neighbour to the p99 lag without.
 const MAX_RATIO: f64 = 2.0;
 
@@ -43,7 +44,7 @@ const HEALTHY_TYPE: &str = "bench.healthy";
 const BAD_TYPE: &str = "bench.bad";
 
 /// Settings of both endpoints, each with its own event type.
-fn wanted(settings: &Settings, index: usize, url: String) -> Wanted {
+fn endpoint(settings: &Settings, index: usize, url: String) -> Wanted {
     let of = |name: &str| vec![name.to_owned()];
     let event_types = if index == HEALTHY {
         of(HEALTHY_TYPE)
@@ -62,13 +63,13 @@ fn load(settings: &Settings, start: usize, count: usize, event_type: &str) -> Lo
         per_second: Some(settings.per_second),
         connections: settings.connections,
         payload_bytes: settings.payload_bytes,
-        event_type: Load::named(event_type),
+        event_type: Load::same_type(event_type),
     }
 }
 
 /// Returns the lag of the healthy endpoint over one part.
 async fn healthy_lag(
-    stage: &Stage,
+    fixture: &Fixture,
     settings: &Settings,
     start: usize,
     count: usize,
@@ -76,8 +77,10 @@ async fn healthy_lag(
 ) -> Result<Percentiles, Failure> {
     let progress = Progress::new(what, (start + count) as u64);
     let load = load(settings, start, count, HEALTHY_TYPE);
-    stage.run(load, HEALTHY..HEALTHY + 1, &progress).await?;
-    let lag = stage.ledger.lag(HEALTHY..HEALTHY + 1, start..start + count);
+    fixture.run(load, HEALTHY..HEALTHY + 1, &progress).await?;
+    let lag = fixture
+        .recorder
+        .lag(HEALTHY..HEALTHY + 1, start..start + count);
     lag.ok_or_else(|| Failure::Broken("nothing arrived".to_owned()))
 }
 
@@ -88,20 +91,23 @@ pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
     for nth in 1..=settings.rounds {
         pairs.push(hanging_round(settings, sample, nth).await?);
     }
-    let (quiet, beside): (Vec<Percentiles>, Vec<Percentiles>) = pairs.iter().copied().unzip();
+    let (baseline, with_bad): (Vec<Percentiles>, Vec<Percentiles>) = pairs.iter().copied().unzip();
     let ratios = pairs
         .iter()
-        .filter_map(|(quiet, beside)| ratio(beside.p99, quiet.p99));
+        .filter_map(|(baseline, with_bad)| ratio(with_bad.p99, baseline.p99));
     let ratios: Vec<f64> = ratios.collect();
     let middle = median(ratios.iter().copied());
-    let (quiet, beside) = (Percentiles::median(&quiet), Percentiles::median(&beside));
+    let (baseline, with_bad) = (
+        Percentiles::median(&baseline),
+        Percentiles::median(&with_bad),
+    );
     Ok(Outcome {
         name: "hanging",
         setting: format!(
             "a healthy endpoint at {} a second, alone and beside one that takes {} s for every \
              request and gets as many events",
             settings.per_second,
-            HANG.as_secs(),
+            HANG_DURATION.as_secs(),
         ),
         table: vec![
             row(&[
@@ -109,8 +115,12 @@ pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
                 "delivery lag p50 / p99, ms",
                 "p99, of quiet",
             ]),
-            row(&["quiet", &spread(quiet), "1.00"]),
-            row(&["beside the hanging one", &spread(beside), &number(middle)]),
+            row(&["quiet", &percentiles(baseline), "1.00"]),
+            row(&[
+                "beside the hanging one",
+                &percentiles(with_bad),
+                &number(middle),
+            ]),
         ],
         notes: vec![format!(
             "Medians of {} rounds; the target is at most {MAX_RATIO} times quiet. The ratio is the \
@@ -118,8 +128,8 @@ pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
             settings.rounds
         )],
         document: json!({
-            "quiet_ms": quiet,
-            "beside_ms": beside,
+            "quiet_ms": baseline,
+            "beside_ms": with_bad,
             "p99_ratio": middle,
             "p99_ratios": ratios,
             "target": MAX_RATIO,
@@ -133,28 +143,44 @@ async fn hanging_round(
     nth: usize,
 ) -> Result<(Percentiles, Percentiles), Failure> {
     let healthy = WARM_UP + 2 * sample;
-    let ledger = Arc::new(Ledger::new(2, healthy + HEAD_START + sample));
-    let wanted = |index, url| wanted(settings, index, url);
-    let stage = Stage::server(settings, ledger, wanted).await?;
-    stage.receivers.set_mood(BAD, Mood::Hanging);
+    let recorder = Arc::new(Recorder::new(2, healthy + HEAD_START + sample));
+    let wanted = |index, url| endpoint(settings, index, url);
+    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    fixture.receivers.set_behaviour(BAD, Behaviour::Hanging);
     let named = |what: &str| format!("{what}, round {nth} of {}", settings.rounds);
-    healthy_lag(&stage, settings, 0, WARM_UP, &named("warm-up")).await?;
-    let quiet = healthy_lag(&stage, settings, WARM_UP, sample, &named("quiet")).await?;
+    healthy_lag(&fixture, settings, 0, WARM_UP, &named("warm-up")).await?;
+    let baseline = healthy_lag(&fixture, settings, WARM_UP, sample, &named("quiet")).await?;
 
     let mut head_start = load(settings, healthy, HEAD_START, BAD_TYPE);
     head_start.per_second = None;
-    produce(&stage.intake, head_start, &stage.ledger).await?;
+    produce(&fixture.target, head_start, &fixture.recorder).await?;
     sleep(Duration::from_secs(1)).await;
     let bad = load(settings, healthy + HEAD_START, sample, BAD_TYPE);
     let what = named("beside");
-    let (bad, beside) = tokio::join!(
-        produce(&stage.intake, bad, &stage.ledger),
-        healthy_lag(&stage, settings, WARM_UP + sample, sample, &what),
+    let (bad, with_bad) = tokio::join!(
+        produce(&fixture.target, bad, &fixture.recorder),
+        healthy_lag(&fixture, settings, WARM_UP + sample, sample, &what),
     );
     bad?;
-    let beside = beside?;
-    stage.check(HEALTHY..HEALTHY + 1, 0..healthy).await?;
-    Ok((quiet, beside))
+    let with_bad = with_bad?;
+    fixture.check(HEALTHY..HEALTHY + 1, 0..healthy).await?;
+    Ok((baseline, with_bad))
+}
+
+/// Starts a server whose bad endpoint has this rate limit.
+async fn start_with_limit(
+    settings: &Settings,
+    events: usize,
+    rate: RateLimit,
+) -> Result<Fixture, Failure> {
+    let wanted = |index, url| {
+        let mut endpoint = endpoint(settings, index, url);
+        if index == BAD {
+            (endpoint.per_second, endpoint.burst) = (rate.per_second, rate.burst);
+        }
+        endpoint
+    };
+    Fixture::server(settings, Arc::new(Recorder::new(2, events)), wanted).await
 }
 
 /// Scenario `backlog`: one endpoint has a large backlog. First it is paused; after a restart it drains at its rate
@@ -163,45 +189,39 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
     let pending = settings.events.unwrap_or(PENDING);
     let rate = RateLimit::default();
     let healthy = WARM_UP + 3 * SAMPLE;
-    let ledger = Arc::new(Ledger::new(2, healthy + pending));
-    let wanted = |index, url| {
-        let wanted = wanted(settings, index, url);
-        match index {
-            HEALTHY => wanted,
-            _ => Wanted {
-                per_second: rate.per_second,
-                burst: rate.burst,
-                ..wanted
-            },
-        }
-    };
-    let stage = Stage::server(settings, ledger, wanted).await?;
-    let (tenant, bad) = (stage.intake.tenant.clone(), stage.made[BAD].id.clone());
-    stage.api().await?.turn(&tenant, &bad, "pause").await?;
-    healthy_lag(&stage, settings, 0, WARM_UP, "warm-up").await?;
-    let quiet = healthy_lag(&stage, settings, WARM_UP, SAMPLE, "quiet").await?;
+    let fixture = start_with_limit(settings, healthy + pending, rate).await?;
+    let tenant = fixture.target.tenant.clone();
+    let bad = fixture.endpoints[BAD].id.clone();
+    fixture.api().await?.turn(&tenant, &bad, "pause").await?;
+    healthy_lag(&fixture, settings, 0, WARM_UP, "warm-up").await?;
+    let baseline = healthy_lag(&fixture, settings, WARM_UP, SAMPLE, "quiet").await?;
 
-    let event_type = Load::named(BAD_TYPE);
-    let fed = fill(&stage, settings, healthy..healthy + pending, event_type).await?;
-    let held = healthy_lag(&stage, settings, WARM_UP + SAMPLE, SAMPLE, "beside, held").await?;
-    let full = stage.subject.usage()?;
+    let event_type = Load::same_type(BAD_TYPE);
+    let fed = fill(&fixture, settings, healthy..healthy + pending, event_type).await?;
+    let held = healthy_lag(&fixture, settings, WARM_UP + SAMPLE, SAMPLE, "beside, held").await?;
+    let full = fixture.process.usage()?;
 
-    let (stage, _, started_within) = stage.restart().await?;
-    stage.api().await?.turn(&tenant, &bad, "resume").await?;
+    let (fixture, _, started_within) = fixture.restart().await?;
+    fixture.api().await?.turn(&tenant, &bad, "resume").await?;
     let start = WARM_UP + 2 * SAMPLE;
-    let draining = healthy_lag(&stage, settings, start, SAMPLE, "beside, draining").await?;
-    let drained = stage.ledger.arrivals(BAD..BAD + 1);
-    let again = stage.subject.usage()?;
-    stage.check(HEALTHY..HEALTHY + 1, 0..healthy).await?;
+    let draining = healthy_lag(&fixture, settings, start, SAMPLE, "beside, draining").await?;
+    let drained = fixture.recorder.arrivals(BAD..BAD + 1);
+    let restarted = fixture.process.usage()?;
+    fixture.check(HEALTHY..HEALTHY + 1, 0..healthy).await?;
     if drained == 0 {
         return Err(Failure::Broken("the backlog did not drain".to_owned()));
     }
 
     let line = |name: &str, lag: Percentiles, peak: u64| {
-        let share = number(ratio(lag.p99, quiet.p99));
-        row(&[name, &spread(Some(lag)), &share, &bytes(Some(peak as f64))])
+        let share = number(ratio(lag.p99, baseline.p99));
+        row(&[
+            name,
+            &percentiles(Some(lag)),
+            &share,
+            &bytes(Some(peak as f64)),
+        ])
     };
-    let many = words::count(pending as u64);
+    let many = format::count(pending as u64);
     Ok(Outcome {
         name: "backlog",
         setting: format!(
@@ -215,36 +235,36 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
                 "p99, of quiet",
                 "peak memory",
             ]),
-            line("quiet", quiet, fed.before.peak_memory_bytes),
+            line("quiet", baseline, fed.before.peak_memory_bytes),
             line("beside, held", held, full.peak_memory_bytes),
             line(
                 "beside, draining after a restart",
                 draining,
-                again.peak_memory_bytes,
+                restarted.peak_memory_bytes,
             ),
         ],
         notes: vec![format!(
             "{many} were taken in at {} a second, in batches of 1,000, {} written for each. With \
-                 them the server was ready {} ms after its start. {} of them drained meanwhile, at most {} \
-                 a second. The target is at most {MAX_RATIO} times quiet.",
+             them the server was ready {} ms after its start. {} of them drained meanwhile, at most {} \
+             a second. The target is at most {MAX_RATIO} times quiet.",
             number(Some(fed.per_second)),
-            bytes(Some(fed.written_each)),
+            bytes(Some(fed.written_bytes_each)),
             started_within.as_millis(),
-            words::count(drained),
+            format::count(drained),
             rate.per_second,
         )],
         document: json!({
             "pending": pending,
-            "quiet_ms": quiet,
+            "quiet_ms": baseline,
             "beside_held_ms": held,
             "beside_draining_ms": draining,
-            "p99_ratio_held": ratio(held.p99, quiet.p99),
-            "p99_ratio_draining": ratio(draining.p99, quiet.p99),
+            "p99_ratio_held": ratio(held.p99, baseline.p99),
+            "p99_ratio_draining": ratio(draining.p99, baseline.p99),
             "taken_in_per_second": fed.per_second,
-            "written_bytes_per_event": fed.written_each,
+            "written_bytes_per_event": fed.written_bytes_each,
             "ready_ms": started_within.as_millis() as u64,
             "peak_memory_bytes": full.peak_memory_bytes,
-            "peak_memory_after_restart_bytes": again.peak_memory_bytes,
+            "peak_memory_after_restart_bytes": restarted.peak_memory_bytes,
             "drained": drained,
             "target": MAX_RATIO,
         }),
@@ -256,14 +276,14 @@ pub(super) struct FillResult {
     /// Events per second.
     pub(super) per_second: f64,
     /// Bytes written per event.
-    pub(super) written_each: f64,
+    pub(super) written_bytes_each: f64,
     /// Usage of the server before.
-    pub(super) before: crate::usage::Usage,
+    pub(super) before: Usage,
 }
 
 /// Sends many events in batches.
 pub(super) async fn fill(
-    stage: &Stage,
+    fixture: &Fixture,
     settings: &Settings,
     events: std::ops::Range<usize>,
     event_type: Arc<dyn Fn(usize) -> Arc<str> + Send + Sync>,
@@ -272,24 +292,24 @@ pub(super) async fn fill(
     let load = Load {
         events,
         per_second: None,
-        connections: FEEDERS,
+        connections: BATCH_CONNECTIONS,
         payload_bytes: settings.payload_bytes,
         event_type,
     };
     let progress = Progress::new("taking in", count as u64);
-    let taken = Arc::new(AtomicUsize::new(0));
-    let before = stage.subject.settled_usage().await?;
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let before = fixture.process.settled_usage().await?;
     let begun_at = Instant::now();
-    let feeding = feed(&stage.intake, load, Arc::clone(&taken));
+    let feeding = produce_batches(&fixture.target, load, Arc::clone(&accepted));
     progress
-        .beside(feeding, || taken.load(Ordering::Relaxed) as u64)
+        .track(feeding, || accepted.load(Ordering::Relaxed) as u64)
         .await?;
     let seconds = begun_at.elapsed().as_secs_f64();
-    let after = stage.subject.settled_usage().await?;
+    let after = fixture.process.settled_usage().await?;
     let written = after.written_bytes.saturating_sub(before.written_bytes);
     Ok(FillResult {
         per_second: count as f64 / seconds.max(f64::MIN_POSITIVE),
-        written_each: written as f64 / count.max(1) as f64,
+        written_bytes_each: written as f64 / count.max(1) as f64,
         before,
     })
 }

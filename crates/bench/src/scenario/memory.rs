@@ -6,24 +6,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::neighbour::{PENDING, fill};
+use super::isolation::{PENDING, fill};
 use super::unlimited;
 use crate::api::Wanted;
 use crate::failure::Failure;
-use crate::ledger::Ledger;
+use crate::fixture::Fixture;
+use crate::recorder::Recorder;
 use crate::report::{Outcome, bytes, number, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
 use crate::usage::Usage;
 
 /// Number of endpoints that share the backlog.
 const ENDPOINTS: usize = 1_000;
 /// Time for which all endpoints send before memory is measured.
-const AT_WORK: Duration = Duration::from_secs(10);
+const WORK_PERIOD: Duration = Duration::from_secs(10);
 /// Memory target, in bytes.
 const MAX_MEMORY_BYTES: u64 = 150_000_000;
 /// Restart target, in milliseconds.
@@ -32,8 +32,8 @@ const MAX_READY_MS: u64 = 2_000;
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let pending = settings.events.unwrap_or(PENDING);
-    // The ledger counts no single arrivals: a slot for each event and endpoint would be a billion slots.
-    let ledger = Arc::new(Ledger::new(ENDPOINTS, 0));
+    // The recorder counts no single arrivals: a slot for each event and endpoint would be a billion slots.
+    let recorder = Arc::new(Recorder::new(ENDPOINTS, 0));
     let names: Arc<[Arc<str>]> = (0..ENDPOINTS)
         .map(|index| Arc::from(format!("bench.to{index}")))
         .collect();
@@ -43,21 +43,21 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         burst: 1,
         ..unlimited(settings, url)
     };
-    let stage = Stage::server(settings, ledger, wanted).await?;
-    turn_all(&stage, "pause").await?;
-    stage.receivers.record_arrival_times();
-    let called = Arc::clone(&names);
-    let event_type = Arc::new(move |number: usize| Arc::clone(&called[number % ENDPOINTS]));
-    let fed = fill(&stage, settings, 0..pending, event_type).await?;
-    let full = stage.subject.usage()?;
+    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    pause_or_resume_all(&fixture, "pause").await?;
+    fixture.receivers.record_arrival_times();
+    let types = Arc::clone(&names);
+    let event_type = Arc::new(move |number: usize| Arc::clone(&types[number % ENDPOINTS]));
+    let fed = fill(&fixture, settings, 0..pending, event_type).await?;
+    let full = fixture.process.usage()?;
 
-    let (stage, _, started_within) = stage.restart().await?;
-    let restarted = stage.subject.settled_usage().await?;
-    turn_all(&stage, "resume").await?;
-    sleep(AT_WORK).await;
-    let at_work = stage.subject.usage()?;
+    let (fixture, _, started_within) = fixture.restart().await?;
+    let restarted = fixture.process.settled_usage().await?;
+    pause_or_resume_all(&fixture, "resume").await?;
+    sleep(WORK_PERIOD).await;
+    let at_work = fixture.process.usage()?;
     let reached = (0..ENDPOINTS)
-        .filter(|endpoint| !stage.receivers.moments(*endpoint).is_empty())
+        .filter(|endpoint| !fixture.receivers.arrival_times(*endpoint).is_empty())
         .count();
 
     let ready_ms = u64::try_from(started_within.as_millis()).unwrap_or(u64::MAX);
@@ -68,12 +68,12 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
             &bytes(Some(usage.peak_memory_bytes as f64)),
         ])
     };
-    let many = words::count(pending as u64);
+    let many = format::count(pending as u64);
     Ok(Outcome {
         name: "memory",
         setting: format!(
             "{many} pending to {} endpoints",
-            words::count(ENDPOINTS as u64)
+            format::count(ENDPOINTS as u64)
         ),
         table: vec![
             row(&["", "memory", "peak memory"]),
@@ -88,9 +88,9 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
              each at one a second.",
             bytes(Some(MAX_MEMORY_BYTES as f64)),
             number(Some(fed.per_second)),
-            words::count(reached as u64),
-            words::count(ENDPOINTS as u64),
-            AT_WORK.as_secs(),
+            format::count(reached as u64),
+            format::count(ENDPOINTS as u64),
+            WORK_PERIOD.as_secs(),
         )],
         document: json!({
             "pending": pending,
@@ -109,10 +109,10 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     })
 }
 
-async fn turn_all(stage: &Stage, verb: &str) -> Result<(), Failure> {
-    let mut api = stage.api().await?;
-    for endpoint in &stage.made {
-        api.turn(&stage.intake.tenant, &endpoint.id, verb).await?;
+async fn pause_or_resume_all(fixture: &Fixture, verb: &str) -> Result<(), Failure> {
+    let mut api = fixture.api().await?;
+    for endpoint in &fixture.endpoints {
+        api.turn(&fixture.target.tenant, &endpoint.id, verb).await?;
     }
     Ok(())
 }

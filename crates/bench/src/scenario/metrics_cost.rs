@@ -1,14 +1,17 @@
-//! Scenario `observe`: cost of metrics and attempt logs. The default server and one without both take turns.
+//! Scenario `observe`: cost of metrics and attempt logs.
+//!
+//! The default server and one without both take turns at full speed. The metrics of the default server are read every
+//! second. The ratio of each round is the main result.
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::json;
 
-use super::versus::{EVENTS, MetricsUse, Run, endpoints, measure};
+use super::relay_comparison::{EVENTS, MetricsUse, Run, endpoints_text, measure};
 use crate::failure::Failure;
-use crate::figures::{median, ratio};
-use crate::report::{Figures, Outcome, bytes, number, row, spread};
+use crate::fixture::NodeLayout;
+use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::Parts;
+use crate::statistics::{median, ratio};
 use crate::subject::Kind;
 
 /// Settings that switch off metrics and attempt logs.
@@ -20,20 +23,20 @@ const METRICS_OFF: [&str; 2] = [
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(EVENTS);
-    let mut unseen = settings.clone();
-    unseen.set.extend(METRICS_OFF.map(str::to_owned));
+    let mut metrics_off = settings.clone();
+    metrics_off.set.extend(METRICS_OFF.map(str::to_owned));
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
-        let run = |seen| Run {
+        let run = |metrics| Run {
             kind: Kind::Server,
-            parts: Parts::One,
+            layout: NodeLayout::Single,
             events,
             per_second: None,
-            seen,
+            metrics,
         };
         let what = |who: &str| format!("{who}, round {nth} of {}", settings.rounds);
         // The order alternates, so that neither always runs on the warmer machine.
-        let without = async || measure(&unseen, run(MetricsUse::Nothing), &what("unseen")).await;
+        let without = async || measure(&metrics_off, run(MetricsUse::Off), &what("unseen")).await;
         let with = async || measure(settings, run(MetricsUse::Scraped), &what("seen")).await;
         rounds.push(match nth % 2 {
             0 => {
@@ -47,20 +50,25 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 /// Returns the median over all rounds of the ratio with and without metrics and logs.
-fn share(rounds: &[[Figures; 2]], pick: fn(&Figures) -> Option<f64>) -> Option<f64> {
-    let each = |[without, with]: &[Figures; 2]| ratio(pick(with)?, pick(without)?);
+fn median_ratio(
+    rounds: &[[Measurements; 2]],
+    pick: fn(&Measurements) -> Option<f64>,
+) -> Option<f64> {
+    let each = |[without, with]: &[Measurements; 2]| ratio(pick(with)?, pick(without)?);
     median(rounds.iter().filter_map(each))
 }
 
-fn outcome(settings: &Settings, events: usize, rounds: &[[Figures; 2]]) -> Outcome {
-    let side = |place: usize| {
-        let figures: Vec<Figures> = rounds.iter().map(|round| round[place].clone()).collect();
-        Figures::median(&figures)
+fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> Outcome {
+    let side = |index: usize| {
+        let measurements: Vec<Measurements> =
+            rounds.iter().map(|round| round[index].clone()).collect();
+        Measurements::median(&measurements)
     };
     let (without, with) = (side(0), side(1));
-    let told = |share: Option<f64>| share.map(|share| format!("{share:.3}")).unwrap_or_default();
-    let counted = |name: &str, pick: fn(&Figures) -> Option<f64>| {
-        let share = told(share(rounds, pick));
+    let formatted =
+        |share: Option<f64>| share.map(|share| format!("{share:.3}")).unwrap_or_default();
+    let counted = |name: &str, pick: fn(&Measurements) -> Option<f64>| {
+        let share = formatted(median_ratio(rounds, pick));
         vec![
             name.to_owned(),
             number(pick(&without)),
@@ -68,8 +76,8 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Figures; 2]]) -> Outco
             share,
         ]
     };
-    let sized = |name: &str, pick: fn(&Figures) -> Option<f64>| {
-        let share = told(share(rounds, pick));
+    let sized = |name: &str, pick: fn(&Measurements) -> Option<f64>| {
+        let share = formatted(median_ratio(rounds, pick));
         vec![
             name.to_owned(),
             bytes(pick(&without)),
@@ -77,8 +85,8 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Figures; 2]]) -> Outco
             share,
         ]
     };
-    let rate: fn(&Figures) -> Option<f64> = |figures| figures.deliveries_per_second;
-    let latency = |figures: &Figures| spread(figures.accept_latency_ms);
+    let rate: fn(&Measurements) -> Option<f64> = |m| m.deliveries_per_second;
+    let latency = |measurements: &Measurements| percentiles(measurements.accept_latency_ms);
     let table = vec![
         row(&["", "unseen", "seen", "seen/unseen"]),
         counted("deliveries/s out", rate),
@@ -88,13 +96,9 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Figures; 2]]) -> Outco
             &latency(&with),
             "",
         ]),
-        counted("CPU µs per delivery", |figures| {
-            figures.cpu_us_per_delivery
-        }),
-        sized("peak memory", |figures| figures.peak_memory_bytes),
-        sized("written per delivery", |figures| {
-            figures.written_bytes_per_delivery
-        }),
+        counted("CPU µs per delivery", |m| m.cpu_us_per_delivery),
+        sized("peak memory", |m| m.peak_memory_bytes),
+        sized("written per delivery", |m| m.written_bytes_per_delivery),
     ];
     let each: Vec<String> = rounds
         .iter()
@@ -106,9 +110,9 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Figures; 2]]) -> Outco
         setting: format!(
             "{} events of {} bytes to {} each, as fast as {} connections are answered; seen: metrics counted and read \
              every second, figures kept, a line of JSON for each attempt",
-            words::count(events as u64),
+            format::count(events as u64),
             settings.payload_bytes,
-            endpoints(settings),
+            endpoints_text(settings),
             settings.connections,
         ),
         table,
@@ -121,8 +125,8 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Figures; 2]]) -> Outco
         document: json!({
             "unseen": without,
             "seen": with,
-            "ratio": share(rounds, rate),
-            "cpu_ratio": share(rounds, |figures| figures.cpu_us_per_delivery),
+            "ratio": median_ratio(rounds, rate),
+            "cpu_ratio": median_ratio(rounds, |m| m.cpu_us_per_delivery),
             "rounds": rounds.iter().map(|[without, with]| json!({"unseen": without, "seen": with})).collect::<Vec<_>>(),
         }),
     }

@@ -1,21 +1,47 @@
-//! The scenarios of a benchmark. Each module runs one scenario and reports its result.
+//! The scenarios of a benchmark. Each function runs one scenario and returns its result.
+//!
+//! | module | scenarios |
+//! |---|---|
+//! | [`relay_comparison`] | `throughput`, `lag`, `nodes` |
+//! | [`isolation`] | `hanging`, `backlog` |
+//! | [`egress_client`] | `door` |
+//! | [`table_bloat`] | `flat` |
+//! | [`metrics_cost`] | `observe` |
+//! | others | the scenario of the same name |
 
-pub mod door;
-pub mod flat;
+pub mod egress_client;
 pub mod history;
+pub mod isolation;
 pub mod memory;
-pub mod neighbour;
-pub mod observe;
+pub mod metrics_cost;
 pub mod pages;
 pub mod recovery;
+pub mod relay_comparison;
 pub mod retention;
-pub mod versus;
+pub mod table_bloat;
+
+use std::ops::Range;
 
 use super::api::Wanted;
+use super::producer::Load;
 use super::settings::Settings;
 
+/// Event type of all events where it does not matter.
+const EVENT_TYPE: &str = "bench.sent";
+
+/// Returns a load of these events at full speed, all with [`EVENT_TYPE`].
+fn full_speed(settings: &Settings, events: Range<usize>) -> Load {
+    Load {
+        events,
+        per_second: None,
+        connections: settings.connections,
+        payload_bytes: settings.payload_bytes,
+        event_type: Load::same_type(EVENT_TYPE),
+    }
+}
+
 /// Settings of an endpoint with the highest possible limits.
-pub fn unlimited(settings: &Settings, url: String) -> Wanted {
+fn unlimited(settings: &Settings, url: String) -> Wanted {
     let (per_second, burst) = Settings::unlimited();
     Wanted {
         url,

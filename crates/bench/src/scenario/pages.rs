@@ -7,43 +7,43 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::neighbour::fill;
+use super::isolation::fill;
 use super::unlimited;
 use crate::api::{Api, Wanted};
 use crate::failure::Failure;
-use crate::figures::{Percentiles, ratio};
-use crate::ledger::Ledger;
+use crate::fixture::Fixture;
 use crate::prometheus;
-use crate::receiver::Mood;
-use crate::report::{Outcome, number, row, spread};
+use crate::receiver::Behaviour;
+use crate::recorder::Recorder;
+use crate::report::{Outcome, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
+use crate::statistics::{Percentiles, ratio};
 
 /// Default number of deliveries stored at the end.
 const STORED: usize = 1_000_000;
 /// Number of deliveries stored at first, so that every status occurs.
-const A_FEW: usize = 100;
+const FEW: usize = 100;
 /// Number of endpoints: most accept everything, one refuses every second delivery, one is down.
 const ENDPOINTS: usize = 10;
-const CHOOSY: usize = ENDPOINTS - 2;
+const REFUSING: usize = ENDPOINTS - 2;
 const DOWN: usize = ENDPOINTS - 1;
 /// Share of events for the endpoint that is down, in percent.
 const DOWN_PERCENT: usize = 2;
 /// Share of events for the endpoint that refuses every second delivery, in percent.
-const CHOOSY_PERCENT: usize = 20;
+const REFUSING_PERCENT: usize = 20;
 /// Number of measured requests per page and round, after some uncounted ones.
 const REQUESTS: usize = 50;
 const WARM_UP: usize = 3;
 /// Target for the median response time of a page, in milliseconds.
-const GOAL_MS: f64 = 50.0;
+const TARGET_MS: f64 = 50.0;
 /// Time without a finished delivery after which the run fails.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Interval between two checks whether all deliveries have finished.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Settings that lift the API's rate limit, which the benchmark would exceed.
 const NO_RATE_LIMIT: [&str; 2] = [
     "limits.requests_per_second=1000000",
@@ -52,22 +52,24 @@ const NO_RATE_LIMIT: [&str; 2] = [
 
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
-    let stored = settings.events.unwrap_or(STORED).max(A_FEW);
-    let mut patient = settings.clone();
-    patient.set.extend(NO_RATE_LIMIT.map(str::to_owned));
-    let ledger = Arc::new(Ledger::new(ENDPOINTS, stored));
+    let stored = settings.events.unwrap_or(STORED).max(FEW);
+    let mut unlimited_api = settings.clone();
+    unlimited_api.set.extend(NO_RATE_LIMIT.map(str::to_owned));
+    let recorder = Arc::new(Recorder::new(ENDPOINTS, stored));
     let wanted = |index: usize, url| Wanted {
         event_types: vec![event_type(index).to_string()],
         ..unlimited(settings, url)
     };
-    let stage = Stage::server(&patient, ledger, wanted).await?;
-    stage.receivers.set_mood(CHOOSY, Mood::Choosy);
-    stage.receivers.set_mood(DOWN, Mood::Down);
-    store(&stage, settings, 0..A_FEW).await?;
-    let few = look(&stage, settings.rounds).await?;
-    store(&stage, settings, A_FEW..stored).await?;
-    stage.settled_usage().await?;
-    let many = look(&stage, settings.rounds).await?;
+    let fixture = Fixture::server(&unlimited_api, recorder, wanted).await?;
+    fixture
+        .receivers
+        .set_behaviour(REFUSING, Behaviour::RefusesOdd);
+    fixture.receivers.set_behaviour(DOWN, Behaviour::Down);
+    store(&fixture, settings, 0..FEW).await?;
+    let few = measure_pages(&fixture, settings.rounds).await?;
+    store(&fixture, settings, FEW..stored).await?;
+    fixture.settled_usage().await?;
+    let many = measure_pages(&fixture, settings.rounds).await?;
     Ok(outcome(stored, settings.rounds, &few, &many))
 }
 
@@ -75,8 +77,8 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
 fn endpoint_of(event: usize) -> usize {
     match event % 100 {
         few if few < DOWN_PERCENT => DOWN,
-        some if some < DOWN_PERCENT + CHOOSY_PERCENT => CHOOSY,
-        many => many % CHOOSY,
+        some if some < DOWN_PERCENT + REFUSING_PERCENT => REFUSING,
+        many => many % REFUSING,
     }
 }
 
@@ -86,75 +88,75 @@ fn event_type(endpoint: usize) -> Arc<str> {
 
 /// Sends events and waits until all deliveries have finished that can finish.
 async fn store(
-    stage: &Stage,
+    fixture: &Fixture,
     settings: &Settings,
     events: std::ops::Range<usize>,
 ) -> Result<(), Failure> {
     let end = events.end;
     let named = Arc::new(|event| event_type(endpoint_of(event)));
-    fill(stage, settings, events, named).await?;
+    fill(fixture, settings, events, named).await?;
     let wanted = (0..end).filter(|event| endpoint_of(*event) != DOWN).count();
-    let (mut seen, mut seen_at) = (0.0, Instant::now());
+    let (mut finished, mut changed_at) = (0.0, Instant::now());
     loop {
-        let metrics = stage.api().await?.metrics().await?;
+        let metrics = fixture.api().await?.metrics().await?;
         let ended = prometheus::total(&metrics, "posthaste_deliveries_total").unwrap_or(0.0);
         if ended >= wanted as f64 {
             return Ok(());
         }
-        if ended > seen {
-            (seen, seen_at) = (ended, Instant::now());
-        } else if seen_at.elapsed() > MAX_SILENCE {
+        if ended > finished {
+            (finished, changed_at) = (ended, Instant::now());
+        } else if changed_at.elapsed() > MAX_SILENCE {
             return Err(Failure::Stalled {
                 what: format!("the end of {} more", wanted - ended as usize),
                 seconds: MAX_SILENCE.as_secs(),
-                said: stage.subject.last_words(),
+                stderr_tail: fixture.process.stderr_tail(),
             });
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// The measurement of one page.
-struct Look {
+struct PageMeasurement {
     page: &'static str,
-    spread: Option<Percentiles>,
+    times: Option<Percentiles>,
     bytes: usize,
 }
 
 /// Measures all pages in turn.
-async fn look(stage: &Stage, rounds: usize) -> Result<Vec<Look>, Failure> {
-    let mut api = stage.api().await?;
-    let pages = pages(stage, &mut api).await?;
-    let mut looks = Vec::new();
+async fn measure_pages(fixture: &Fixture, rounds: usize) -> Result<Vec<PageMeasurement>, Failure> {
+    let mut api = fixture.api().await?;
+    let pages = pages(fixture, &mut api).await?;
+    let mut measured = Vec::new();
     for (page, path) in &pages {
         let mut bytes = 0;
         for _ in 0..WARM_UP {
             bytes = api.page(path).await?;
         }
-        looks.push((*page, bytes, Vec::new()));
+        measured.push((*page, bytes, Vec::new()));
     }
     for _ in 0..rounds {
-        for ((_, path), (_, _, nanos)) in pages.iter().zip(&mut looks) {
+        for ((_, path), (_, _, nanos)) in pages.iter().zip(&mut measured) {
             for _ in 0..REQUESTS {
-                let asked_at = Instant::now();
+                let started_at = Instant::now();
                 api.page(path).await?;
-                let nano = asked_at.elapsed().as_nanos();
+                let nano = started_at.elapsed().as_nanos();
                 nanos.push(u64::try_from(nano).unwrap_or(u64::MAX));
             }
         }
     }
-    let look = |(page, bytes, nanos)| Look {
+    let measurement = |(page, bytes, nanos)| PageMeasurement {
         page,
-        spread: Percentiles::of_nanos(nanos),
+        times: Percentiles::of_nanos(nanos),
         bytes,
     };
-    Ok(looks.into_iter().map(look).collect())
+    Ok(measured.into_iter().map(measurement).collect())
 }
 
 /// Returns the names and paths of all measured pages.
-async fn pages(stage: &Stage, api: &mut Api) -> Result<Vec<(&'static str, String)>, Failure> {
-    let tenant = &stage.intake.tenant;
-    let (choosy, down) = (&stage.made[CHOOSY].id, &stage.made[DOWN].id);
+async fn pages(fixture: &Fixture, api: &mut Api) -> Result<Vec<(&'static str, String)>, Failure> {
+    let tenant = &fixture.target.tenant;
+    let (refusing, down) = (&fixture.endpoints[REFUSING].id, &fixture.endpoints[DOWN].id);
     let dead = format!("/v1/tenants/{tenant}/deliveries?status=failed&limit=1");
     let dead = api.get(&dead).await?;
     let dead = first(&dead, "id")?;
@@ -165,7 +167,7 @@ async fn pages(stage: &Stage, api: &mut Api) -> Result<Vec<(&'static str, String
     let home = "/dashboard";
     let own = format!("{home}/t/{tenant}");
     let list = format!("{own}/deliveries");
-    let event = event_type(CHOOSY);
+    let event = event_type(REFUSING);
     Ok(vec![
         ("overview", home.to_owned()),
         ("tenants", format!("{home}/tenants")),
@@ -173,7 +175,7 @@ async fn pages(stage: &Stage, api: &mut Api) -> Result<Vec<(&'static str, String
         ("endpoints", format!("{own}/endpoints")),
         (
             "endpoint, well",
-            format!("{own}/endpoints/{}", stage.made[0].id),
+            format!("{own}/endpoints/{}", fixture.endpoints[0].id),
         ),
         ("endpoint, down", format!("{own}/endpoints/{down}")),
         ("deliveries", list.clone()),
@@ -187,11 +189,11 @@ async fn pages(stage: &Stage, api: &mut Api) -> Result<Vec<(&'static str, String
         ),
         (
             "deliveries, one endpoint",
-            format!("{list}?endpoint={choosy}"),
+            format!("{list}?endpoint={refusing}"),
         ),
         (
             "deliveries, failed at one endpoint",
-            format!("{list}?status=failed&endpoint={choosy}"),
+            format!("{list}?status=failed&endpoint={refusing}"),
         ),
         ("deliveries, one type", format!("{list}?event_type={event}")),
         (
@@ -217,11 +219,16 @@ fn first<'a>(list: &'a Value, field: &str) -> Result<&'a str, Failure> {
     found.ok_or_else(|| Failure::Broken(format!("there is no delivery to look at: {list}")))
 }
 
-fn outcome(stored: usize, rounds: usize, few: &[Look], many: &[Look]) -> Outcome {
-    let much = words::count(stored as u64);
+fn outcome(
+    stored: usize,
+    rounds: usize,
+    few: &[PageMeasurement],
+    many: &[PageMeasurement],
+) -> Outcome {
+    let much = format::count(stored as u64);
     let heads = [
         "page".to_owned(),
-        format!("{A_FEW} stored, p50 / p99, ms"),
+        format!("{FEW} stored, p50 / p99, ms"),
         format!("{much} stored, p50 / p99, ms"),
         "ratio".to_owned(),
         "KB".to_owned(),
@@ -230,39 +237,39 @@ fn outcome(stored: usize, rounds: usize, few: &[Look], many: &[Look]) -> Outcome
     let mut documents = Vec::new();
     let mut slow = Vec::new();
     for (before, after) in few.iter().zip(many) {
-        let p50 = |look: &Look| look.spread.map(|spread| spread.p50);
-        let times = p50(after).zip(p50(before));
-        let times = times.and_then(|(after, before)| ratio(after, before));
+        let p50 = |page: &PageMeasurement| page.times.map(|times| times.p50);
+        let medians = p50(after).zip(p50(before));
+        let growth = medians.and_then(|(after, before)| ratio(after, before));
         let kilobytes = after.bytes as f64 / 1e3;
         table.push(row(&[
             after.page,
-            &spread(before.spread),
-            &spread(after.spread),
-            &number(times),
+            &percentiles(before.times),
+            &percentiles(after.times),
+            &number(growth),
             &format!("{kilobytes:.0}"),
         ]));
         documents.push(json!({
             "page": after.page,
-            "few_ms": before.spread,
-            "many_ms": after.spread,
-            "ratio": times,
+            "few_ms": before.times,
+            "many_ms": after.times,
+            "ratio": growth,
             "bytes": after.bytes,
         }));
-        if p50(after).is_some_and(|p50| p50 >= GOAL_MS) {
+        if p50(after).is_some_and(|p50| p50 >= TARGET_MS) {
             slow.push(after.page);
         }
     }
     let verdict = match slow.as_slice() {
-        [] => format!("Every page is there within {GOAL_MS} ms in the median."),
+        [] => format!("Every page is there within {TARGET_MS} ms in the median."),
         slow => format!(
-            "Not within {GOAL_MS} ms in the median: {}.",
+            "Not within {TARGET_MS} ms in the median: {}.",
             slow.join("; ")
         ),
     };
     Outcome {
         name: "pages",
         setting: format!(
-            "every page of the dashboard, with {A_FEW} and with {much} deliveries stored"
+            "every page of the dashboard, with {FEW} and with {much} deliveries stored"
         ),
         table,
         notes: vec![
@@ -271,11 +278,11 @@ fn outcome(stored: usize, rounds: usize, few: &[Look], many: &[Look]) -> Outcome
                 "Of the deliveries {} in a hundred were refused for good and {DOWN_PERCENT} wait for an \
                  endpoint that is down. Each page was asked for {} times over one connection; times are until \
                  all of it was there.",
-                CHOOSY_PERCENT / 2,
+                REFUSING_PERCENT / 2,
                 REQUESTS * rounds
             ),
         ],
-        document: json!({"few": A_FEW, "many": stored, "goal_ms": GOAL_MS, "pages": documents}),
+        document: json!({"few": FEW, "many": stored, "goal_ms": TARGET_MS, "pages": documents}),
     }
 }
 
@@ -284,38 +291,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_some_of_everything() {
+    fn every_kind_of_delivery_occurs() {
         let mut counts = [0; ENDPOINTS];
         for event in 0..10_000 {
             counts[endpoint_of(event)] += 1;
         }
         assert_eq!(counts[DOWN], 200);
-        assert_eq!(counts[CHOOSY], 2_000);
+        assert_eq!(counts[REFUSING], 2_000);
         assert!(
-            counts[..CHOOSY].iter().all(|count| *count > 500),
+            counts[..REFUSING].iter().all(|count| *count > 500),
             "{counts:?}"
         );
         // The refused ones are among the first few.
-        assert!((0..A_FEW).any(|event| endpoint_of(event) == CHOOSY && !event.is_multiple_of(2)));
+        assert!((0..FEW).any(|event| endpoint_of(event) == REFUSING && !event.is_multiple_of(2)));
     }
 
     #[test]
-    fn what_is_too_slow_is_named() {
-        let look = |page, p50| Look {
+    fn slow_pages_are_named() {
+        let measured = |page, p50| PageMeasurement {
             page,
-            spread: Some(Percentiles { p50, p99: 99.0 }),
+            times: Some(Percentiles { p50, p99: 99.0 }),
             bytes: 12_000,
         };
-        let few = [look("overview", 2.0), look("tenant", 4.0)];
-        let many = [look("overview", 3.0), look("tenant", 60.0)];
-        let told = outcome(1_000, 3, &few, &many);
-        assert_eq!(told.table.len(), 3);
-        assert_eq!(told.table[1][3], "1.50");
-        assert_eq!(told.notes[0], "Not within 50 ms in the median: tenant.");
-        assert_eq!(told.document["pages"][1]["ratio"], 15.0);
-        let told = outcome(1_000, 3, &few, &few);
+        let few = [measured("overview", 2.0), measured("tenant", 4.0)];
+        let many = [measured("overview", 3.0), measured("tenant", 60.0)];
+        let outcome = outcome(1_000, 3, &few, &many);
+        assert_eq!(outcome.table.len(), 3);
+        assert_eq!(outcome.table[1][3], "1.50");
+        assert_eq!(outcome.notes[0], "Not within 50 ms in the median: tenant.");
+        assert_eq!(outcome.document["pages"][1]["ratio"], 15.0);
+        let outcome = super::outcome(1_000, 3, &few, &few);
         assert_eq!(
-            told.notes[0],
+            outcome.notes[0],
             "Every page is there within 50 ms in the median."
         );
     }

@@ -1,26 +1,28 @@
 //! Scenario `recovery`: an endpoint comes back with many waiting deliveries. Arrivals must never exceed its limits.
+//!
+//! The endpoint answers 503 while the deliveries are sent and for ten seconds after that. The busiest second, wherever it
+//! begins, is compared with the rate limit and the burst; the run fails if it is higher.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::neighbour::fill;
-use super::unlimited;
-use super::versus::EVENT_TYPE;
+use super::isolation::fill;
+use super::{EVENT_TYPE, unlimited};
 use crate::api::Wanted;
 use crate::failure::Failure;
-use crate::figures::{busiest_stretch, series};
-use crate::ledger::Ledger;
+use crate::fixture::Fixture;
 use crate::producer::Load;
 use crate::progress::Progress;
-use crate::receiver::Mood;
+use crate::receiver::Behaviour;
+use crate::recorder::Recorder;
 use crate::report::{Outcome, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
+use crate::statistics::{busiest_window, series};
 
 /// Default number of waiting deliveries.
 const WAITING: usize = 10_000;
@@ -33,14 +35,14 @@ const OUTAGE: Duration = Duration::from_secs(10);
 /// Time without an arrival after which the run fails. Long, because the breaker may notice the recovery late.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
 /// Number of seconds of the series that are printed; the document contains all.
-const MAX_TOLD_SECONDS: usize = 60;
+const MAX_SHOWN_SECONDS: usize = 60;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let waiting = settings.events.unwrap_or(WAITING);
-    let ledger = Arc::new(Ledger::new(1, waiting));
+    let recorder = Arc::new(Recorder::new(1, waiting));
     let wanted = |_, url| Wanted {
         per_second: f64::from(PER_SECOND),
         burst: BURST,
@@ -52,25 +54,25 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         })),
         ..unlimited(settings, url)
     };
-    let stage = Stage::server(settings, ledger, wanted).await?;
-    stage.receivers.set_mood(0, Mood::Down);
-    stage.receivers.record_arrival_times();
-    fill(&stage, settings, 0..waiting, Load::named(EVENT_TYPE)).await?;
+    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    fixture.receivers.set_behaviour(0, Behaviour::Down);
+    fixture.receivers.record_arrival_times();
+    fill(&fixture, settings, 0..waiting, Load::same_type(EVENT_TYPE)).await?;
     sleep(OUTAGE).await;
-    let recovered_at = stage.ledger.now();
-    stage.receivers.set_mood(0, Mood::Prompt);
+    let recovered_at = fixture.recorder.now();
+    fixture.receivers.set_behaviour(0, Behaviour::Healthy);
     let progress = Progress::new("draining", waiting as u64);
-    stage
+    fixture
         .await_arrivals(waiting as u64, 0..1, MAX_SILENCE, &progress)
         .await?;
-    let drained_at = stage.ledger.now();
-    stage.check(0..1, 0..waiting).await?;
+    let drained_at = fixture.recorder.now();
+    fixture.check(0..1, 0..waiting).await?;
 
-    let moments = stage.receivers.moments(0);
-    let split = moments.partition_point(|moment| *moment < recovered_at);
-    let (while_down, after) = moments.split_at(split);
-    let busiest_down = busiest_stretch(while_down, SECOND_NS);
-    let busiest = busiest_stretch(after, SECOND_NS);
+    let arrival_times = fixture.receivers.arrival_times(0);
+    let split = arrival_times.partition_point(|time| *time < recovered_at);
+    let (while_down, after) = arrival_times.split_at(split);
+    let busiest_down = busiest_window(while_down, SECOND_NS);
+    let busiest = busiest_window(after, SECOND_NS);
     let allowed = (PER_SECOND + BURST) as usize;
     if busiest.max(busiest_down) > allowed {
         return Err(Failure::Broken(format!(
@@ -80,12 +82,12 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     }
     let each_second = series(after, recovered_at, SECOND_NS);
     let drained_ms = (drained_at - recovered_at) / 1_000_000;
-    let row_of = |name: &str, count: u64| row(&[name, &words::count(count)]);
+    let row_of = |name: &str, count: u64| row(&[name, &format::count(count)]);
     Ok(Outcome {
         name: "recovery",
         setting: format!(
             "an endpoint that takes {PER_SECOND} a second, {BURST} at once, comes back with {} waiting",
-            words::count(waiting as u64)
+            format::count(waiting as u64)
         ),
         table: vec![
             row(&["", ""]),
@@ -94,10 +96,13 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
             row_of("requests after it was back", after.len() as u64),
             row_of("most in any second, back", busiest as u64),
             row_of("what the limit allows", allowed as u64),
-            row(&["time to drain", &words::duration(drained_ms)]),
+            row(&["time to drain", &format::duration(drained_ms)]),
         ],
         notes: vec![
-            format!("In each second after it was back: {}.", told(&each_second)),
+            format!(
+                "In each second after it was back: {}.",
+                listed(&each_second)
+            ),
             "A second is any second, wherever it begins. Every event was taken exactly once."
                 .to_owned(),
         ],
@@ -116,11 +121,11 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     })
 }
 
-fn told(each_second: &[u64]) -> String {
-    let shown = each_second.iter().take(MAX_TOLD_SECONDS);
-    let mut told: Vec<String> = shown.map(u64::to_string).collect();
-    if each_second.len() > MAX_TOLD_SECONDS {
-        told.push("…".to_owned());
+fn listed(each_second: &[u64]) -> String {
+    let shown = each_second.iter().take(MAX_SHOWN_SECONDS);
+    let mut counts: Vec<String> = shown.map(u64::to_string).collect();
+    if each_second.len() > MAX_SHOWN_SECONDS {
+        counts.push("…".to_owned());
     }
-    told.join(" ")
+    counts.join(" ")
 }

@@ -6,45 +6,42 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::json;
 
-use super::unlimited;
+use super::{full_speed, unlimited};
 use crate::failure::Failure;
-use crate::figures::Percentiles;
-use crate::ledger::Ledger;
+use crate::fixture::{Fixture, NodeLayout};
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::prometheus::Histogram;
-use crate::report::{Figures, Outcome, Round, bytes, number, row, spread};
+use crate::recorder::Recorder;
+use crate::report::{Measurements, Outcome, Round, bytes, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::{Parts, Stage};
+use crate::statistics::Percentiles;
 use crate::subject::Kind;
 use crate::usage::Usage;
 
 /// Default number of events of a run at full speed.
 pub(super) const EVENTS: usize = 50_000;
 /// Maximum number of events of a paced run; at 100 events per second they take 20 s.
-const PACED_EVENTS: usize = 2_000;
+const MAX_PACED_EVENTS: usize = 2_000;
 /// Maximum number of uncounted events before a measurement, which open connections and fill caches.
 const MAX_WARM_UP: usize = 2_000;
 /// Interval between two reads of the metrics.
-const SCRAPE: Duration = Duration::from_secs(1);
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// Name of the server's lag metric.
-pub(super) const LAG: &str = "posthaste_first_attempt_lag_seconds";
-
-/// Event type of all events where it does not matter.
-pub(super) const EVENT_TYPE: &str = "bench.sent";
+const LAG_METRIC: &str = "posthaste_first_attempt_lag_seconds";
 
 /// Scenario `throughput`: full speed.
 pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(EVENTS);
-    let rounds = take_turns(settings, events, None).await?;
+    let rounds = alternate(settings, events, None).await?;
     let setting = format!(
         "{} events of {} bytes to {} each, as fast as {} connections are answered",
-        words::count(events as u64),
+        format::count(events as u64),
         settings.payload_bytes,
-        endpoints(settings),
+        endpoints_text(settings),
         settings.connections,
     );
     let mut outcome = outcome("throughput", setting, &rounds, settings);
@@ -57,15 +54,12 @@ pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
 
 /// Scenario `lag`: a constant rate.
 pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
-    let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
-    let rounds = take_turns(settings, events, Some(settings.per_second)).await?;
-    let setting = format!(
-        "{} events of {} bytes to {} each, {} a second",
-        words::count(events as u64),
-        settings.payload_bytes,
-        endpoints(settings),
-        settings.per_second,
-    );
+    let events = settings
+        .events
+        .unwrap_or(MAX_PACED_EVENTS)
+        .min(MAX_PACED_EVENTS);
+    let rounds = alternate(settings, events, Some(settings.per_second)).await?;
+    let setting = paced_setting(settings, events);
     let mut outcome = outcome("lag", setting, &rounds, settings);
     outcome.notes.push(
         "First-attempt lag is the server's own histogram, between whose bounds values are taken as \
@@ -78,7 +72,10 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
 
 /// Scenario `nodes`: lag with one node, and with two nodes of which the accepting one does not own the endpoint.
 pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
-    let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
+    let events = settings
+        .events
+        .unwrap_or(MAX_PACED_EVENTS)
+        .min(MAX_PACED_EVENTS);
     let mut table = vec![row(&[
         "",
         "accept latency p50 / p99, ms",
@@ -87,41 +84,35 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         "database CPU µs",
     ])];
     let mut documents = Vec::new();
-    for (name, parts) in [
-        ("one node", Parts::One),
-        ("one accepts, another sends", Parts::Apart),
+    for (name, layout) in [
+        ("one node", NodeLayout::Single),
+        ("one accepts, another sends", NodeLayout::Split),
     ] {
         let mut rounds = Vec::new();
         for nth in 1..=settings.rounds {
             let what = format!("{name}, round {nth} of {}", settings.rounds);
             let run = Run {
                 kind: Kind::Server,
-                parts,
+                layout,
                 events,
                 per_second: Some(settings.per_second),
-                seen: MetricsUse::Asked,
+                metrics: MetricsUse::ReadAround,
             };
             rounds.push(measure(settings, run, &what).await?);
         }
-        let figures = Figures::median(&rounds);
+        let measurements = Measurements::median(&rounds);
         table.push(row(&[
             name,
-            &spread(figures.accept_latency_ms),
-            &spread(figures.first_attempt_lag_ms),
-            &spread(figures.delivery_lag_ms),
-            &number(figures.database_cpu_us_per_delivery),
+            &percentiles(measurements.accept_latency_ms),
+            &percentiles(measurements.first_attempt_lag_ms),
+            &percentiles(measurements.delivery_lag_ms),
+            &number(measurements.database_cpu_us_per_delivery),
         ]));
-        documents.push(json!({"nodes": name, "figures": figures, "rounds": rounds}));
+        documents.push(json!({"nodes": name, "figures": measurements, "rounds": rounds}));
     }
     Ok(Outcome {
         name: "nodes",
-        setting: format!(
-            "{} events of {} bytes to {} each, {} a second",
-            words::count(events as u64),
-            settings.payload_bytes,
-            endpoints(settings),
-            settings.per_second,
-        ),
+        setting: paced_setting(settings, events),
         table,
         notes: vec![format!(
             "Medians of {} rounds. Every event arrived exactly once at every endpoint.",
@@ -131,14 +122,25 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
     })
 }
 
-pub(super) fn endpoints(settings: &Settings) -> String {
+/// Describes a paced run.
+fn paced_setting(settings: &Settings, events: usize) -> String {
+    format!(
+        "{} events of {} bytes to {} each, {} a second",
+        format::count(events as u64),
+        settings.payload_bytes,
+        endpoints_text(settings),
+        settings.per_second,
+    )
+}
+
+pub(super) fn endpoints_text(settings: &Settings) -> String {
     match settings.endpoints {
         1 => "1 endpoint".to_owned(),
         many => format!("{many} endpoints"),
     }
 }
 
-async fn take_turns(
+async fn alternate(
     settings: &Settings,
     events: usize,
     per_second: Option<f64>,
@@ -146,20 +148,20 @@ async fn take_turns(
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let mut measured = [None, None];
-        for (place, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
+        for (side, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
             if settings.only.is_none_or(|only| only == kind) {
                 let what = format!("{}, round {nth} of {}", kind.name(), settings.rounds);
                 let run = Run {
                     kind,
-                    parts: Parts::One,
+                    layout: NodeLayout::Single,
                     events,
                     per_second,
-                    seen: match kind {
-                        Kind::Relay => MetricsUse::Nothing,
-                        Kind::Server => MetricsUse::Asked,
+                    metrics: match kind {
+                        Kind::Relay => MetricsUse::Off,
+                        Kind::Server => MetricsUse::ReadAround,
                     },
                 };
-                *place = Some(measure(settings, run, &what).await?);
+                *side = Some(measure(settings, run, &what).await?);
             }
         }
         let [relay, server] = measured;
@@ -172,134 +174,141 @@ async fn take_turns(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) kind: Kind,
-    pub(super) parts: Parts,
+    pub(super) layout: NodeLayout,
     pub(super) events: usize,
     /// Events per second; `None` for full speed.
     pub(super) per_second: Option<f64>,
-    pub(super) seen: MetricsUse,
+    pub(super) metrics: MetricsUse,
 }
 
 /// The use of the server's metrics during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetricsUse {
     /// Metrics are switched off.
-    Nothing,
+    Off,
     /// Metrics are read before and after the run.
-    Asked,
+    ReadAround,
     /// Metrics are also read every second during the run, which is more often than Prometheus usually does.
     Scraped,
 }
 
 /// Measures one run of the relay or the server, from a fresh start.
-pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result<Figures, Failure> {
+pub(super) async fn measure(
+    settings: &Settings,
+    run: Run,
+    what: &str,
+) -> Result<Measurements, Failure> {
     let Run {
         kind,
-        parts,
+        layout,
         events,
         per_second,
-        seen,
+        metrics,
     } = run;
     let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
     let all = warm_up + events;
-    let ledger = Arc::new(Ledger::new(settings.endpoints, all));
-    let stage = match kind {
-        Kind::Relay => Stage::relay(settings, ledger).await?,
+    let recorder = Arc::new(Recorder::new(settings.endpoints, all));
+    let fixture = match kind {
+        Kind::Relay => Fixture::relay(settings, recorder).await?,
         Kind::Server => {
             let wanted = |_, url| unlimited(settings, url);
-            Stage::nodes(settings, ledger, wanted, parts).await?
+            Fixture::nodes(settings, recorder, wanted, layout).await?
         }
     };
     let progress = Progress::new(what, (all * settings.endpoints) as u64);
     let mut load = Load {
-        events: 0..warm_up,
         per_second,
-        connections: settings.connections,
-        payload_bytes: settings.payload_bytes,
-        event_type: Load::named(EVENT_TYPE),
+        ..full_speed(settings, 0..warm_up)
     };
-    stage
+    fixture
         .run(load.clone(), 0..settings.endpoints, &progress)
         .await?;
-    let before = stage.settled_usage().await?;
-    let database_before = stage.database_cpu().await;
-    let told_before = lag_histogram(&stage, seen).await?;
+    let before = fixture.settled_usage().await?;
+    let database_before = fixture.database_cpu().await;
+    let lag_before = lag_histogram(&fixture, metrics).await?;
 
     load.events = warm_up..all;
-    let running = stage.run(load, 0..settings.endpoints, &progress);
-    match seen {
-        MetricsUse::Nothing | MetricsUse::Asked => running.await?,
+    let running = fixture.run(load, 0..settings.endpoints, &progress);
+    match metrics {
+        MetricsUse::Off | MetricsUse::ReadAround => running.await?,
         MetricsUse::Scraped => tokio::select! {
             done = running => done?,
-            failed = scrape(&stage) => return Err(failed),
+            failed = scrape(&fixture) => return Err(failed),
         },
     }
-    let after = stage.settled_usage().await?;
-    let database_after = stage.database_cpu().await;
-    let told_after = lag_histogram(&stage, seen).await?;
-    stage.check(0..settings.endpoints, 0..all).await?;
+    let after = fixture.settled_usage().await?;
+    let database_after = fixture.database_cpu().await;
+    let lag_after = lag_histogram(&fixture, metrics).await?;
+    fixture.check(0..settings.endpoints, 0..all).await?;
 
     let counted = warm_up..all;
-    let ledger = &stage.ledger;
-    let figures = Figures {
-        events_per_second: ledger.events_per_second(counted.clone()),
-        deliveries_per_second: ledger.deliveries_per_second(counted.clone()),
-        accept_latency_ms: ledger.accept_latency(counted.clone()),
-        first_attempt_lag_ms: since(told_before, told_after),
-        delivery_lag_ms: ledger.lag(0..settings.endpoints, counted),
-        database_cpu_us_per_delivery: each_of(
+    let recorder = &fixture.recorder;
+    let measurements = Measurements {
+        events_per_second: recorder.events_per_second(counted.clone()),
+        deliveries_per_second: recorder.deliveries_per_second(counted.clone()),
+        accept_latency_ms: recorder.accept_latency(counted.clone()),
+        first_attempt_lag_ms: lag_between(lag_before, lag_after),
+        delivery_lag_ms: recorder.lag(0..settings.endpoints, counted),
+        database_cpu_us_per_delivery: database_us_each(
             database_before.zip(database_after),
             events * settings.endpoints,
         ),
-        ..used(&before, &after, events * settings.endpoints)
+        ..usage_each(&before, &after, events * settings.endpoints)
     };
-    stage.subject.stop().await?;
-    Ok(figures)
+    fixture.process.stop().await?;
+    Ok(measurements)
 }
 
 /// Returns the database's processor time per delivery between two readings, in microseconds.
-pub(super) fn each_of(looks: Option<(Duration, Duration)>, deliveries: usize) -> Option<f64> {
-    let (before, after) = looks?;
+pub(super) fn database_us_each(
+    cpu: Option<(Duration, Duration)>,
+    deliveries: usize,
+) -> Option<f64> {
+    let (before, after) = cpu?;
     let used = after.saturating_sub(before).as_secs_f64() * 1e6;
     Some(used / deliveries.max(1) as f64)
 }
 
 /// Returns the resource usage per delivery.
-pub(super) fn used(before: &Usage, after: &Usage, deliveries: usize) -> Figures {
+pub(super) fn usage_each(before: &Usage, after: &Usage, deliveries: usize) -> Measurements {
     let each = |total: f64| Some(total / deliveries.max(1) as f64);
     let cpu = after.cpu.saturating_sub(before.cpu);
     let written = after.written_bytes.saturating_sub(before.written_bytes);
-    Figures {
+    Measurements {
         cpu_us_per_delivery: each(cpu.as_secs_f64() * 1e6),
         peak_memory_bytes: Some(after.peak_memory_bytes as f64),
         written_bytes_per_delivery: each(written as f64),
-        ..Figures::default()
+        ..Measurements::default()
     }
 }
 
 /// Reads all metrics every second until that fails.
-async fn scrape(stage: &Stage) -> Failure {
-    let mut seconds = tokio::time::interval(SCRAPE);
+async fn scrape(fixture: &Fixture) -> Failure {
+    let mut seconds = tokio::time::interval(SCRAPE_INTERVAL);
     loop {
         seconds.tick().await;
-        let told = async { stage.sender().await?.metrics().await };
-        if let Err(failure) = told.await {
+        let scraping = async { fixture.sender().await?.metrics().await };
+        if let Err(failure) = scraping.await {
             return failure;
         }
     }
 }
 
 /// Returns the server's lag histogram, if metrics are on.
-async fn lag_histogram(stage: &Stage, seen: MetricsUse) -> Result<Option<Histogram>, Failure> {
-    match seen {
-        MetricsUse::Nothing => Ok(None),
-        MetricsUse::Asked | MetricsUse::Scraped => {
-            let page = stage.sender().await?.metrics().await?;
-            Ok(Histogram::read(&page, LAG))
+async fn lag_histogram(
+    fixture: &Fixture,
+    metrics: MetricsUse,
+) -> Result<Option<Histogram>, Failure> {
+    match metrics {
+        MetricsUse::Off => Ok(None),
+        MetricsUse::ReadAround | MetricsUse::Scraped => {
+            let page = fixture.sender().await?.metrics().await?;
+            Ok(Histogram::read(&page, LAG_METRIC))
         }
     }
 }
 
-fn since(before: Option<Histogram>, after: Option<Histogram>) -> Option<Percentiles> {
+fn lag_between(before: Option<Histogram>, after: Option<Histogram>) -> Option<Percentiles> {
     let after = after?;
     let counted = match before {
         Some(before) => after.since(&before),
@@ -312,50 +321,62 @@ fn since(before: Option<Histogram>, after: Option<Histogram>) -> Option<Percenti
     })
 }
 
-fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Settings) -> Outcome {
-    let median = Round::median(rounds);
+/// Builds the table of the medians.
+fn table_of(median: &Round) -> Vec<Vec<String>> {
     let relay = median.relay.clone().unwrap_or_default();
     let server = median.server.clone().unwrap_or_default();
-    let line = |name: &str, tell: &dyn Fn(&Figures) -> String, share: Option<f64>| {
+    let line = |name: &str, format: &dyn Fn(&Measurements) -> String, share: Option<f64>| {
         let share = share.map(|share| format!("{share:.2}")).unwrap_or_default();
-        vec![name.to_owned(), tell(&relay), tell(&server), share]
+        vec![name.to_owned(), format(&relay), format(&server), share]
     };
-    let share = |pick: &dyn Fn(&Figures) -> Option<f64>| {
-        crate::figures::ratio(pick(&server)?, pick(&relay)?)
+    let share = |pick: &dyn Fn(&Measurements) -> Option<f64>| {
+        crate::statistics::ratio(pick(&server)?, pick(&relay)?)
     };
-    let counted = |name: &str, pick: fn(&Figures) -> Option<f64>| {
-        line(name, &|figures| number(pick(figures)), share(&pick))
+    let counted = |name: &str, pick: fn(&Measurements) -> Option<f64>| {
+        line(
+            name,
+            &|measurements| number(pick(measurements)),
+            share(&pick),
+        )
     };
-    let sized = |name: &str, pick: fn(&Figures) -> Option<f64>| {
-        line(name, &|figures| bytes(pick(figures)), share(&pick))
+    let sized = |name: &str, pick: fn(&Measurements) -> Option<f64>| {
+        line(
+            name,
+            &|measurements| bytes(pick(measurements)),
+            share(&pick),
+        )
     };
-    let timed = |name: &str, pick: fn(&Figures) -> Option<Percentiles>| {
-        line(name, &|figures| spread(pick(figures)), None)
+    let timed = |name: &str, pick: fn(&Measurements) -> Option<Percentiles>| {
+        line(name, &|measurements| percentiles(pick(measurements)), None)
     };
     let mut table = vec![
         row(&["", "relay", "server", "server/relay"]),
-        counted("events/s in", |figures| figures.events_per_second),
-        counted("deliveries/s out", |figures| figures.deliveries_per_second),
-        timed("accept latency p50 / p99, ms", |f| f.accept_latency_ms),
-        timed("first-attempt lag p50 / p99, ms", |f| {
-            f.first_attempt_lag_ms
+        counted("events/s in", |m| m.events_per_second),
+        counted("deliveries/s out", |m| m.deliveries_per_second),
+        timed("accept latency p50 / p99, ms", |m| m.accept_latency_ms),
+        timed("first-attempt lag p50 / p99, ms", |m| {
+            m.first_attempt_lag_ms
         }),
-        timed("delivery lag p50 / p99, ms", |f| f.delivery_lag_ms),
-        counted("CPU µs per delivery", |figures| {
-            figures.cpu_us_per_delivery
-        }),
-        sized("peak memory", |figures| figures.peak_memory_bytes),
-        sized("written per delivery", |f| f.written_bytes_per_delivery),
+        timed("delivery lag p50 / p99, ms", |m| m.delivery_lag_ms),
+        counted("CPU µs per delivery", |m| m.cpu_us_per_delivery),
+        sized("peak memory", |m| m.peak_memory_bytes),
+        sized("written per delivery", |m| m.written_bytes_per_delivery),
     ];
     if server.database_cpu_us_per_delivery.is_some() {
-        table.push(counted("database CPU µs per delivery", |figures| {
-            figures.database_cpu_us_per_delivery
+        table.push(counted("database CPU µs per delivery", |m| {
+            m.database_cpu_us_per_delivery
         }));
     }
     let ratio = median.ratio.map(|ratio| format!("{ratio:.2}"));
     if let Some(ratio) = &ratio {
         table[2][3].clone_from(ratio);
     }
+    table
+}
+
+fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Settings) -> Outcome {
+    let median = Round::median(rounds);
+    let table = table_of(&median);
     let each: Vec<String> = rounds
         .iter()
         .filter_map(|round| Some(format!("{:.2}", round.ratio?)))
@@ -366,7 +387,7 @@ fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Set
          once at every endpoint.",
         rounds.len(),
         settings.in_flight(),
-        words::count(Settings::unlimited().0 as u64),
+        format::count(Settings::unlimited().0 as u64),
     )];
     if !each.is_empty() {
         notes.push(format!(

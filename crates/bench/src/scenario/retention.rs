@@ -10,21 +10,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::unlimited;
-use super::versus::EVENT_TYPE;
+use super::{EVENT_TYPE, full_speed, unlimited};
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::figures::ratio;
-use crate::ledger::Ledger;
-use crate::producer::Load;
+use crate::fixture::Fixture;
 use crate::progress::Progress;
-use crate::report::{Outcome, bytes, number, row, spread};
+use crate::recorder::Recorder;
+use crate::report::{Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
+use crate::statistics::ratio;
 
 /// Default number of events to delete.
 const STORED: usize = 1_000_000;
@@ -35,17 +33,17 @@ const MAX_PIECES: usize = 60;
 /// Number of rounds in which deletions keep up with new events.
 const ROUNDS: usize = 5;
 /// Retention period while nothing expires, and while everything does.
-const LONG: &str = "30d";
-const SHORT: &str = "1s";
+const LONG_RETENTION: &str = "30d";
+const SHORT_RETENTION: &str = "1s";
 /// Maximum number of uncounted events before a measurement, which open connections and fill caches.
 const MAX_WARM_UP: usize = 2_000;
 /// Maximum time until the event sent last is deleted.
-const MAX_GOING: Duration = Duration::from_secs(900);
+const MAX_DELETION_TIME: Duration = Duration::from_secs(900);
 /// Interval between two checks for that.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Target: maximum loss of speed during deletion, in percent.
-const MAX_LOSS: f64 = 10.0;
+const MAX_LOSS_PERCENT: f64 = 10.0;
 
 /// Measurement over some events.
 struct Measured {
@@ -63,7 +61,7 @@ struct Size {
 /// Sends events and counts them.
 struct Sender<'a> {
     settings: &'a Settings,
-    stage: Stage,
+    fixture: Fixture,
     sent: usize,
     piece: usize,
 }
@@ -73,45 +71,45 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED);
     let piece = (stored / PIECES).max(1);
     let total = stored + piece * (MAX_PIECES + ROUNDS + 8);
-    let ledger = Arc::new(Ledger::new(1, total));
-    let stage = Stage::server(settings, ledger, |_, url| unlimited(settings, url)).await?;
+    let recorder = Arc::new(Recorder::new(1, total));
+    let fixture = Fixture::server(settings, recorder, |_, url| unlimited(settings, url)).await?;
     let mut sender = Sender {
         settings,
-        stage,
+        fixture,
         sent: 0,
         piece,
     };
     sender.prevent_partition_drop().await?;
     sender.send(stored, "storing").await?;
-    sender = sender.keep_for(LONG).await?;
+    sender = sender.set_retention(LONG_RETENTION).await?;
     let before = sender.measure("before").await?;
     let full = sender.size();
-    let last = sender.newest().await?;
+    let last = sender.newest_event().await?;
 
-    sender = sender.keep_for(SHORT).await?;
+    sender = sender.set_retention(SHORT_RETENTION).await?;
     let began = Instant::now();
     let from = sender.sent;
     let mut sizes = Vec::new();
     let mut pieces = 0;
-    while pieces < MAX_PIECES && sender.is_there(&last).await? {
+    while pieces < MAX_PIECES && sender.exists(&last).await? {
         sender.send(piece, "while removing").await?;
         sizes.extend(sender.size());
         pieces += 1;
     }
-    let during = sender.over(from..sender.sent);
-    sender.await_going_of(&last).await?;
+    let during = sender.measured(from..sender.sent);
+    sender.await_deletion(&last).await?;
     let removed_within = began.elapsed();
     let mut rounds = Vec::new();
     for nth in 1..=ROUNDS {
         let what = format!("as much in as out, round {nth} of {ROUNDS}");
         sender.send(piece, &what).await?;
-        let last = sender.newest().await?;
-        sender.await_going_of(&last).await?;
+        let last = sender.newest_event().await?;
+        sender.await_deletion(&last).await?;
         rounds.extend(sender.size());
     }
-    sender = sender.keep_for(LONG).await?;
+    sender = sender.set_retention(LONG_RETENTION).await?;
     let after = sender.measure("after").await?;
-    sender.stage.check(0..1, 0..sender.sent).await?;
+    sender.fixture.check(0..1, 0..sender.sent).await?;
     Ok(RetentionResult {
         stored,
         before,
@@ -127,11 +125,11 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
 
 impl Sender<'_> {
     fn tenant(&self) -> String {
-        format!("/v1/tenants/{}", self.stage.intake.tenant)
+        format!("/v1/tenants/{}", self.fixture.target.tenant)
     }
 
     async fn api(&self) -> Result<Api, Failure> {
-        self.stage.api().await
+        self.fixture.api().await
     }
 
     /// On PostgreSQL, a complete day is dropped as one partition, which costs almost nothing. To make the server
@@ -146,11 +144,11 @@ impl Sender<'_> {
     }
 
     /// Changes the retention period. Restarts the server, so that a retention run starts at once, and warms it up.
-    async fn keep_for(mut self, kept_for: &str) -> Result<Self, Failure> {
+    async fn set_retention(mut self, period: &str) -> Result<Self, Failure> {
         let mut api = self.api().await?;
-        let limits = json!({"limits": {"retention": kept_for}});
+        let limits = json!({"limits": {"retention": period}});
         api.patch(&self.tenant(), &limits).await?;
-        (self.stage, _, _) = self.stage.restart().await?;
+        (self.fixture, _, _) = self.fixture.restart().await?;
         self.send(self.piece.min(MAX_WARM_UP), "warming up").await?;
         Ok(self)
     }
@@ -159,14 +157,8 @@ impl Sender<'_> {
     async fn send(&mut self, count: usize, what: &str) -> Result<Range<usize>, Failure> {
         let events = self.sent..self.sent + count;
         let progress = Progress::new(what, events.end as u64);
-        let load = Load {
-            events: events.clone(),
-            per_second: None,
-            connections: self.settings.connections,
-            payload_bytes: self.settings.payload_bytes,
-            event_type: Load::named(EVENT_TYPE),
-        };
-        self.stage.run(load, 0..1, &progress).await?;
+        let load = full_speed(self.settings, events.clone());
+        self.fixture.run(load, 0..1, &progress).await?;
         self.sent = events.end;
         Ok(events)
     }
@@ -174,18 +166,18 @@ impl Sender<'_> {
     /// Measures the speed of two pieces with nothing to delete.
     async fn measure(&mut self, what: &str) -> Result<Measured, Failure> {
         let events = self.send(2 * self.piece, what).await?;
-        Ok(self.over(events))
+        Ok(self.measured(events))
     }
 
-    fn over(&self, events: Range<usize>) -> Measured {
+    fn measured(&self, events: Range<usize>) -> Measured {
         Measured {
-            per_second: self.stage.ledger.deliveries_per_second(events.clone()),
+            per_second: self.fixture.recorder.deliveries_per_second(events.clone()),
             events,
         }
     }
 
     /// Returns the id of the newest event.
-    async fn newest(&self) -> Result<String, Failure> {
+    async fn newest_event(&self) -> Result<String, Failure> {
         let path = format!("{}/events?limit=1", self.tenant());
         let listed = self.api().await?.get(&path).await?;
         let id = listed["data"][0]["id"].as_str();
@@ -193,7 +185,7 @@ impl Sender<'_> {
     }
 
     /// Returns whether an event still exists.
-    async fn is_there(&self, event: &str) -> Result<bool, Failure> {
+    async fn exists(&self, event: &str) -> Result<bool, Failure> {
         let path = format!("{}/events/{event}", self.tenant());
         match self.api().await?.get(&path).await {
             Ok(_) => Ok(true),
@@ -203,24 +195,24 @@ impl Sender<'_> {
     }
 
     /// Waits until an event, and so every earlier one, is deleted.
-    async fn await_going_of(&self, event: &str) -> Result<(), Failure> {
-        let asked_at = Instant::now();
-        while !event.is_empty() && self.is_there(event).await? {
-            if asked_at.elapsed() > MAX_GOING {
+    async fn await_deletion(&self, event: &str) -> Result<(), Failure> {
+        let started_at = Instant::now();
+        while !event.is_empty() && self.exists(event).await? {
+            if started_at.elapsed() > MAX_DELETION_TIME {
                 return Err(Failure::Stalled {
                     what: "the removal of what was sent".to_owned(),
-                    seconds: MAX_GOING.as_secs(),
-                    said: self.stage.subject.last_words(),
+                    seconds: MAX_DELETION_TIME.as_secs(),
+                    stderr_tail: self.fixture.process.stderr_tail(),
                 });
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
     /// Returns the size of the store's file, if it is SQLite.
     fn size(&self) -> Option<Size> {
-        let file = self.stage.file(self.settings)?;
+        let file = self.fixture.file(self.settings)?;
         let log = format!("{}-wal", file.display());
         let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         Some(Size {
@@ -251,25 +243,28 @@ impl RetentionResult {
 
     fn outcome(self, sender: &Sender<'_>) -> Outcome {
         let line = |name: &str, measured: &Measured| {
-            let latency = sender.stage.ledger.accept_latency(measured.events.clone());
+            let latency = sender
+                .fixture
+                .recorder
+                .accept_latency(measured.events.clone());
             row(&[
                 name,
-                &words::count(measured.events.len() as u64),
+                &format::count(measured.events.len() as u64),
                 &number(measured.per_second),
-                &spread(latency),
+                &percentiles(latency),
             ])
         };
         let size = |size: &Size| json!({"file_bytes": size.file, "log_bytes": size.log});
-        let stored = words::count(self.stored as u64);
+        let stored = format::count(self.stored as u64);
         let ratio = self.ratio();
         let mut notes = vec![format!(
             "All {stored} were gone after {:.0} s. While they went, deliveries came to {} of the speed with nothing to \
-             remove, the middle of before and after (target: a loss under {MAX_LOSS:.0} %).",
+             remove, the middle of before and after (target: a loss under {MAX_LOSS_PERCENT:.0} %).",
             self.removed_within.as_secs_f64(),
             number(ratio),
         )];
         notes.extend(self.full.map(|full| {
-            let told = |sizes: &[Size]| {
+            let listed = |sizes: &[Size]| {
                 let each = sizes.iter().map(|size| bytes(Some(size.file as f64)));
                 each.collect::<Vec<_>>().join(", ")
             };
@@ -278,8 +273,8 @@ impl RetentionResult {
                 "The file held {} when all were stored. After each piece while they went: {}. After each round of as much in \
                  as out: {}. Its log was {} at most.",
                 bytes(Some(full.file as f64)),
-                told(&self.sizes),
-                told(&self.rounds),
+                listed(&self.sizes),
+                listed(&self.rounds),
                 bytes(Some(log.max().unwrap_or(0) as f64)),
             )
         }));
@@ -307,7 +302,7 @@ impl RetentionResult {
                 "full": self.full.as_ref().map(size),
                 "sizes_while_removing": self.sizes.iter().map(size).collect::<Vec<Value>>(),
                 "sizes_of_rounds": self.rounds.iter().map(size).collect::<Vec<Value>>(),
-                "targets": {"loss": MAX_LOSS / 100.0},
+                "targets": {"loss": MAX_LOSS_PERCENT / 100.0},
             }),
         }
     }

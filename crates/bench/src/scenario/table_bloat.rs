@@ -8,20 +8,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_store::OpenError;
 use posthaste_store::postgres::Session;
 use serde_json::json;
 
-use super::unlimited;
-use super::versus::{EVENT_TYPE, each_of};
+use super::relay_comparison::database_us_each;
+use super::{full_speed, unlimited};
 use crate::failure::Failure;
-use crate::ledger::Ledger;
-use crate::producer::{Load, produce};
+use crate::fixture::Fixture;
+use crate::producer::produce;
 use crate::progress::Progress;
-use crate::report::{Outcome, number, row, spread};
+use crate::recorder::Recorder;
+use crate::report::{Outcome, number, percentiles, row};
 use crate::settings::Settings;
-use crate::stage::Stage;
 
 /// Default number of rows in the way.
 const BLOAT_ROWS: usize = 1_000_000;
@@ -35,7 +35,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// The rows that are in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
-    Nothing,
+    Empty,
     FutureRetries,
     DeadRows,
     OldSnapshot,
@@ -43,9 +43,9 @@ enum Case {
 
 impl Case {
     fn name(self, count: usize) -> String {
-        let count = words::count(count as u64);
+        let count = format::count(count as u64);
         match self {
-            Case::Nothing => "nothing else".to_owned(),
+            Case::Empty => "nothing else".to_owned(),
             Case::FutureRetries => format!("{count} future retries"),
             Case::DeadRows => format!("{count} dead rows"),
             Case::OldSnapshot => {
@@ -57,7 +57,7 @@ impl Case {
 
 /// Measurements of one case.
 struct Measured {
-    straight_per_second: Option<f64>,
+    direct_per_second: Option<f64>,
     accept: String,
     fetched_per_second: f64,
     database_us: Option<f64>,
@@ -80,7 +80,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let mut table = vec![row(&heads)];
     let mut documents = Vec::new();
     for case in [
-        Case::Nothing,
+        Case::Empty,
         Case::FutureRetries,
         Case::DeadRows,
         Case::OldSnapshot,
@@ -89,7 +89,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         let measured = measure(settings, case, count, &name).await?;
         table.push(vec![
             name.clone(),
-            number(measured.straight_per_second),
+            number(measured.direct_per_second),
             measured.accept.clone(),
             number(Some(measured.fetched_per_second)),
             number(measured.database_us),
@@ -98,7 +98,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         ]);
         documents.push(json!({
             "in_the_way": name,
-            "straight_per_second": measured.straight_per_second,
+            "straight_per_second": measured.direct_per_second,
             "fetched_per_second": measured.fetched_per_second,
             "database_cpu_us_per_delivery": measured.database_us,
             "commits_per_delivery": measured.commits_each,
@@ -109,7 +109,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         name: "flat",
         setting: format!(
             "{} events straight through and as many fetched, with rows in the way at the same endpoint",
-            words::count(SAMPLE as u64)
+            format::count(SAMPLE as u64)
         ),
         table,
         notes: vec![
@@ -128,20 +128,17 @@ async fn measure(
     name: &str,
 ) -> Result<Measured, Failure> {
     let all = WARM_UP + 2 * SAMPLE;
-    let ledger = Arc::new(Ledger::new(1, all));
+    let recorder = Arc::new(Recorder::new(1, all));
     let wanted = |_, url| unlimited(settings, url);
-    let stage = Stage::server(settings, ledger, wanted).await?;
+    let fixture = Fixture::server(settings, recorder, wanted).await?;
     let progress = Progress::new(name, all as u64);
-    let load = |events| Load {
-        events,
-        per_second: None,
-        connections: settings.connections,
-        payload_bytes: settings.payload_bytes,
-        event_type: Load::named(EVENT_TYPE),
-    };
-    stage.run(load(0..WARM_UP), 0..1, &progress).await?;
+    let load = |events| full_speed(settings, events);
+    fixture.run(load(0..WARM_UP), 0..1, &progress).await?;
 
-    let database = stage.database.as_ref().expect("this is about databases");
+    let database = fixture
+        .database
+        .as_ref()
+        .expect("the settings require PostgreSQL");
     let session = database.session().await?;
     // Stays open until the end of the case. In the case `OldSnapshot` it holds back the vacuum horizon.
     let holder = database.session().await?;
@@ -150,41 +147,41 @@ async fn measure(
         holder.batch(hold).await.map_err(refused)?;
     }
     // While the endpoint is paused, the server does not fetch the rows that exist only for a moment.
-    turn(&stage, "pause").await?;
-    put_in_the_way(&session, case, count).await?;
-    turn(&stage, "resume").await?;
-    stage.settled_usage().await?;
-    let before = (stage.database_cpu().await, counters(&session).await?);
+    pause_or_resume(&fixture, "pause").await?;
+    insert_rows(&session, case, count).await?;
+    pause_or_resume(&fixture, "resume").await?;
+    fixture.settled_usage().await?;
+    let before = (fixture.database_cpu().await, counters(&session).await?);
 
-    let straight = WARM_UP..WARM_UP + SAMPLE;
-    stage.run(load(straight.clone()), 0..1, &progress).await?;
-    turn(&stage, "pause").await?;
-    produce(&stage.intake, load(straight.end..all), &stage.ledger).await?;
+    let direct = WARM_UP..WARM_UP + SAMPLE;
+    fixture.run(load(direct.clone()), 0..1, &progress).await?;
+    pause_or_resume(&fixture, "pause").await?;
+    produce(&fixture.target, load(direct.end..all), &fixture.recorder).await?;
     let resumed_at = Instant::now();
-    turn(&stage, "resume").await?;
-    stage
+    pause_or_resume(&fixture, "resume").await?;
+    fixture
         .await_arrivals(all as u64, 0..1, MAX_SILENCE, &progress)
         .await?;
     let fetching = resumed_at.elapsed().as_secs_f64();
-    stage.settled_usage().await?;
-    let after = (stage.database_cpu().await, counters(&session).await?);
-    stage.check(0..1, 0..all).await?;
+    fixture.settled_usage().await?;
+    let after = (fixture.database_cpu().await, counters(&session).await?);
+    fixture.check(0..1, 0..all).await?;
 
-    let each = |place: usize| (after.1[place] - before.1[place]) as f64 / (2 * SAMPLE) as f64;
+    let each = |index: usize| (after.1[index] - before.1[index]) as f64 / (2 * SAMPLE) as f64;
     Ok(Measured {
-        straight_per_second: stage.ledger.deliveries_per_second(straight.clone()),
-        accept: spread(stage.ledger.accept_latency(straight)),
+        direct_per_second: fixture.recorder.deliveries_per_second(direct.clone()),
+        accept: percentiles(fixture.recorder.accept_latency(direct)),
         fetched_per_second: SAMPLE as f64 / fetching.max(f64::MIN_POSITIVE),
-        database_us: each_of(before.0.zip(after.0), 2 * SAMPLE),
+        database_us: database_us_each(before.0.zip(after.0), 2 * SAMPLE),
         commits_each: each(0),
         blocks_each: each(1),
     })
 }
 
 /// Pauses or resumes the endpoint. Uses a new connection, because an old one may have been closed as idle.
-async fn turn(stage: &Stage, verb: &str) -> Result<(), Failure> {
-    let mut api = stage.api().await?;
-    api.turn(&stage.intake.tenant, &stage.made[0].id, verb)
+async fn pause_or_resume(fixture: &Fixture, verb: &str) -> Result<(), Failure> {
+    let mut api = fixture.api().await?;
+    api.turn(&fixture.target.tenant, &fixture.endpoints[0].id, verb)
         .await
 }
 
@@ -198,9 +195,9 @@ async fn counters(session: &Session) -> Result<Vec<i64>, Failure> {
 }
 
 /// Inserts rows where fetches scan: at the measured endpoint, and never due during the measurement.
-async fn put_in_the_way(session: &Session, case: Case, count: usize) -> Result<(), Failure> {
+async fn insert_rows(session: &Session, case: Case, count: usize) -> Result<(), Failure> {
     let (due, status) = match case {
-        Case::Nothing => return Ok(()),
+        Case::Empty => return Ok(()),
         Case::FutureRetries => ("now_ms + 86400000 + n", 1),
         Case::DeadRows | Case::OldSnapshot => ("now_ms - 86400000 + n", 0),
     };
@@ -214,7 +211,7 @@ async fn put_in_the_way(session: &Session, case: Case, count: usize) -> Result<(
         case == Case::FutureRetries
     );
     match case {
-        Case::Nothing => {}
+        Case::Empty => {}
         Case::FutureRetries => {
             session.batch(&insert).await.map_err(refused)?;
             let counted = "INSERT INTO tally AS t (endpoint_no, slot, waiting, dead) \
@@ -226,8 +223,8 @@ async fn put_in_the_way(session: &Session, case: Case, count: usize) -> Result<(
         Case::DeadRows | Case::OldSnapshot => {
             // Two transactions: rows that were never visible could be removed immediately.
             session.batch(&insert).await.map_err(refused)?;
-            let gone = "DELETE FROM waiting WHERE due < (extract(epoch FROM now()) * 1000)::bigint - 43200000";
-            session.batch(gone).await.map_err(refused)?;
+            let delete = "DELETE FROM waiting WHERE due < (extract(epoch FROM now()) * 1000)::bigint - 43200000";
+            session.batch(delete).await.map_err(refused)?;
         }
     }
     session.batch("CHECKPOINT").await.map_err(refused)
