@@ -64,8 +64,9 @@ pub enum NodeLayout {
 }
 
 impl Fixture {
-    /// Starts the relay with the endpoints of the recorder.
-    pub async fn relay(settings: &Settings, recorder: Arc<Recorder>) -> Result<Fixture, Failure> {
+    /// Starts the relay, and a recorder for this number of events.
+    pub async fn relay(settings: &Settings, events: usize) -> Result<Fixture, Failure> {
+        let recorder = Arc::new(Recorder::new(settings.endpoints, events));
         let receivers = Receivers::start(Arc::clone(&recorder))?;
         let mut endpoints = Vec::new();
         for index in 0..recorder.endpoints() {
@@ -100,22 +101,24 @@ impl Fixture {
         })
     }
 
-    /// Starts the server and creates the endpoints of the recorder with the settings of `wanted`.
+    /// Starts the server with endpoints as `wanted`, and a recorder for these numbers of endpoints and events.
     pub async fn server(
         settings: &Settings,
-        recorder: Arc<Recorder>,
+        (endpoints, events): (usize, usize),
         wanted: impl Fn(usize, String) -> Wanted,
     ) -> Result<Fixture, Failure> {
+        let recorder = Recorder::new(endpoints, events);
         Fixture::nodes(settings, recorder, wanted, NodeLayout::Single).await
     }
 
     /// Starts one or two nodes, as [`Fixture::server`] does.
     pub async fn nodes(
         settings: &Settings,
-        recorder: Arc<Recorder>,
+        recorder: Recorder,
         wanted: impl Fn(usize, String) -> Wanted,
         layout: NodeLayout,
     ) -> Result<Fixture, Failure> {
+        let recorder = Arc::new(recorder);
         let receivers = Receivers::start(Arc::clone(&recorder))?;
         let directory = TempDir::with_prefix("posthaste-bench-")
             .map_err(Failure::machine("cannot make a folder for the store"))?;

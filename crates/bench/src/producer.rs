@@ -72,13 +72,8 @@ pub async fn produce(
     load: Load,
     recorder: &Arc<Recorder>,
 ) -> Result<(), Failure> {
-    let recorder = Arc::clone(recorder);
-    let producer = Producer::new(target, "events", load)?;
-    let send = move |producer: Arc<Producer>, start| {
-        let recorder = Arc::clone(&recorder);
-        async move { producer.send_single(&recorder, start).await }
-    };
-    producer.run(send).await
+    let mode = Mode::Single(Arc::clone(recorder));
+    Producer::new(target, "events", load, mode)?.run().await
 }
 
 /// Sends events in batches at full speed. `accepted` counts the accepted ones.
@@ -87,12 +82,15 @@ pub async fn produce_batches(
     load: Load,
     accepted: Arc<AtomicUsize>,
 ) -> Result<(), Failure> {
-    let producer = Producer::new(target, "events/batch", load)?;
-    let send = move |producer: Arc<Producer>, _| {
-        let accepted = Arc::clone(&accepted);
-        async move { producer.send_batches(&accepted).await }
-    };
-    producer.run(send).await
+    let mode = Mode::Batches(accepted);
+    let producer = Producer::new(target, "events/batch", load, mode)?;
+    producer.run().await
+}
+
+/// Size of the requests, with the record of the accepted events.
+enum Mode {
+    Single(Arc<Recorder>),
+    Batches(Arc<AtomicUsize>),
 }
 
 /// Everything that the connections of one load share.
@@ -100,34 +98,40 @@ struct Producer {
     template: RequestTemplate,
     counter: Counter,
     load: Load,
+    mode: Mode,
 }
 
 impl Producer {
-    fn new(target: &ApiTarget, resource: &str, load: Load) -> Result<Producer, Failure> {
+    fn new(
+        target: &ApiTarget,
+        resource: &str,
+        load: Load,
+        mode: Mode,
+    ) -> Result<Producer, Failure> {
         let path = format!("/v1/tenants/{}/{resource}", target.tenant);
         Ok(Producer {
             template: RequestTemplate::new(target, &path)?,
             counter: Counter::new(load.events.clone()),
             load,
+            mode,
         })
     }
 
-    /// Runs `send` on every connection of the load, on a separate thread.
-    async fn run<F>(
-        self,
-        send: impl Fn(Arc<Producer>, Instant) -> F + Send + 'static,
-    ) -> Result<(), Failure>
-    where
-        F: Future<Output = Result<(), Failure>> + Send + 'static,
-    {
+    /// Sends all events on a separate thread.
+    async fn run(self) -> Result<(), Failure> {
         let producer = Arc::new(self);
         on_own_thread(move || async move {
             let start = Instant::now();
             let mut connections = JoinSet::new();
             for _ in 0..producer.load.connections.max(1) {
-                let sending = send(Arc::clone(&producer), start);
                 let producer = Arc::clone(&producer);
-                connections.spawn(async move { producer.counter.stop_if_failed(sending.await) });
+                connections.spawn(async move {
+                    let sent = match &producer.mode {
+                        Mode::Single(recorder) => producer.send_single(recorder, start).await,
+                        Mode::Batches(accepted) => producer.send_batches(accepted).await,
+                    };
+                    producer.counter.stop_if_failed(sent)
+                });
             }
             join_all(connections).await
         })

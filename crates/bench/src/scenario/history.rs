@@ -3,17 +3,14 @@
 //! The same number of events is sent to a server with no events stored, with a million (if that is on the way), and
 //! with all. Each measurement is the median of several rounds.
 
-use std::sync::Arc;
-
 use posthaste_charts::format;
 use serde_json::json;
 
 use super::relay_comparison::usage_each;
-use super::{full_speed, unlimited};
+use super::{full_speed, single_endpoint};
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::progress::Progress;
-use crate::recorder::Recorder;
 use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
 
@@ -31,9 +28,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let rounds = settings.rounds;
     // Measured events are stored too, so the last measurement ends a little above its level.
     let total = levels.last().copied().unwrap_or(0) + levels.len() * rounds * sample;
-    let recorder = Arc::new(Recorder::new(1, total));
-    let wanted = |_, url| unlimited(settings, url);
-    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    let fixture = single_endpoint(settings, total).await?;
     let mut stored = 0;
     let mut levels_measured = Vec::new();
     for level in levels {

@@ -19,7 +19,6 @@ use crate::fixture::Fixture;
 use crate::producer::{Load, produce, produce_batches};
 use crate::progress::Progress;
 use crate::receiver::{Behaviour, HANG_DURATION};
-use crate::recorder::Recorder;
 use crate::report::{Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{Percentiles, median, ratio};
@@ -143,9 +142,9 @@ async fn hanging_round(
     nth: usize,
 ) -> Result<(Percentiles, Percentiles), Failure> {
     let healthy = WARM_UP + 2 * sample;
-    let recorder = Arc::new(Recorder::new(2, healthy + HEAD_START + sample));
+    let size = (2, healthy + HEAD_START + sample);
     let wanted = |index, url| endpoint(settings, index, url);
-    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    let fixture = Fixture::server(settings, size, wanted).await?;
     fixture.receivers.set_behaviour(BAD, Behaviour::Hanging);
     let named = |what: &str| format!("{what}, round {nth} of {}", settings.rounds);
     healthy_lag(&fixture, settings, 0, WARM_UP, &named("warm-up")).await?;
@@ -180,7 +179,7 @@ async fn start_with_limit(
         }
         endpoint
     };
-    Fixture::server(settings, Arc::new(Recorder::new(2, events)), wanted).await
+    Fixture::server(settings, (2, events), wanted).await
 }
 
 /// Scenario `backlog`: one endpoint has a large backlog. First it is paused; after a restart it drains at its rate

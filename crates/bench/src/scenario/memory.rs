@@ -15,7 +15,6 @@ use super::unlimited;
 use crate::api::Wanted;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
-use crate::recorder::Recorder;
 use crate::report::{Outcome, bytes, number, row};
 use crate::settings::Settings;
 use crate::usage::Usage;
@@ -32,8 +31,6 @@ const MAX_READY_MS: u64 = 2_000;
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let pending = settings.events.unwrap_or(PENDING);
-    // The recorder counts no single arrivals: a slot for each event and endpoint would be a billion slots.
-    let recorder = Arc::new(Recorder::new(ENDPOINTS, 0));
     let names: Arc<[Arc<str>]> = (0..ENDPOINTS)
         .map(|index| Arc::from(format!("bench.to{index}")))
         .collect();
@@ -43,7 +40,8 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         burst: 1,
         ..unlimited(settings, url)
     };
-    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    // The recorder counts no single arrivals: a slot for each event and endpoint would be a billion slots.
+    let fixture = Fixture::server(settings, (ENDPOINTS, 0), wanted).await?;
     pause_or_resume_all(&fixture, "pause").await?;
     fixture.receivers.record_arrival_times();
     let types = Arc::clone(&names);

@@ -65,40 +65,28 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> 
         Measurements::median(&measurements)
     };
     let (without, with) = (side(0), side(1));
-    let formatted =
-        |share: Option<f64>| share.map(|share| format!("{share:.3}")).unwrap_or_default();
-    let counted = |name: &str, pick: fn(&Measurements) -> Option<f64>| {
-        let share = formatted(median_ratio(rounds, pick));
-        vec![
-            name.to_owned(),
-            number(pick(&without)),
-            number(pick(&with)),
-            share,
-        ]
+    type Pick = fn(&Measurements) -> Option<f64>;
+    let line = |name: &str, format: fn(Option<f64>) -> String, pick: Pick| {
+        let share = median_ratio(rounds, pick).map(|share| format!("{share:.3}"));
+        let (without, with) = (format(pick(&without)), format(pick(&with)));
+        vec![name.to_owned(), without, with, share.unwrap_or_default()]
     };
-    let sized = |name: &str, pick: fn(&Measurements) -> Option<f64>| {
-        let share = formatted(median_ratio(rounds, pick));
-        vec![
-            name.to_owned(),
-            bytes(pick(&without)),
-            bytes(pick(&with)),
-            share,
-        ]
-    };
-    let rate: fn(&Measurements) -> Option<f64> = |m| m.deliveries_per_second;
+    let rate: Pick = |m| m.deliveries_per_second;
     let latency = |measurements: &Measurements| percentiles(measurements.accept_latency_ms);
     let table = vec![
         row(&["", "unseen", "seen", "seen/unseen"]),
-        counted("deliveries/s out", rate),
+        line("deliveries/s out", number, rate),
         row(&[
             "accept latency p50 / p99, ms",
             &latency(&without),
             &latency(&with),
             "",
         ]),
-        counted("CPU µs per delivery", |m| m.cpu_us_per_delivery),
-        sized("peak memory", |m| m.peak_memory_bytes),
-        sized("written per delivery", |m| m.written_bytes_per_delivery),
+        line("CPU µs per delivery", number, |m| m.cpu_us_per_delivery),
+        line("peak memory", bytes, |m| m.peak_memory_bytes),
+        line("written per delivery", bytes, |m| {
+            m.written_bytes_per_delivery
+        }),
     ];
     let each: Vec<String> = rounds
         .iter()

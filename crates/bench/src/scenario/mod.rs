@@ -23,6 +23,8 @@ pub mod table_bloat;
 use std::ops::Range;
 
 use super::api::Wanted;
+use super::failure::Failure;
+use super::fixture::Fixture;
 use super::producer::Load;
 use super::settings::Settings;
 
@@ -38,6 +40,11 @@ fn full_speed(settings: &Settings, events: Range<usize>) -> Load {
         payload_bytes: settings.payload_bytes,
         event_type: Load::same_type(EVENT_TYPE),
     }
+}
+
+/// Starts a server with one unlimited endpoint, and a recorder for this number of events.
+async fn single_endpoint(settings: &Settings, events: usize) -> Result<Fixture, Failure> {
+    Fixture::server(settings, (1, events), |_, url| unlimited(settings, url)).await
 }
 
 /// Settings of an endpoint with the highest possible limits.

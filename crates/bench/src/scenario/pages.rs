@@ -18,7 +18,6 @@ use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::prometheus;
 use crate::receiver::Behaviour;
-use crate::recorder::Recorder;
 use crate::report::{Outcome, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{Percentiles, ratio};
@@ -55,12 +54,11 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED).max(FEW);
     let mut unlimited_api = settings.clone();
     unlimited_api.set.extend(NO_RATE_LIMIT.map(str::to_owned));
-    let recorder = Arc::new(Recorder::new(ENDPOINTS, stored));
     let wanted = |index: usize, url| Wanted {
         event_types: vec![event_type(index).to_string()],
         ..unlimited(settings, url)
     };
-    let fixture = Fixture::server(&unlimited_api, recorder, wanted).await?;
+    let fixture = Fixture::server(&unlimited_api, (ENDPOINTS, stored), wanted).await?;
     fixture
         .receivers
         .set_behaviour(REFUSING, Behaviour::RefusesOdd);

@@ -3,7 +3,6 @@
 //! The endpoint answers 503 while the deliveries are sent and for ten seconds after that. The busiest second, wherever it
 //! begins, is compared with the rate limit and the burst; the run fails if it is higher.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_charts::format;
@@ -19,7 +18,6 @@ use crate::fixture::Fixture;
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::receiver::Behaviour;
-use crate::recorder::Recorder;
 use crate::report::{Outcome, row};
 use crate::settings::Settings;
 use crate::statistics::{busiest_window, series};
@@ -42,7 +40,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let waiting = settings.events.unwrap_or(WAITING);
-    let recorder = Arc::new(Recorder::new(1, waiting));
     let wanted = |_, url| Wanted {
         per_second: f64::from(PER_SECOND),
         burst: BURST,
@@ -54,7 +51,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         })),
         ..unlimited(settings, url)
     };
-    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    let fixture = Fixture::server(settings, (1, waiting), wanted).await?;
     fixture.receivers.set_behaviour(0, Behaviour::Down);
     fixture.receivers.record_arrival_times();
     fill(&fixture, settings, 0..waiting, Load::same_type(EVENT_TYPE)).await?;

@@ -3,7 +3,6 @@
 //! Other load on the machine comes and goes. So relay and server take turns, each round has its own ratio, and the
 //! result is the median of the ratios.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_charts::format;
@@ -54,10 +53,7 @@ pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
 
 /// Scenario `lag`: a constant rate.
 pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
-    let events = settings
-        .events
-        .unwrap_or(MAX_PACED_EVENTS)
-        .min(MAX_PACED_EVENTS);
+    let events = paced_events(settings);
     let rounds = alternate(settings, events, Some(settings.per_second)).await?;
     let setting = paced_setting(settings, events);
     let mut outcome = outcome("lag", setting, &rounds, settings);
@@ -72,10 +68,7 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
 
 /// Scenario `nodes`: lag with one node, and with two nodes of which the accepting one does not own the endpoint.
 pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
-    let events = settings
-        .events
-        .unwrap_or(MAX_PACED_EVENTS)
-        .min(MAX_PACED_EVENTS);
+    let events = paced_events(settings);
     let mut table = vec![row(&[
         "",
         "accept latency p50 / p99, ms",
@@ -120,6 +113,11 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         )],
         document: json!({"cases": documents}),
     })
+}
+
+fn paced_events(settings: &Settings) -> usize {
+    let wanted = settings.events.unwrap_or(MAX_PACED_EVENTS);
+    wanted.min(MAX_PACED_EVENTS)
 }
 
 /// Describes a paced run.
@@ -207,10 +205,10 @@ pub(super) async fn measure(
     } = run;
     let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
     let all = warm_up + events;
-    let recorder = Arc::new(Recorder::new(settings.endpoints, all));
     let fixture = match kind {
-        Kind::Relay => Fixture::relay(settings, recorder).await?,
+        Kind::Relay => Fixture::relay(settings, all).await?,
         Kind::Server => {
+            let recorder = Recorder::new(settings.endpoints, all);
             let wanted = |_, url| unlimited(settings, url);
             Fixture::nodes(settings, recorder, wanted, layout).await?
         }

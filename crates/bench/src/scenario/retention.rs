@@ -7,19 +7,17 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthaste_charts::format;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{EVENT_TYPE, full_speed, unlimited};
+use super::{EVENT_TYPE, full_speed, single_endpoint};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::progress::Progress;
-use crate::recorder::Recorder;
 use crate::report::{Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::ratio;
@@ -71,8 +69,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED);
     let piece = (stored / PIECES).max(1);
     let total = stored + piece * (MAX_PIECES + ROUNDS + 8);
-    let recorder = Arc::new(Recorder::new(1, total));
-    let fixture = Fixture::server(settings, recorder, |_, url| unlimited(settings, url)).await?;
+    let fixture = single_endpoint(settings, total).await?;
     let mut sender = Sender {
         settings,
         fixture,

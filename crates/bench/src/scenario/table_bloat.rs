@@ -5,7 +5,6 @@
 //! fetches scan. First, events are delivered directly. Then the same number is accepted while the endpoint is paused,
 //! and fetched when it is resumed.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthaste_charts::format;
@@ -14,12 +13,11 @@ use posthaste_store::postgres::Session;
 use serde_json::json;
 
 use super::relay_comparison::database_us_each;
-use super::{full_speed, unlimited};
+use super::{full_speed, single_endpoint};
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::producer::produce;
 use crate::progress::Progress;
-use crate::recorder::Recorder;
 use crate::report::{Outcome, number, percentiles, row};
 use crate::settings::Settings;
 
@@ -128,9 +126,7 @@ async fn measure(
     name: &str,
 ) -> Result<Measured, Failure> {
     let all = WARM_UP + 2 * SAMPLE;
-    let recorder = Arc::new(Recorder::new(1, all));
-    let wanted = |_, url| unlimited(settings, url);
-    let fixture = Fixture::server(settings, recorder, wanted).await?;
+    let fixture = single_endpoint(settings, all).await?;
     let progress = Progress::new(name, all as u64);
     let load = |events| full_speed(settings, events);
     fixture.run(load(0..WARM_UP), 0..1, &progress).await?;

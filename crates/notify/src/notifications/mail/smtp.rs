@@ -199,9 +199,9 @@ impl SmtpMailer {
     fn refusal(&self, step: Step, error: &SmtpError) -> EmailError {
         let text = self.redacted(&format!("{step}: {error}"));
         let reply = error.source().map(ToString::to_string).unwrap_or_default();
-        match classify(step, error.status().map(u16::from), &reply) {
-            RefusalKind::Temporary => EmailError::Later(text),
-            RefusalKind::Permanent => EmailError::Never(text),
+        match is_permanent(step, error.status().map(u16::from), &reply) {
+            false => EmailError::Later(text),
+            true => EmailError::Never(text),
         }
     }
 
@@ -269,26 +269,17 @@ impl fmt::Display for Step {
     }
 }
 
-/// Effect of a refusal on the email.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RefusalKind {
-    Temporary,
-    Permanent,
-}
-
-/// Decides whether a retry can succeed, from the step, the status code and the text of the refusal.
-fn classify(step: Step, code: Option<u16>, reply: &str) -> RefusalKind {
+/// Returns true if no retry can succeed, from the step, the status code and the text of the refusal.
+fn is_permanent(step: Step, code: Option<u16>, reply: &str) -> bool {
     match step {
         // Every email would be refused, until the operator fixes it.
-        Step::Ehlo | Step::Auth | Step::MailFrom => RefusalKind::Temporary,
-        Step::RcptTo if reply.trim_start().starts_with(POLICY_STATUS_PREFIX) => {
-            RefusalKind::Temporary
-        }
+        Step::Ehlo | Step::Auth | Step::MailFrom => false,
+        Step::RcptTo if reply.trim_start().starts_with(POLICY_STATUS_PREFIX) => false,
         Step::RcptTo | Step::Data | Step::Message => match code {
             // The server does not know the command, or requires authentication.
-            Some(500 | 502..=504 | 530..=539) => RefusalKind::Temporary,
-            Some(500..=599) => RefusalKind::Permanent,
-            Some(_) | None => RefusalKind::Temporary,
+            Some(500 | 502..=504 | 530..=539) => false,
+            Some(500..=599) => true,
+            Some(_) | None => false,
         },
     }
 }
@@ -348,11 +339,7 @@ mod tests {
     fn temporary_errors_are_retried() {
         for step in STEPS {
             for code in [None, Some(421), Some(450), Some(451), Some(452), Some(454)] {
-                assert_eq!(
-                    classify(step, code, ""),
-                    RefusalKind::Temporary,
-                    "{step:?} {code:?}"
-                );
+                assert!(!is_permanent(step, code, ""), "{step:?} {code:?}");
             }
         }
     }
@@ -362,25 +349,13 @@ mod tests {
         for code in [501, 510, 521, 550, 551, 552, 553, 554, 556] {
             for step in STEPS {
                 let of_email = [Step::RcptTo, Step::Data, Step::Message].contains(&step);
-                let wanted = if of_email {
-                    RefusalKind::Permanent
-                } else {
-                    RefusalKind::Temporary
-                };
-                assert_eq!(
-                    classify(step, Some(code), "5.1.1 no"),
-                    wanted,
-                    "{step:?} {code}"
-                );
+                let is_final = is_permanent(step, Some(code), "5.1.1 no");
+                assert_eq!(is_final, of_email, "{step:?} {code}");
             }
         }
         for code in [500, 502, 503, 504, 530, 534, 535, 538] {
             for step in STEPS {
-                assert_eq!(
-                    classify(step, Some(code), ""),
-                    RefusalKind::Temporary,
-                    "{step:?} {code}"
-                );
+                assert!(!is_permanent(step, Some(code), ""), "{step:?} {code}");
             }
         }
     }
@@ -388,12 +363,12 @@ mod tests {
     #[test]
     fn a_server_that_does_not_relay_is_retried() {
         for reply in ["5.7.1 Relay access denied", "5.7.64 TenantAttribution"] {
-            let kind = |step| classify(step, Some(550), reply);
-            assert_eq!(kind(Step::RcptTo), RefusalKind::Temporary, "{reply}");
-            assert_eq!(kind(Step::Message), RefusalKind::Permanent, "{reply}");
+            let is_final = |step| is_permanent(step, Some(550), reply);
+            assert!(!is_final(Step::RcptTo), "{reply}");
+            assert!(is_final(Step::Message), "{reply}");
         }
-        let unknown_user = classify(Step::RcptTo, Some(550), "5.1.1 no such user, see 5.7.1");
-        assert_eq!(unknown_user, RefusalKind::Permanent);
+        let unknown_user = "5.1.1 no such user, see 5.7.1";
+        assert!(is_permanent(Step::RcptTo, Some(550), unknown_user));
     }
 
     #[test]
