@@ -1,4 +1,4 @@
-//! The stylesheet, the script, and the operator's logo and colours.
+//! The stylesheet, the script, and the operator's logo and colours: [`Assets`].
 //!
 //! The link to an asset contains a hash of its content. Browsers therefore cache it for good, and load it again when
 //! it changes.
@@ -9,8 +9,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTI
 use http::{Response, StatusCode};
 use posthaste_charts as charts;
 
-use super::HtmlResponse;
 use super::page::content_hash;
+use super::responses::{self, HtmlResponse};
 use super::settings::Brand;
 
 const CSS: &str = "text/css; charset=utf-8";
@@ -30,7 +30,7 @@ struct Asset {
     name: &'static str,
     media_type: &'static str,
     bytes: Bytes,
-    print: String,
+    hash: String,
 }
 
 impl Assets {
@@ -60,19 +60,17 @@ impl Assets {
     /// If there is no asset of this name.
     pub(super) fn link(&self, name: &str) -> String {
         let found = self.all.iter().find(|asset| asset.name == name);
-        let asset = found.expect("pages ask only for what there is");
-        format!("/assets/{name}?{}", asset.print)
+        let asset = found.expect("pages link only to existing assets");
+        format!("/assets/{name}?{}", asset.hash)
     }
 
     /// Answers a request for an asset.
-    pub(super) fn answer(&self, name: &str) -> HtmlResponse {
+    pub(super) fn response(&self, name: &str) -> HtmlResponse {
         let Some(asset) = self.all.iter().find(|asset| asset.name == name) else {
-            let mut answer = Response::new(Body::empty());
-            *answer.status_mut() = StatusCode::NOT_FOUND;
-            return answer;
+            return responses::empty(StatusCode::NOT_FOUND);
         };
-        let mut answer = Response::new(Body::from(asset.bytes.clone()));
-        let headers = answer.headers_mut();
+        let mut response = Response::new(Body::from(asset.bytes.clone()));
+        let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.media_type));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(CACHE_FOREVER));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -80,7 +78,7 @@ impl Assets {
         let policy =
             HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; sandbox");
         headers.insert(http::header::CONTENT_SECURITY_POLICY, policy);
-        answer
+        response
     }
 }
 
@@ -89,7 +87,7 @@ fn asset(name: &'static str, media_type: &'static str, bytes: impl Into<Bytes>) 
     Asset {
         name,
         media_type,
-        print: content_hash(&bytes),
+        hash: content_hash(&bytes),
         bytes,
     }
 }

@@ -1,14 +1,13 @@
-//! Handles requests to the dashboard and the portal: authenticates the visitor, finds the page or the action, and
-//! sets the security headers.
+//! Handles requests to the dashboard and the portal.
+//!
+//! [`handle`] authenticates the visitor, finds the page or the action, and renders the result. Every response gets the
+//! security headers. A [`Problem`] is rendered as a page, and a panic as an internal error.
 
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    LOCATION, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
-use http::{Method, Request, Response, StatusCode};
+use http::header::{ACCEPT, HeaderValue, RETRY_AFTER};
+use http::{Method, Request, StatusCode};
 use maud::html;
 use posthaste_api::auth::Caller;
 use posthaste_api::call::CatchPanic;
@@ -18,57 +17,65 @@ use posthaste_api::problem::Problem;
 use posthaste_core::id::TenantId;
 use posthaste_store::Via;
 
+use super::auth::{self, AuthMethod, Visitor};
 use super::form::Form;
-use super::login::{self, DASHBOARD_PATH, LoginMethod, PORTAL_PATH, Visitor};
-use super::page::{ActionResult, Done, Page, PageResult, Tab};
-use super::pages::{self, Reach};
-use super::visit::{self, PageRequest, escaped, no_such_page};
-use super::{Dashboard, HtmlResponse, Site, layout, live, sign_in};
+use super::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use super::page_request::{PageRequest, page_not_found};
+use super::responses::{self, HtmlResponse, redirect, set_security_headers};
+use super::routes::RouteScope;
+use super::state::{Dashboard, Site};
+use super::urls::{self, DASHBOARD_PATH, PORTAL_PATH, url_encoded};
+use super::{layout, live_updates, pages, sign_in_page};
 
-/// Answers a request below `/dashboard` or `/portal_response`.
-pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) -> HtmlResponse {
-    let site = match request.uri().path().starts_with(PORTAL_PATH) {
+/// Handles a request below `/dashboard` or `/portal`.
+pub(super) async fn handle(dashboard: Arc<Dashboard>, http_request: Request<Body>) -> HtmlResponse {
+    let site = match http_request.uri().path().starts_with(PORTAL_PATH) {
         true => Site::Portal,
         false => Site::Dashboard,
     };
     // A panic in a page is answered as an internal error, and the connection stays open.
-    let answered = CatchPanic(Box::pin({
+    let result = CatchPanic(Box::pin({
         let dashboard = dashboard.clone();
         async move {
             match site {
-                Site::Portal => portal_response(&dashboard, request).await,
-                Site::Dashboard => own(&dashboard, request).await,
+                Site::Portal => handle_portal(&dashboard, http_request).await,
+                Site::Dashboard => handle_dashboard(&dashboard, http_request).await,
             }
         }
     }))
     .await;
-    let mut answer = answered.unwrap_or_else(|problem| {
-        let page = problem_page(&problem, start_page(site));
-        with_retry_after(
-            html(&layout::bare(&dashboard, site, &page), page.status),
-            &problem,
-        )
+    let mut response = result.unwrap_or_else(|problem| {
+        let page = problem_page(&problem, layout::start_page(site));
+        with_retry_after(unauthenticated_page(&dashboard, site, &page), &problem)
     });
-    set_security_headers(&dashboard, site, &mut answer);
-    answer
+    let frame_ancestors = match site {
+        Site::Dashboard => &[],
+        Site::Portal => dashboard.settings.frame_ancestors.as_slice(),
+    };
+    set_security_headers(&mut response, frame_ancestors);
+    response
 }
 
-async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<HtmlResponse, Problem> {
-    let path = request.uri().path().to_owned();
+async fn handle_dashboard(
+    dashboard: &Arc<Dashboard>,
+    http_request: Request<Body>,
+) -> Result<HtmlResponse, Problem> {
+    let path = http_request.uri().path().to_owned();
     let path = path.strip_prefix(DASHBOARD_PATH).unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
     match path {
-        "/sign-in" => return sign_in::answer(dashboard, request).await,
-        "/sign-out" => return sign_in::leave(dashboard, request).await,
+        "/sign-in" => return sign_in_page::handle(dashboard, http_request).await,
+        "/sign-out" => return sign_in_page::sign_out(dashboard, http_request).await,
         _ => {}
     }
-    if login::is_cross_site_navigation(request.method(), request.headers()) {
-        return Ok(html(&layout::reload_page(dashboard), StatusCode::OK));
+    if auth::is_cross_site_navigation(http_request.method(), http_request.headers()) {
+        let page = layout::reload_page(dashboard);
+        return Ok(responses::html(&page, StatusCode::OK));
     }
-    let visitor = match login::authenticate_dashboard(dashboard, request.headers()).await {
+    let visitor = match auth::authenticate_dashboard(dashboard, http_request.headers()).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
-            return Ok(sign_in_first(dashboard, &request, &problem));
+            return Ok(redirect_to_sign_in(dashboard, &http_request, &problem));
         }
         Err(problem) => return Err(problem),
     };
@@ -76,7 +83,7 @@ async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<HtmlR
         None => (None, path),
         Some(below) => {
             let end = below.find('/').unwrap_or(below.len());
-            let tenant: TenantId = below[..end].parse().map_err(|_| no_such_page())?;
+            let tenant: TenantId = below[..end].parse().map_err(|_| page_not_found())?;
             (Some(tenant), &below[end..])
         }
     };
@@ -85,35 +92,31 @@ async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<HtmlR
     {
         // A tenant's key opens no pages above its tenant.
         return match path {
-            "" => Ok(to(&format!("{DASHBOARD_PATH}/t/{own}"))),
-            _ => Err(no_such_page()),
+            "" => Ok(redirect(&format!("{DASHBOARD_PATH}/t/{own}"))),
+            _ => Err(page_not_found()),
         };
     }
     let rest = rest.to_owned();
-    show_or_act(dashboard, visitor, tenant, &rest, request).await
+    show_or_act(dashboard, visitor, tenant, &rest, http_request).await
 }
 
-async fn portal_response(
+async fn handle_portal(
     dashboard: &Arc<Dashboard>,
-    request: Request<Body>,
+    http_request: Request<Body>,
 ) -> Result<HtmlResponse, Problem> {
-    let path = request.uri().path();
+    let path = http_request.uri().path();
     let below = path.strip_prefix(PORTAL_PATH).unwrap_or_default();
-    let below = below.strip_prefix('/').ok_or_else(no_such_page)?;
+    let below = below.strip_prefix('/').ok_or_else(page_not_found)?;
     let end = below.find('/').unwrap_or(below.len());
     let (token, rest) = (below[..end].to_owned(), below[end..].to_owned());
     let rest = rest.strip_suffix('/').unwrap_or(&rest);
-    let visitor = match login::authenticate_portal(dashboard, &token).await {
+    let visitor = match auth::authenticate_portal(dashboard, &token).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
-            if wants_stream(&request) {
-                return Ok(live::ended());
+            if wants_stream(&http_request) {
+                return Ok(live_updates::ended());
             }
-            let page = link_ended();
-            return Ok(html(
-                &layout::bare(dashboard, Site::Portal, &page),
-                page.status,
-            ));
+            return Ok(unauthenticated_page(dashboard, Site::Portal, &link_ended()));
         }
         Err(problem) => return Err(problem),
     };
@@ -121,7 +124,7 @@ async fn portal_response(
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
         Caller::Admin(_) | Caller::Nobody => None,
     };
-    show_or_act(dashboard, visitor, tenant, rest, request).await
+    show_or_act(dashboard, visitor, tenant, rest, http_request).await
 }
 
 /// Shows a page, or performs the action that a form requests.
@@ -130,96 +133,116 @@ async fn show_or_act(
     visitor: Visitor,
     tenant: Option<TenantId>,
     path: &str,
-    request: Request<Body>,
+    http_request: Request<Body>,
 ) -> Result<HtmlResponse, Problem> {
-    let reach = match tenant {
-        None => Reach::Everything,
-        Some(_) => Reach::Tenant,
+    let scope = match tenant {
+        None => RouteScope::Server,
+        Some(_) => RouteScope::Tenant,
     };
-    let via = match visitor.door {
-        LoginMethod::Portal { .. } => Via::Portal,
-        LoginMethod::Session { .. } | LoginMethod::Key(_) => Via::Page,
+    let via = match visitor.method {
+        AuthMethod::Portal { .. } => Via::Portal,
+        AuthMethod::Session { .. } | AuthMethod::Key(_) => Via::Page,
     };
-    let mut visit = PageRequest {
+    let request = PageRequest {
         dashboard: dashboard.clone(),
         visitor: Arc::new(visitor),
         tenant,
-        names: Vec::new(),
-        path: request.uri().path().to_owned(),
-        query: visit::read_query(request.uri()),
-        origin: Origin::of_page(via, request.headers(), request.extensions()),
+        path_params: Vec::new(),
+        path: http_request.uri().path().to_owned(),
+        query: urls::parse_query(http_request.uri()),
+        origin: Origin::of_page(via, http_request.headers(), http_request.extensions()),
         now: dashboard.app.clock.wall(),
-        known: Arc::default(),
+        cached_value: Arc::default(),
     };
-    let method = request.method().clone();
-    if method == Method::POST {
-        let Some((act, names)) = pages::action(reach, path) else {
-            return Ok(problem_response(&visit, &no_such_page()));
-        };
-        visit.names = names;
-        let (parts, body) = request.into_parts();
-        let form = Form::read(&parts.headers, body).await?;
-        let checked = login::check_form(dashboard, &visit.visitor, &parts.headers, &form);
-        let done = match checked {
-            Ok(()) => act(visit.clone(), form).await,
-            Err(problem) => Err(problem),
-        };
-        return Ok(match done {
-            Ok(ActionResult::Redirect(link, done)) => to(&with_done(&link, done)),
-            Ok(ActionResult::Page(page)) => page_response(&visit, &page, None),
-            Err(problem) => problem_response(&visit, &problem),
-        });
+    match *http_request.method() {
+        Method::POST => act(request, scope, path, http_request).await,
+        Method::GET | Method::HEAD => {
+            Ok(show(request, scope, path, wants_stream(&http_request)).await)
+        }
+        _ => Err(Problem::method_not_allowed("GET, POST".to_owned())),
     }
-    if method != Method::GET && method != Method::HEAD {
-        return Err(Problem::method_not_allowed("GET, POST".to_owned()));
-    }
-    let Some((show, names)) = pages::page(reach, path) else {
-        return Ok(problem_response(&visit, &no_such_page()));
+}
+
+/// Performs the action that a form requests.
+async fn act(
+    mut request: PageRequest,
+    scope: RouteScope,
+    path: &str,
+    http_request: Request<Body>,
+) -> Result<HtmlResponse, Problem> {
+    let Some((action, path_params)) = pages::action(scope, path) else {
+        return Ok(problem_response(&request, &page_not_found()));
     };
-    visit.names = names;
-    if wants_stream(&request) {
-        return Ok(live::stream(visit, show));
-    }
-    let done = Done::read(visit.query("done"));
-    Ok(match show(visit.clone()).await {
-        Ok(PageResult::Page(page)) => page_response(&visit, &page, done),
-        Ok(PageResult::Redirect(link)) => to(&link),
-        Err(problem) => problem_response(&visit, &problem),
+    request.path_params = path_params;
+    let (parts, body) = http_request.into_parts();
+    let form = Form::read(&parts.headers, body).await?;
+    let checked = auth::check_form(&request.dashboard, &request.visitor, &parts.headers, &form);
+    let result = match checked {
+        Ok(()) => action(request.clone(), form).await,
+        Err(problem) => Err(problem),
+    };
+    Ok(match result {
+        Ok(ActionResult::Redirect(link, message)) => redirect(&with_message(&link, message)),
+        Ok(ActionResult::Page(page)) => page_response(&request, &page, None),
+        Err(problem) => problem_response(&request, &problem),
     })
 }
 
-fn wants_stream(request: &Request<Body>) -> bool {
-    let accept = request.headers().get(ACCEPT);
-    *request.method() == Method::GET && accept.is_some_and(|value| value == "text/event-stream")
+/// Shows a page, or streams its updates.
+async fn show(
+    mut request: PageRequest,
+    scope: RouteScope,
+    path: &str,
+    as_stream: bool,
+) -> HtmlResponse {
+    let Some((page, path_params)) = pages::page(scope, path) else {
+        return problem_response(&request, &page_not_found());
+    };
+    request.path_params = path_params;
+    if as_stream {
+        return live_updates::stream(request, page);
+    }
+    let message = FlashMessage::from_query(request.query("done"));
+    match page(request.clone()).await {
+        Ok(PageResult::Page(page)) => page_response(&request, &page, message),
+        Ok(PageResult::Redirect(link)) => redirect(&link),
+        Err(problem) => problem_response(&request, &problem),
+    }
 }
 
-fn page_response(visit: &PageRequest, page: &Page, done: Option<Done>) -> HtmlResponse {
-    html(&layout::whole(visit, page, done), page.status)
+fn wants_stream(http_request: &Request<Body>) -> bool {
+    let accept = http_request.headers().get(ACCEPT);
+    *http_request.method() == Method::GET
+        && accept.is_some_and(|value| value == "text/event-stream")
+}
+
+fn page_response(
+    request: &PageRequest,
+    page: &Page,
+    message: Option<FlashMessage>,
+) -> HtmlResponse {
+    responses::html(&layout::render_page(request, page, message), page.status)
+}
+
+fn unauthenticated_page(dashboard: &Dashboard, site: Site, page: &Page) -> HtmlResponse {
+    let markup = layout::render_unauthenticated(dashboard, site, page);
+    responses::html(&markup, page.status)
 }
 
 /// Renders a problem as a page for a visitor who is authenticated.
-fn problem_response(visit: &PageRequest, problem: &Problem) -> HtmlResponse {
-    let page = problem_page(problem, Some(&visit.link("")));
-    with_retry_after(page_response(visit, &page, None), problem)
+fn problem_response(request: &PageRequest, problem: &Problem) -> HtmlResponse {
+    let page = problem_page(problem, Some(&request.link("")));
+    with_retry_after(page_response(request, &page, None), problem)
 }
 
-fn with_retry_after(mut answer: HtmlResponse, problem: &Problem) -> HtmlResponse {
+fn with_retry_after(mut response: HtmlResponse, problem: &Problem) -> HtmlResponse {
     if let Some(wait) = problem.retry_after {
         let seconds = wait.as_millis().div_ceil(1_000).max(1);
-        answer
+        response
             .headers_mut()
             .insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    answer
-}
-
-/// Returns the start page for a visitor who is not authenticated. A portal has none: its visitors have only their
-/// link and may not use the dashboard.
-pub(super) fn start_page(site: Site) -> Option<&'static str> {
-    match site {
-        Site::Dashboard => Some(DASHBOARD_PATH),
-        Site::Portal => None,
-    }
+    response
 }
 
 /// Renders a problem as a page.
@@ -245,100 +268,33 @@ fn link_ended() -> Page {
         .with_status(StatusCode::UNAUTHORIZED)
 }
 
-fn sign_in_first(
+/// Redirects to the sign-in page, which leads back to the requested page.
+fn redirect_to_sign_in(
     dashboard: &Dashboard,
-    request: &Request<Body>,
+    http_request: &Request<Body>,
     problem: &Problem,
 ) -> HtmlResponse {
-    if wants_stream(request) {
-        return live::ended();
+    if wants_stream(http_request) {
+        return live_updates::ended();
     }
-    if *request.method() != Method::GET {
+    if *http_request.method() != Method::GET {
         let page = problem_page(problem, Some(DASHBOARD_PATH));
-        return html(
-            &layout::bare(dashboard, Site::Dashboard, &page),
-            page.status,
-        );
+        return unauthenticated_page(dashboard, Site::Dashboard, &page);
     }
-    let wanted = request.uri().path_and_query();
-    let wanted = wanted.map_or(DASHBOARD_PATH, |wanted| wanted.as_str());
-    to(&match wanted {
+    let requested = http_request.uri().path_and_query();
+    let requested = requested.map_or(DASHBOARD_PATH, |requested| requested.as_str());
+    redirect(&match requested {
         DASHBOARD_PATH => format!("{DASHBOARD_PATH}/sign-in"),
-        wanted => format!("{DASHBOARD_PATH}/sign-in?next={}", escaped(wanted)),
+        requested => format!("{DASHBOARD_PATH}/sign-in?next={}", url_encoded(requested)),
     })
 }
 
-fn with_done(link: &str, done: Done) -> String {
+/// Adds the message about an action to the link that follows it.
+fn with_message(link: &str, message: FlashMessage) -> String {
     let (path, fragment) = match link.split_once('#') {
         Some((path, fragment)) => (path, format!("#{fragment}")),
         None => (link, String::new()),
     };
-    let mark = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{mark}done={}{fragment}", done.word())
-}
-
-/// Redirects the browser to a link.
-pub(super) fn to(link: &str) -> HtmlResponse {
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = StatusCode::SEE_OTHER;
-    let link = HeaderValue::from_str(link).unwrap_or(HeaderValue::from_static(DASHBOARD_PATH));
-    answer.headers_mut().insert(LOCATION, link);
-    answer
-}
-
-/// Returns a page as a response. It is marked `no-store`, because it is valid only now and only for this visitor.
-pub(super) fn html(markup: &maud::Markup, status: StatusCode) -> HtmlResponse {
-    let mut answer = Response::new(Body::from(markup.0.clone()));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
-}
-
-/// Content security policy of all pages: they load only our own assets and send forms only to this server.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; form-action 'self'; base-uri 'none'; ";
-
-/// Sets the security headers: what pages may do, and which sites may show them in a frame.
-fn set_security_headers(dashboard: &Dashboard, site: Site, answer: &mut HtmlResponse) {
-    let framed_by = match (site, dashboard.settings.frame_ancestors.as_slice()) {
-        (Site::Dashboard, _) | (Site::Portal, []) => "'none'".to_owned(),
-        (Site::Portal, origins) => origins.join(" "),
-    };
-    let headers = answer.headers_mut();
-    if framed_by == "'none'" {
-        headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    }
-    let policy = format!("{POLICY}frame-ancestors {framed_by}");
-    let policy = HeaderValue::from_str(&policy).expect("origins were checked at the start");
-    headers.insert(CONTENT_SECURITY_POLICY, policy);
-    let fixed = [
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // `no-referrer` would make browsers hide the origin of forms, which we check.
-        (REFERRER_POLICY, "same-origin"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-        (
-            HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
-        (
-            HeaderName::from_static("permissions-policy"),
-            "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-        ),
-    ];
-    for (name, value) in fixed {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-}
-
-/// Returns whether the visitor signed in, so that the page offers to sign out.
-pub(super) fn is_session(visit: &PageRequest) -> bool {
-    matches!(visit.visitor.door, LoginMethod::Session { .. })
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}done={}{fragment}", message.query_value())
 }

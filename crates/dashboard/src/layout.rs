@@ -2,10 +2,11 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::login::{CSRF_FIELD, DASHBOARD_PATH};
-use super::page::{Done, Page, Section, Tab};
-use super::visit::PageRequest;
-use super::{Dashboard, Site, handler};
+use super::components::csrf_field;
+use super::page::{FlashMessage, Page, Section, Tab};
+use super::page_request::PageRequest;
+use super::state::{Dashboard, Site};
+use super::urls::DASHBOARD_PATH;
 
 /// Navigation for visitors with an admin key.
 const ADMIN_TABS: [Tab; 5] = [
@@ -27,13 +28,17 @@ const TENANT_TABS: [Tab; 7] = [
 ];
 
 /// Renders a page with its complete layout.
-pub(super) fn whole(visit: &PageRequest, page: &Page, done: Option<Done>) -> Markup {
-    let dashboard = &visit.dashboard;
+pub(super) fn render_page(
+    request: &PageRequest,
+    page: &Page,
+    message: Option<FlashMessage>,
+) -> Markup {
+    let dashboard = &request.dashboard;
     let is_live = page.sections.iter().any(|section| section.is_live);
-    let site = visit.site();
+    let site = request.site();
     let home = match site {
-        Site::Portal => visit.here(""),
-        Site::Dashboard => visit.link(""),
+        Site::Portal => request.tenant_link(""),
+        Site::Dashboard => request.link(""),
     };
     html! {
         (DOCTYPE)
@@ -43,16 +48,16 @@ pub(super) fn whole(visit: &PageRequest, page: &Page, done: Option<Done>) -> Mar
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
                     (brand(dashboard, site, Some(&home)))
-                    (site_nav(visit, page))
-                    (leave(visit))
+                    (site_nav(request, page))
+                    (sign_out_form(request))
                 }
-                (tenant_nav(visit, page))
+                (tenant_nav(request, page))
                 main #main tabindex="-1" {
                     (crumbs(page))
-                    @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
+                    @if let Some(message) = message { p.flash role="status" { (message.text()) } }
                     (content(page))
                 }
-                (foot())
+                (footer())
                 div #live-state .live-state role="status" {}
             }
         }
@@ -60,16 +65,16 @@ pub(super) fn whole(visit: &PageRequest, page: &Page, done: Option<Done>) -> Mar
 }
 
 /// Renders a page for a visitor who is not authenticated.
-pub(super) fn bare(dashboard: &Dashboard, site: Site, page: &Page) -> Markup {
+pub(super) fn render_unauthenticated(dashboard: &Dashboard, site: Site, page: &Page) -> Markup {
     render_unauthenticated_with_message(dashboard, site, page, None)
 }
 
-/// Like [`bare`], with a message about the action that was just done.
+/// Like [`render_unauthenticated`], with a message about the action that was just done.
 pub(super) fn render_unauthenticated_with_message(
     dashboard: &Dashboard,
     site: Site,
     page: &Page,
-    done: Option<Done>,
+    message: Option<FlashMessage>,
 ) -> Markup {
     html! {
         (DOCTYPE)
@@ -77,14 +82,23 @@ pub(super) fn render_unauthenticated_with_message(
             (head(dashboard, site, &page.title))
             body.bare {
                 a.skip href="#main" { "Skip to the content" }
-                header.top { (brand(dashboard, site, handler::start_page(site))) }
+                header.top { (brand(dashboard, site, start_page(site))) }
                 main #main tabindex="-1" {
-                    @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
+                    @if let Some(message) = message { p.flash role="status" { (message.text()) } }
                     (content(page))
                 }
-                (foot())
+                (footer())
             }
         }
+    }
+}
+
+/// Returns the start page for a visitor who is not authenticated. A portal has none: its visitors have only their
+/// link and may not use the dashboard.
+pub(super) fn start_page(site: Site) -> Option<&'static str> {
+    match site {
+        Site::Dashboard => Some(DASHBOARD_PATH),
+        Site::Portal => None,
     }
 }
 
@@ -96,7 +110,7 @@ pub(super) fn reload_page(dashboard: &Dashboard) -> Markup {
             head {
                 meta charset="utf-8";
                 meta http-equiv="refresh" content="0";
-                title { (dashboard.brand.name) }
+                title { (dashboard.brand(Site::Dashboard).name) }
             }
             body { main { h1 { "One moment" } p { "If nothing happens, load the page again." } } }
         }
@@ -145,15 +159,46 @@ const MARK: PreEscaped<&str> = PreEscaped(
      <path d=\"M4 8h8M1 13h9M4 18h8\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/></svg>",
 );
 
-fn site_nav(visit: &PageRequest, page: &Page) -> Markup {
-    if !visit.is_admin() {
+fn site_nav(request: &PageRequest, page: &Page) -> Markup {
+    if !request.is_admin() {
         return html! {};
     }
     html! {
         nav aria-label="Site" {
-            ul { @for tab in ADMIN_TABS { li { (tab_link(&visit.link(tab.path()), tab, is_here(visit, page, tab))) } } }
+            ul { @for tab in ADMIN_TABS { li { (tab_link(&request.link(tab.path()), tab, is_current(request, page, tab))) } } }
         }
-        form.find role="search" action=(visit.link("/find")) {
+        (search_form(&request.link("/find")))
+    }
+}
+
+/// Returns whether a tab of the site navigation is the current one.
+fn is_current(request: &PageRequest, page: &Page, tab: Tab) -> bool {
+    match request.tenant {
+        None => page.tab == tab,
+        Some(_) => tab == Tab::Tenants,
+    }
+}
+
+fn tenant_nav(request: &PageRequest, page: &Page) -> Markup {
+    let Some(tenant) = &request.tenant else {
+        return html! {};
+    };
+    html! {
+        div.tenant role="region" aria-label="Whose pages these are" {
+            @if !request.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
+            nav aria-label="Tenant" {
+                ul { @for tab in TENANT_TABS { li { (tab_link(&request.tenant_link(tab.path()), tab, page.tab == tab)) } } }
+            }
+            @if !request.is_admin() {
+                (search_form(&request.tenant_link("/find")))
+            }
+        }
+    }
+}
+
+fn search_form(action: &str) -> Markup {
+    html! {
+        form.find role="search" action=(action) {
             label.unseen for="find" { "Find by id" }
             input #find name="id" placeholder="dlv_…, evt_…, ep_…" autocomplete="off" spellcheck="false" required;
             button type="submit" { "Find" }
@@ -161,54 +206,20 @@ fn site_nav(visit: &PageRequest, page: &Page) -> Markup {
     }
 }
 
-/// Returns whether a tab of the site navigation is the current one.
-fn is_here(visit: &PageRequest, page: &Page, tab: Tab) -> bool {
-    match visit.tenant {
-        None => page.tab == tab,
-        Some(_) => tab == Tab::Tenants,
-    }
+fn tab_link(link: &str, tab: Tab, is_current: bool) -> Markup {
+    html! { a href=(link) aria-current=[is_current.then_some("page")] { (tab.name()) } }
 }
 
-fn tenant_nav(visit: &PageRequest, page: &Page) -> Markup {
-    let Some(tenant) = &visit.tenant else {
-        return html! {};
-    };
-    html! {
-        div.tenant role="region" aria-label="Whose pages these are" {
-            @if !visit.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
-            nav aria-label="Tenant" {
-                ul { @for tab in TENANT_TABS { li { (tab_link(&visit.here(tab.path()), tab, page.tab == tab)) } } }
-            }
-            @if !visit.is_admin() {
-                form.find role="search" action=(visit.here("/find")) {
-                    label.unseen for="find" { "Find by id" }
-                    input #find name="id" placeholder="dlv_…, evt_…, ep_…" autocomplete="off" spellcheck="false" required;
-                    button type="submit" { "Find" }
-                }
-            }
-        }
-    }
-}
-
-fn tab_link(link: &str, tab: Tab, is_here: bool) -> Markup {
-    html! { a href=(link) aria-current=[is_here.then_some("page")] { (tab.name()) } }
-}
-
-fn leave(visit: &PageRequest) -> Markup {
-    if !handler::is_session(visit) {
+fn sign_out_form(request: &PageRequest) -> Markup {
+    if !request.has_session() {
         return html! {};
     }
     html! {
         form.leave method="post" action={ (DASHBOARD_PATH) "/sign-out" } {
-            (csrf(visit))
+            (csrf_field(request))
             button.quiet type="submit" { "Sign out" }
         }
     }
-}
-
-/// Returns the hidden CSRF field that every form contains.
-pub(super) fn csrf(visit: &PageRequest) -> Markup {
-    html! { input type="hidden" name=(CSRF_FIELD) value=(visit.visitor.csrf()); }
 }
 
 fn crumbs(page: &Page) -> Markup {
@@ -228,19 +239,19 @@ fn content(page: &Page) -> Markup {
             h1 { (page.title) }
             @if let Some(lead) = &page.lead { div.lead { (lead) } }
         }
-        @for section in &page.sections { (wrapped(section)) }
+        @for section in &page.sections { (section_element(section)) }
     }
 }
 
-fn wrapped(section: &Section) -> Markup {
+fn section_element(section: &Section) -> Markup {
     html! {
-        div.section #(section.id) data-print=[section.is_live.then(|| section.print())] {
+        div.section #(section.id) data-print=[section.is_live.then(|| section.content_hash())] {
             (section.markup)
         }
     }
 }
 
-fn foot() -> Markup {
+fn footer() -> Markup {
     html! {
         footer { p { "posthaste " (env!("CARGO_PKG_VERSION")) " · " a href="/docs" { "API" } " · times are UTC" } }
     }

@@ -1,5 +1,7 @@
-//! The structure of a page: [`Page`], its [`Section`]s and [`Tab`], and the results of showing it and of acting on
-//! it.
+//! The structure of a page: [`Page`], its [`Section`]s and [`Tab`].
+//!
+//! A page handler returns a [`PageResult`], an action an [`ActionResult`]. After an action that succeeded, the browser is
+//! redirected to a page that shows a [`FlashMessage`].
 
 use http::StatusCode;
 use maud::Markup;
@@ -40,7 +42,7 @@ impl Page {
     }
 
     /// Adds a breadcrumb.
-    pub(super) fn below(mut self, name: impl Into<String>, link: impl Into<String>) -> Page {
+    pub(super) fn breadcrumb(mut self, name: impl Into<String>, link: impl Into<String>) -> Page {
         self.crumbs.push((name.into(), link.into()));
         self
     }
@@ -64,7 +66,7 @@ impl Page {
     fn section(mut self, id: &'static str, is_live: bool, markup: Markup) -> Page {
         debug_assert!(
             self.sections.iter().all(|earlier| earlier.id != id),
-            "{id} is there twice"
+            "section {id} is added twice"
         );
         self.sections.push(Section {
             id,
@@ -87,7 +89,7 @@ pub(super) struct Section {
 
 impl Section {
     /// Returns a hash of the content, to detect changes.
-    pub(super) fn print(&self) -> String {
+    pub(super) fn content_hash(&self) -> String {
         content_hash(self.markup.0.as_bytes())
     }
 }
@@ -176,14 +178,14 @@ impl From<Page> for PageResult {
 /// The result of an action.
 pub(super) enum ActionResult {
     /// A redirect to a page that shows a message about the action.
-    Redirect(String, Done),
+    Redirect(String, FlashMessage),
     /// A page that is shown directly and never cached: it may contain a secret, or errors in a form.
     Page(Page),
 }
 
-/// The message that follows an action. It is passed in the link, so it is one of a fixed set and never free text.
+/// The message about an action that the next page shows. It is passed in the link, so it is one of a fixed set and never free text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum FlashMessage {
     /// An endpoint was created.
     Created,
     /// Settings were saved.
@@ -220,84 +222,92 @@ pub(super) enum Done {
     SignedOut,
 }
 
-impl Done {
+impl FlashMessage {
     /// All messages.
-    const ALL: [Done; 17] = [
-        Done::Created,
-        Done::Saved,
-        Done::Paused,
-        Done::Resumed,
-        Done::Enabled,
-        Done::Disabled,
-        Done::Deleted,
-        Done::Tested,
-        Done::Retried,
-        Done::NextInLine,
-        Done::TestHeld,
-        Done::Cancelled,
-        Done::ReplayBegun,
-        Done::ReplayStopped,
-        Done::TenantCreated,
-        Done::LinkEnded,
-        Done::SignedOut,
+    const ALL: [FlashMessage; 17] = [
+        FlashMessage::Created,
+        FlashMessage::Saved,
+        FlashMessage::Paused,
+        FlashMessage::Resumed,
+        FlashMessage::Enabled,
+        FlashMessage::Disabled,
+        FlashMessage::Deleted,
+        FlashMessage::Tested,
+        FlashMessage::Retried,
+        FlashMessage::NextInLine,
+        FlashMessage::TestHeld,
+        FlashMessage::Cancelled,
+        FlashMessage::ReplayBegun,
+        FlashMessage::ReplayStopped,
+        FlashMessage::TenantCreated,
+        FlashMessage::LinkEnded,
+        FlashMessage::SignedOut,
     ];
 
     /// The name of the message in a link.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn query_value(self) -> &'static str {
         match self {
-            Done::Created => "created",
-            Done::Saved => "saved",
-            Done::Paused => "paused",
-            Done::Resumed => "resumed",
-            Done::Enabled => "enabled",
-            Done::Disabled => "disabled",
-            Done::Deleted => "deleted",
-            Done::Tested => "tested",
-            Done::Retried => "retried",
-            Done::NextInLine => "next-in-line",
-            Done::TestHeld => "test-held",
-            Done::Cancelled => "cancelled",
-            Done::ReplayBegun => "replaying",
-            Done::ReplayStopped => "stopped",
-            Done::TenantCreated => "tenant-created",
-            Done::LinkEnded => "link-ended",
-            Done::SignedOut => "signed-out",
+            FlashMessage::Created => "created",
+            FlashMessage::Saved => "saved",
+            FlashMessage::Paused => "paused",
+            FlashMessage::Resumed => "resumed",
+            FlashMessage::Enabled => "enabled",
+            FlashMessage::Disabled => "disabled",
+            FlashMessage::Deleted => "deleted",
+            FlashMessage::Tested => "tested",
+            FlashMessage::Retried => "retried",
+            FlashMessage::NextInLine => "next-in-line",
+            FlashMessage::TestHeld => "test-held",
+            FlashMessage::Cancelled => "cancelled",
+            FlashMessage::ReplayBegun => "replaying",
+            FlashMessage::ReplayStopped => "stopped",
+            FlashMessage::TenantCreated => "tenant-created",
+            FlashMessage::LinkEnded => "link-ended",
+            FlashMessage::SignedOut => "signed-out",
         }
     }
 
     /// The text that the next page shows.
-    pub(super) fn sentence(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
-            Done::Created => {
+            FlashMessage::Created => {
                 "The endpoint is there. Events it wants are delivered to it from now on."
             }
-            Done::Saved => "Saved. It holds from the next attempt on.",
-            Done::Paused => "Paused. Deliveries are held, and none is lost.",
-            Done::Resumed => {
+            FlashMessage::Saved => "Saved. It holds from the next attempt on.",
+            FlashMessage::Paused => "Paused. Deliveries are held, and none is lost.",
+            FlashMessage::Resumed => {
                 "Resumed. What was held drains gently; should the receiver still fail, the breaker trips again."
             }
-            Done::Enabled => "Enabled. What it missed meanwhile can be replayed below.",
-            Done::Disabled => "Disabled. What waited for it has failed and can be replayed later.",
-            Done::Deleted => "Deleted. Nothing is sent to it any more.",
-            Done::Tested => "A test event is on its way.",
-            Done::Retried => "It is being tried again now.",
-            Done::NextInLine => {
+            FlashMessage::Enabled => "Enabled. What it missed meanwhile can be replayed below.",
+            FlashMessage::Disabled => {
+                "Disabled. What waited for it has failed and can be replayed later."
+            }
+            FlashMessage::Deleted => "Deleted. Nothing is sent to it any more.",
+            FlashMessage::Tested => "A test event is on its way.",
+            FlashMessage::Retried => "It is being tried again now.",
+            FlashMessage::NextInLine => {
                 "It is due now, and still held: it goes when the breaker lets a probe through, or when the endpoint is resumed."
             }
-            Done::TestHeld => {
+            FlashMessage::TestHeld => {
                 "The test event is held like the rest: the endpoint is paused, or its breaker is tripped. It goes when that ends."
             }
-            Done::Cancelled => "Called off. Nothing more is sent.",
-            Done::ReplayBegun => "The replay has begun. It is paced like any other traffic.",
-            Done::ReplayStopped => "The replay was stopped. What it had set going goes on.",
-            Done::TenantCreated => "The tenant is there. Add an endpoint for its events to go to.",
-            Done::LinkEnded => "The link has ended. Whoever has it open sees nothing new.",
-            Done::SignedOut => "You are signed out.",
+            FlashMessage::Cancelled => "Called off. Nothing more is sent.",
+            FlashMessage::ReplayBegun => {
+                "The replay has begun. It is paced like any other traffic."
+            }
+            FlashMessage::ReplayStopped => "The replay was stopped. What it had set going goes on.",
+            FlashMessage::TenantCreated => {
+                "The tenant is there. Add an endpoint for its events to go to."
+            }
+            FlashMessage::LinkEnded => "The link has ended. Whoever has it open sees nothing new.",
+            FlashMessage::SignedOut => "You are signed out.",
         }
     }
 
     /// Finds a message by its name in a link.
-    pub(super) fn read(word: &str) -> Option<Done> {
-        Done::ALL.into_iter().find(|done| done.word() == word)
+    pub(super) fn from_query(value: &str) -> Option<FlashMessage> {
+        FlashMessage::ALL
+            .into_iter()
+            .find(|message| message.query_value() == value)
     }
 }

@@ -6,10 +6,14 @@ use posthaste_api::problem::Problem;
 use posthaste_core::alert::AlertName;
 use serde::Deserialize;
 
-use super::{At, PageHandler, Reach, at};
+use super::time_input::in_utc;
+use crate::components::{
+    BadgeKind, Field, FieldErrors, Listed, badge, empty_list, humanize, pager, time,
+};
 use crate::page::{Page, PageResult, Tab};
-use crate::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
-use crate::visit::{PageRequest, query_of};
+use crate::page_request::PageRequest;
+use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
 /// Number of resolved alerts on a page.
 const PER_PAGE: &str = "50";
@@ -17,11 +21,15 @@ const PER_PAGE: &str = "50";
 /// list.
 const MAX_OPEN: &str = "100";
 /// Number of open alerts at the top of other pages.
-const ON_TOP: &str = "5";
+const SUMMARY_ALERTS: &str = "5";
 
-pub(super) const PAGES: &[At<PageHandler>] = &[
-    at(Reach::Everything, "/alerts", |visit| Box::pin(show(visit))),
-    at(Reach::Tenant, "/alerts", |visit| Box::pin(show(visit))),
+pub(super) const PAGES: &[Route<PageHandler>] = &[
+    route(RouteScope::Server, "/alerts", |request| {
+        Box::pin(show(request))
+    }),
+    route(RouteScope::Tenant, "/alerts", |request| {
+        Box::pin(show(request))
+    }),
 ];
 
 #[derive(Deserialize)]
@@ -48,41 +56,41 @@ struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    fn of(visit: &'a PageRequest) -> Filter<'a> {
+    fn read(request: &'a PageRequest) -> Filter<'a> {
         Filter {
-            name: visit.query("name"),
+            name: request.query("name"),
             // On a tenant's pages all alerts belong to that tenant.
-            tenant: match visit.tenant {
-                None => visit.query("tenant"),
+            tenant: match request.tenant {
+                None => request.query("tenant"),
                 Some(_) => "",
             },
-            since: visit.query("since"),
-            until: visit.query("until"),
+            since: request.query("since"),
+            until: request.query("until"),
         }
     }
 
     /// Builds a link to the page with this filter, beginning at a cursor.
-    fn link(&self, visit: &PageRequest, cursor: &str) -> String {
-        let query = query_of([
+    fn link(&self, request: &PageRequest, cursor: &str) -> String {
+        let query = query_string([
             ("name", self.name),
             ("tenant", self.tenant),
             ("since", self.since),
             ("until", self.until),
             ("cursor", cursor),
         ]);
-        format!("{}{query}", path(visit))
+        format!("{}{query}", page_path(request))
     }
 
     /// Loads the alerts that match the filter.
-    async fn found(
+    async fn load(
         &self,
-        visit: &PageRequest,
+        request: &PageRequest,
         state: &str,
         limit: &str,
         cursor: &str,
     ) -> Result<Listed<Alert>, Problem> {
-        let (since, until) = (super::in_utc(self.since), super::in_utc(self.until));
-        let query = query_of([
+        let (since, until) = (in_utc(self.since), in_utc(self.until));
+        let query = query_string([
             ("state", state),
             ("name", self.name),
             ("tenant", self.tenant),
@@ -91,121 +99,126 @@ impl<'a> Filter<'a> {
             ("limit", limit),
             ("cursor", cursor),
         ]);
-        visit.read(&format!("{}/alerts{query}", base(visit))).await
+        request
+            .get(&format!("{}/alerts{query}", api_base(request)))
+            .await
     }
 }
 
 /// Returns the path of this page.
-fn path(visit: &PageRequest) -> String {
-    match visit.tenant {
-        None => visit.link("/alerts"),
-        Some(_) => visit.here("/alerts"),
+fn page_path(request: &PageRequest) -> String {
+    match request.tenant {
+        None => request.link("/alerts"),
+        Some(_) => request.tenant_link("/alerts"),
     }
 }
 
 /// Returns the API path that the alerts are below.
-fn base(visit: &PageRequest) -> String {
-    match &visit.tenant {
+fn api_base(request: &PageRequest) -> String {
+    match &request.tenant {
         None => "/v1".to_owned(),
         Some(tenant) => format!("/v1/tenants/{tenant}"),
     }
 }
 
-async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
-    let filter = Filter::of(&visit);
-    let cursor = visit.query("cursor");
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let filter = Filter::read(&request);
+    let cursor = request.query("cursor");
     let page = Page::new(Tab::Alerts, "Alerts")
         .lead(html! { "What is wrong now, and what was. Each is told once when it begins and once when it is over." });
-    let found = match filter.found(&visit, "open", MAX_OPEN, "").await {
+    let loaded = match filter.load(&request, "open", MAX_OPEN, "").await {
         Err(problem) => Err(problem),
-        Ok(open) => match filter.found(&visit, "resolved", PER_PAGE, cursor).await {
+        Ok(open) => match filter.load(&request, "resolved", PER_PAGE, cursor).await {
             Err(problem) => Err(problem),
-            Ok(over) => Ok((open, over)),
+            Ok(resolved) => Ok((open, resolved)),
         },
     };
-    let (open, over) = match found {
-        Ok(found) => found,
+    let (open, resolved) = match loaded {
+        Ok(lists) => lists,
         Err(problem) if problem.errors.is_some() => {
-            let wrong = Wrong::new(&problem, |field| {
-                let names = ["name", "tenant", "since", "until"];
-                names.into_iter().find(|name| *name == field)
-            });
-            let page = page.static_section("filter", filters(&visit, &filter, &wrong));
+            let errors = FieldErrors::of_fields(&problem, &["name", "tenant", "since", "until"]);
+            let page = page.static_section("filter", filter_form(&request, &filter, &errors));
             return Ok(page.with_status(StatusCode::UNPROCESSABLE_ENTITY).into());
         }
         Err(problem) => return Err(problem),
     };
-    let newest = (!cursor.is_empty()).then(|| filter.link(&visit, ""));
-    let older = over.next_cursor.map(|cursor| filter.link(&visit, &cursor));
-    let ended = match over.data.is_empty() {
-        true => empty("None is over that fits."),
-        false => table(&visit, &over.data, "Alerts that are over, newest first"),
+    let newest = (!cursor.is_empty()).then(|| filter.link(&request, ""));
+    let older = resolved
+        .next_cursor
+        .map(|cursor| filter.link(&request, &cursor));
+    let resolved_list = match resolved.data.is_empty() {
+        true => empty_list("None is over that fits."),
+        false => table(
+            &request,
+            &resolved.data,
+            "Alerts that are over, newest first",
+        ),
     };
     Ok(page
-        .static_section("filter", filters(&visit, &filter, &Wrong::default()))
-        .live("open", html! { h2 { "Now" } (now(&visit, &open)) })
+        .static_section(
+            "filter",
+            filter_form(&request, &filter, &FieldErrors::default()),
+        )
+        .live(
+            "open",
+            html! { h2 { "Now" } (open_alerts(&request, &open)) },
+        )
         .live(
             "resolved",
-            html! { h2 { "Over" } (ended) (pager(newest.as_deref(), older.as_deref())) },
+            html! { h2 { "Over" } (resolved_list) (pager(newest.as_deref(), older.as_deref())) },
         )
         .into())
 }
 
-fn now(visit: &PageRequest, open: &Listed<Alert>) -> Markup {
+fn open_alerts(request: &PageRequest, open: &Listed<Alert>) -> Markup {
     html! {
         @if open.data.is_empty() {
-            p.card { (badge(Mood::Good, "nothing")) " Nothing is wrong that fits." }
+            p.card { (badge(BadgeKind::Good, "nothing")) " Nothing is wrong that fits." }
         } @else {
-            (table(visit, &open.data, "Alerts that go on, newest first"))
+            (table(request, &open.data, "Alerts that go on, newest first"))
             @if open.next_cursor.is_some() { p.hint { "And more, which are older." } }
         }
     }
 }
 
 /// Renders the open alerts for the top of another page; `None` if there are none.
-pub(super) async fn on_top(visit: &PageRequest) -> Result<Option<Markup>, Problem> {
-    let query = query_of([("state", "open"), ("limit", ON_TOP)]);
-    let open: Listed<Alert> = visit
-        .read(&format!("{}/alerts{query}", base(visit)))
+pub(super) async fn summary(request: &PageRequest) -> Result<Option<Markup>, Problem> {
+    let query = query_string([("state", "open"), ("limit", SUMMARY_ALERTS)]);
+    let open: Listed<Alert> = request
+        .get(&format!("{}/alerts{query}", api_base(request)))
         .await?;
     if open.data.is_empty() {
         return Ok(None);
     }
     let more = open.next_cursor.is_some();
     Ok(Some(html! {
-        div.titled { h2 { "Alerts" } a href=(path(visit)) { "All alerts" } }
-        (table(visit, &open.data, "The newest alerts that go on"))
+        div.titled { h2 { "Alerts" } a href=(page_path(request)) { "All alerts" } }
+        (table(request, &open.data, "The newest alerts that go on"))
         @if more { p.hint { "And more." } }
     }))
 }
 
-fn filters(visit: &PageRequest, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
-    let field = |name, label, value| Field {
-        name,
-        label,
-        hint: "",
-        value,
-        wrong,
-    };
-    let names = AlertName::ALL.map(|name| (name.name(), in_words(name.name())));
-    let names = names.iter().map(|(name, words)| (*name, words.as_str()));
+fn filter_form(request: &PageRequest, filter: &Filter<'_>, errors: &FieldErrors) -> Markup {
+    let field = |name, label, value| Field::new(name, label, "", value, errors);
+    let names = AlertName::ALL.map(|name| (name.name(), humanize(name.name())));
+    let names = names.iter().map(|(name, label)| (*name, label.as_str()));
     let names: Vec<(&str, &str)> = std::iter::once(("", "Any")).chain(names).collect();
     html! {
-        (wrong.summary())
-        form.filters action=(path(visit)) {
+        (errors.summary())
+        form.filters action=(page_path(request)) {
             (field("name", "Alert", filter.name).choice(&names))
-            @if visit.tenant.is_none() { (field("tenant", "Tenant", filter.tenant).line("text")) }
+            @if request.tenant.is_none() { (field("tenant", "Tenant", filter.tenant).line("text")) }
             (field("since", "Since (UTC)", filter.since).line("datetime-local"))
             (field("until", "Until (UTC)", filter.until).line("datetime-local"))
             div.do {
                 button type="submit" { "Show" }
-                a href=(path(visit)) { "All" }
+                a href=(page_path(request)) { "All" }
             }
         }
     }
 }
 
-fn table(visit: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
+fn table(request: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
     html! {
         table.stack {
             caption.unseen { (caption) }
@@ -216,11 +229,11 @@ fn table(visit: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
             tbody { @for alert in alerts { tr {
                 td data-label="Alert" {
                     @match alert.resolved_at {
-                        None => { (badge(Mood::Bad, &in_words(&alert.name))) }
-                        Some(_) => { (badge(Mood::Quiet, &in_words(&alert.name))) }
+                        None => { (badge(BadgeKind::Bad, &humanize(&alert.name))) }
+                        Some(_) => { (badge(BadgeKind::Quiet, &humanize(&alert.name))) }
                     }
                 }
-                td data-label="About" { (about(visit, &alert.scope)) }
+                td data-label="About" { (scope_links(request, &alert.scope)) }
                 td.words data-label="What is wrong" { (alert.message) }
                 td data-label="Since" { (time(&alert.raised_at)) }
                 td data-label="Over" {
@@ -234,15 +247,15 @@ fn table(visit: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
     }
 }
 
-fn about(visit: &PageRequest, scope: &Scope) -> Markup {
-    let of_all = visit.tenant.is_none();
+fn scope_links(request: &PageRequest, scope: &Scope) -> Markup {
+    let is_server_page = request.tenant.is_none();
     html! {
         @match (&scope.tenant_id, &scope.endpoint_id) {
             (Some(tenant), Some(endpoint)) => {
-                a href=(visit.at(tenant, &format!("/endpoints/{endpoint}"))) { (endpoint) }
-                @if of_all { div.hint { "of " a href=(visit.at(tenant, "")) { (tenant) } } }
+                a href=(request.link_for_tenant(tenant, &format!("/endpoints/{endpoint}"))) { (endpoint) }
+                @if is_server_page { div.hint { "of " a href=(request.link_for_tenant(tenant, "")) { (tenant) } } }
             }
-            (Some(tenant), None) if of_all => { a href=(visit.at(tenant, "")) { (tenant) } }
+            (Some(tenant), None) if is_server_page => { a href=(request.link_for_tenant(tenant, "")) { (tenant) } }
             (Some(_), None) => { "all endpoints" }
             (None, _) => { "everything" }
         }

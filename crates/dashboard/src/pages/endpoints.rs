@@ -5,56 +5,58 @@ use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 
 use super::endpoint::{Endpoint, Health};
-use super::{At, PageHandler, Reach, at};
+use crate::components::{Listed, empty_list, pager};
 use crate::page::{Page, PageResult, Tab};
-use crate::parts::{Listed, empty, pager};
-use crate::visit::{PageRequest, query_of};
+use crate::page_request::PageRequest;
+use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
 /// Number of endpoints on a page. Kept small, because the health of each one is a separate API call.
 const PER_PAGE: u8 = 25;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/endpoints", |visit| {
-    Box::pin(show(visit))
-})];
+pub(super) const PAGES: &[Route<PageHandler>] =
+    &[route(RouteScope::Tenant, "/endpoints", |request| {
+        Box::pin(show(request))
+    })];
 
-async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
-    let cursor = visit.query("cursor");
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
-    let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
-    let listed: Listed<Endpoint> = visit.get(&format!("/endpoints{query}")).await?;
+    let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
+    let listed: Listed<Endpoint> = request.tenant_get(&format!("/endpoints{query}")).await?;
     let mut rows = Vec::with_capacity(listed.data.len());
     for endpoint in listed.data {
         let path = format!("/endpoints/{}/health", endpoint.id);
-        match visit.get::<Health>(&path).await {
+        match request.tenant_get::<Health>(&path).await {
             Ok(health) => rows.push((endpoint, health)),
             // The endpoint was deleted in the meantime.
             Err(problem) if problem.code == Code::NotFound => {}
             Err(problem) => return Err(problem),
         }
     }
-    let newest = (!cursor.is_empty()).then(|| visit.here("/endpoints"));
+    let newest = (!cursor.is_empty()).then(|| request.tenant_link("/endpoints"));
     let older = listed.next_cursor.map(|cursor| {
-        let query = query_of([("cursor", cursor.as_str())]);
-        visit.here(&format!("/endpoints{query}"))
+        let query = query_string([("cursor", cursor.as_str())]);
+        request.tenant_link(&format!("/endpoints{query}"))
     });
-    let new = visit.here("/endpoints/new");
+    let new = request.tenant_link("/endpoints/new");
     let page = Page::new(Tab::Endpoints, "Endpoints")
         .lead(html! { "Where events are delivered to." })
         .static_section(
             "new",
             html! { p { a.button.primary href=(new) { "Add an endpoint" } } },
         );
-    let shown = match rows.is_empty() {
-        true => {
-            empty("There are no endpoints yet. Add one, and events it wants are delivered to it.")
-        }
-        false => table(&visit, &rows),
+    let list = match rows.is_empty() {
+        true => empty_list(
+            "There are no endpoints yet. Add one, and events it wants are delivered to it.",
+        ),
+        false => table(&request, &rows),
     };
     let pager = pager(newest.as_deref(), older.as_deref());
-    Ok(page.live("list", html! { (shown) (pager) }).into())
+    Ok(page.live("list", html! { (list) (pager) }).into())
 }
 
-fn table(visit: &PageRequest, rows: &[(Endpoint, Health)]) -> Markup {
+fn table(request: &PageRequest, rows: &[(Endpoint, Health)]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "Endpoints, newest first" }
@@ -62,13 +64,13 @@ fn table(visit: &PageRequest, rows: &[(Endpoint, Health)]) -> Markup {
                 th scope="col" { "Endpoint" } th scope="col" { "State" } th scope="col" { "Takes" }
                 th scope="col" { "Success lately" } th scope="col" { "Backlog" } th scope="col" { "Next attempt" }
             } }
-            tbody { @for (endpoint, health) in rows { (row(visit, endpoint, health)) } }
+            tbody { @for (endpoint, health) in rows { (row(request, endpoint, health)) } }
         }
     }
 }
 
-fn row(visit: &PageRequest, endpoint: &Endpoint, health: &Health) -> Markup {
-    let link = visit.here(&format!("/endpoints/{}", endpoint.id));
+fn row(request: &PageRequest, endpoint: &Endpoint, health: &Health) -> Markup {
+    let link = request.tenant_link(&format!("/endpoints/{}", endpoint.id));
     html! {
         tr {
             th scope="row" {

@@ -4,44 +4,50 @@ use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_charts::words::count;
 
-use super::addresses::EndpointLookup;
-use super::deliveries::endpoints;
-use super::deliveries::table::{Lines, table};
+use super::deliveries::endpoint_ids;
+use super::deliveries::table::{TableStyle, table};
 use super::delivery::api_types::Delivery;
 use super::delivery::payload::{self, Event};
-use super::{At, PageHandler, Reach, at};
+use super::endpoint_lookup::EndpointLookup;
+use crate::components::{Listed, copyable, empty_list, time};
 use crate::page::{Page, PageResult, Tab};
-use crate::parts::{Listed, copied, empty, time};
-use crate::visit::PageRequest;
+use crate::page_request::PageRequest;
+use crate::routes::{PageHandler, Route, RouteScope, route};
 
 /// Maximum number of deliveries shown here. The list of deliveries has all of them.
 const MAX_SHOWN: usize = 50;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/events/{event}", |visit| {
-    Box::pin(one(visit))
-})];
+pub(super) const PAGES: &[Route<PageHandler>] =
+    &[route(RouteScope::Tenant, "/events/{event}", |request| {
+        Box::pin(show(request))
+    })];
 
-async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
-    let id = visit.name("event");
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let id = request.path_param("event");
     // An event never changes, so live updates do not read it again.
-    let event: Option<Event> = match visit.known.get() {
+    let event: Option<Event> = match request.cached_value.get() {
         Some(_) => None,
-        None => Some(visit.get(&format!("/events/{id}")).await?),
+        None => Some(request.tenant_get(&format!("/events/{id}")).await?),
     };
-    let kind = visit.known.get_or_init(|| {
-        let kind = event.as_ref().map(|event| event.r#type.clone());
-        kind.unwrap_or_default()
+    let event_type = request.cached_value.get_or_init(|| {
+        let event_type = event.as_ref().map(|event| event.r#type.clone());
+        event_type.unwrap_or_default()
     });
     let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
-    let found: Listed<Delivery> = visit.get(&path).await?;
-    let mut addresses = EndpointLookup::none();
-    addresses.look_up(&visit, &endpoints(&found.data)).await?;
-    let mut page = Page::new(Tab::Deliveries, format!("Event {kind}"))
-        .below("Deliveries", visit.here("/deliveries"));
+    let deliveries: Listed<Delivery> = request.tenant_get(&path).await?;
+    let mut lookup = EndpointLookup::empty();
+    lookup
+        .look_up(&request, &endpoint_ids(&deliveries.data))
+        .await?;
+    let mut page = Page::new(Tab::Deliveries, format!("Event {event_type}"))
+        .breadcrumb("Deliveries", request.tenant_link("/deliveries"));
     if let Some(event) = &event {
         page = page.static_section("facts", facts(event));
     }
-    page = page.live("deliveries", deliveries(&visit, &found, &addresses));
+    page = page.live(
+        "deliveries",
+        deliveries_section(&request, &deliveries, &lookup),
+    );
     if let Some(event) = &event {
         page = page.static_section("payload", payload::section(event));
     }
@@ -53,7 +59,7 @@ fn facts(event: &Event) -> Markup {
         div.card {
             h2 { "Facts" }
             dl.facts {
-                dt { "Event" } dd { (copied(&event.id, "the id of the event")) }
+                dt { "Event" } dd { (copyable(&event.id, "the id of the event")) }
                 dt { "Type" } dd { (event.r#type) }
                 dt { "Accepted" } dd { (time(&event.created_at)) }
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
@@ -64,15 +70,19 @@ fn facts(event: &Event) -> Markup {
     }
 }
 
-fn deliveries(visit: &PageRequest, found: &Listed<Delivery>, addresses: &EndpointLookup) -> Markup {
-    let all = visit.here(&format!("/deliveries?id={}", visit.name("event")));
+fn deliveries_section(
+    request: &PageRequest,
+    deliveries: &Listed<Delivery>,
+    lookup: &EndpointLookup,
+) -> Markup {
+    let all = request.tenant_link(&format!("/deliveries?id={}", request.path_param("event")));
     html! {
         h2 { "Where it went" }
-        @if found.data.is_empty() {
-            (empty("Nowhere: no endpoint wanted an event of this type when it was accepted."))
+        @if deliveries.data.is_empty() {
+            (empty_list("Nowhere: no endpoint wanted an event of this type when it was accepted."))
         } @else {
-            (table(visit, "Its deliveries, the newest first", &found.data, addresses, Lines::Plain))
+            (table(request, "Its deliveries, the newest first", &deliveries.data, lookup, TableStyle::ReadOnly))
         }
-        @if found.next_cursor.is_some() { p { a href=(all) { "All its deliveries" } } }
+        @if deliveries.next_cursor.is_some() { p { a href=(all) { "All its deliveries" } } }
     }
 }

@@ -4,15 +4,18 @@ use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 use serde::Deserialize;
 
-use super::{At, PageHandler, Reach, at};
 use crate::page::PageResult;
-use crate::visit::{PageRequest, escaped};
+use crate::page_request::PageRequest;
+use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::urls::url_encoded;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[
-    at(Reach::Everything, "/find", |visit| {
-        Box::pin(anywhere(visit))
+pub(super) const PAGES: &[Route<PageHandler>] = &[
+    route(RouteScope::Server, "/find", |request| {
+        Box::pin(find_in_server(request))
     }),
-    at(Reach::Tenant, "/find", |visit| Box::pin(here(visit))),
+    route(RouteScope::Tenant, "/find", |request| {
+        Box::pin(find_in_tenant(request))
+    }),
 ];
 
 #[derive(Deserialize)]
@@ -20,26 +23,30 @@ struct IdOwner {
     tenant_id: String,
 }
 
-async fn anywhere(visit: PageRequest) -> Result<PageResult, Problem> {
-    let id = &visit.query("id").to_ascii_lowercase();
+async fn find_in_server(request: PageRequest) -> Result<PageResult, Problem> {
+    let id = &request.query("id").to_ascii_lowercase();
     if id.starts_with("rpl_") {
         let detail = "A replay is found on the page of its tenant, under Replays.";
         return Err(Problem::new(Code::NotFound, detail));
     }
     let path = path_of(id)?;
-    let whose: IdOwner = visit.read(&format!("/v1/find?id={}", escaped(id))).await?;
-    Ok(PageResult::Redirect(visit.at(&whose.tenant_id, &path)))
+    let owner: IdOwner = request
+        .get(&format!("/v1/find?id={}", url_encoded(id)))
+        .await?;
+    Ok(PageResult::Redirect(
+        request.link_for_tenant(&owner.tenant_id, &path),
+    ))
 }
 
-async fn here(visit: PageRequest) -> Result<PageResult, Problem> {
-    let id = &visit.query("id").to_ascii_lowercase();
+async fn find_in_tenant(request: PageRequest) -> Result<PageResult, Problem> {
+    let id = &request.query("id").to_ascii_lowercase();
     let path = path_of(id)?;
-    Ok(PageResult::Redirect(visit.here(&path)))
+    Ok(PageResult::Redirect(request.tenant_link(&path)))
 }
 
 /// Returns the path of an id's page.
 fn path_of(id: &str) -> Result<String, Problem> {
-    let place = match id.split_once('_') {
+    let section = match id.split_once('_') {
         Some(("dlv", _)) => "deliveries",
         Some(("evt", _)) => "events",
         Some(("ep", _)) => "endpoints",
@@ -49,7 +56,7 @@ fn path_of(id: &str) -> Result<String, Problem> {
             return Err(Problem::new(Code::NotFound, detail));
         }
     };
-    Ok(format!("/{place}/{}", escaped(id)))
+    Ok(format!("/{section}/{}", url_encoded(id)))
 }
 
 #[cfg(test)]
@@ -57,11 +64,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_says_where_its_page_is() {
-        let path = path_of("dlv_01jd2kq8z3w5x7y9a1b2c3d4e5").expect("an id");
+    fn path_follows_from_the_prefix_of_the_id() {
+        let path = path_of("dlv_01jd2kq8z3w5x7y9a1b2c3d4e5").expect("a valid id");
         assert_eq!(path, "/deliveries/dlv_01jd2kq8z3w5x7y9a1b2c3d4e5");
         assert_eq!(
-            path_of("ep_../../x").expect("an id"),
+            path_of("ep_../../x").expect("a valid id"),
             "/endpoints/ep_..%2F..%2Fx"
         );
         assert!(path_of("01jd2k").is_err());

@@ -6,18 +6,24 @@ use posthaste_charts::words;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::figures::{Series, Stats, Window};
-use super::{At, PageHandler, Reach, alerts, at, dead_letters, portal_links, usage};
+use super::stats::{Series, Stats, Window};
+use super::{alerts, dead_letters, portal_links, usage};
+use crate::components::{BadgeKind, Listed, badge, copy_button, humanize, time};
 use crate::page::{Page, PageResult, Tab};
-use crate::parts::{Listed, Mood, badge, time};
-use crate::visit::{PageRequest, query_of};
+use crate::page_request::PageRequest;
+use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[
-    at(Reach::Everything, "", |visit| Box::pin(of_all(visit))),
-    at(Reach::Tenant, "", |visit| Box::pin(of_tenant(visit))),
+pub(super) const PAGES: &[Route<PageHandler>] = &[
+    route(RouteScope::Server, "", |request| {
+        Box::pin(show_server(request))
+    }),
+    route(RouteScope::Tenant, "", |request| {
+        Box::pin(show_tenant(request))
+    }),
 ];
 
-/// URL of this server if neither the settings nor the request name one.
+/// URL of this server if neither the settings nor the request name item.
 const DEFAULT_URL: &str = "http://127.0.0.1:8420";
 
 /// An endpoint that needs attention.
@@ -38,54 +44,54 @@ struct Attention {
     data: Vec<AttentionItem>,
 }
 
-async fn of_all(visit: PageRequest) -> Result<PageResult, Problem> {
-    let tenants: Listed<Value> = visit.read("/v1/tenants?limit=1").await?;
+async fn show_server(request: PageRequest) -> Result<PageResult, Problem> {
+    let tenants: Listed<Value> = request.get("/v1/tenants?limit=1").await?;
     let page = Page::new(Tab::Overview, "Overview");
     if tenants.data.is_empty() {
         let page = page.lead(html! { "Nothing is here yet." });
-        return Ok(page.live("start", start(&visit)).into());
+        return Ok(page.live("start", first_steps(&request)).into());
     }
-    Ok(with_figures(&visit, page, "/v1").await?.into())
+    Ok(with_stats(&request, page, "/v1").await?.into())
 }
 
-async fn of_tenant(visit: PageRequest) -> Result<PageResult, Problem> {
-    let endpoints: Listed<Value> = visit.get("/endpoints?limit=1").await?;
-    let title = match visit.is_portal() {
+async fn show_tenant(request: PageRequest) -> Result<PageResult, Problem> {
+    let endpoints: Listed<Value> = request.tenant_get("/endpoints?limit=1").await?;
+    let title = match request.is_portal() {
         true => "Overview".to_owned(),
-        false => visit.tenant().to_string(),
+        false => request.tenant().to_string(),
     };
     let page = Page::new(Tab::Overview, title);
     let page = match endpoints.data.is_empty() {
-        true => page.live("start", start_of_tenant(&visit)),
+        true => page.live("start", first_steps_of_tenant(&request)),
         false => {
-            let base = format!("/v1/tenants/{}", visit.tenant());
-            let page = with_figures(&visit, page, &base).await?;
-            page.live("given-up", dead_letters::summary(&visit).await?)
+            let base = format!("/v1/tenants/{}", request.tenant());
+            let page = with_stats(&request, page, &base).await?;
+            page.live("given-up", dead_letters::summary(&request).await?)
         }
     };
-    let page = page.live("usage", usage::summary(&visit).await?);
-    Ok(match visit.is_portal() {
+    let page = page.live("usage", usage::summary(&request).await?);
+    Ok(match request.is_portal() {
         true => page,
-        false => portal_links::on(&visit, page).await?,
+        false => portal_links::add_sections(&request, page).await?,
     }
     .into())
 }
 
-async fn with_figures(visit: &PageRequest, page: Page, base: &str) -> Result<Page, Problem> {
-    let window = Window::read(visit.query("window"));
-    let query = query_of([("window", window.name())]);
-    let attention: Attention = visit.read(&format!("{base}/attention")).await?;
-    let stats: Stats = visit.read(&format!("{base}/stats")).await?;
-    let series: Series = visit.read(&format!("{base}/stats/series{query}")).await?;
+async fn with_stats(request: &PageRequest, page: Page, base: &str) -> Result<Page, Problem> {
+    let window = Window::read(request.query("window"));
+    let query = query_string([("window", window.name())]);
+    let attention: Attention = request.get(&format!("{base}/attention")).await?;
+    let stats: Stats = request.get(&format!("{base}/stats")).await?;
+    let series: Series = request.get(&format!("{base}/stats/series{query}")).await?;
     // The section is always present, so that a new alert appears without a reload.
-    let wrong = alerts::on_top(visit).await?.unwrap_or_default();
+    let open_alerts = alerts::summary(request).await?.unwrap_or_default();
     Ok(page
-        .live("alerts", wrong)
-        .live("attention", needy(visit, &attention.data))
+        .live("alerts", open_alerts)
+        .live("attention", attention_table(request, &attention.data))
         .live(
             "health",
             html! {
-                div.titled { h2 { "Health" } (window.choice(&visit.path)) }
+                div.titled { h2 { "Health" } (window.choice(&request.path)) }
                 (stats.cards(window, &series))
             },
         )
@@ -95,34 +101,34 @@ async fn with_figures(visit: &PageRequest, page: Page, base: &str) -> Result<Pag
         ))
 }
 
-fn needy(visit: &PageRequest, all: &[AttentionItem]) -> Markup {
-    let of_everybody = visit.tenant.is_none();
+fn attention_table(request: &PageRequest, items: &[AttentionItem]) -> Markup {
+    let is_server_page = request.tenant.is_none();
     html! {
         h2 { "Needs a look" }
-        @if all.is_empty() {
+        @if items.is_empty() {
             p.card {
-                (badge(Mood::Good, "no endpoint")) " None is failing, tripped, paused or disabled by itself. "
-                @if of_everybody { "Single deliveries that were given up are among the dead letters of their tenants." }
+                (badge(BadgeKind::Good, "no endpoint")) " None is failing, tripped, paused or disabled by itself. "
+                @if is_server_page { "Single deliveries that were given up are among the dead letters of their tenants." }
             }
         } @else {
             table.stack {
                 caption.unseen { "Endpoints that need a look, the worst first" }
                 thead { tr {
                     th scope="col" { "Endpoint" }
-                    @if of_everybody { th scope="col" { "Tenant" } }
+                    @if is_server_page { th scope="col" { "Tenant" } }
                     th scope="col" { "State" } th scope="col" { "Why" }
                     th scope="col" { "Waiting" } th scope="col" { "Failing since" }
                 } }
-                tbody { @for one in all { tr {
-                    th scope="row" { a href=(visit.at(&one.tenant_id, &format!("/endpoints/{}", one.endpoint_id))) { (one.url) } }
-                    @if of_everybody {
-                        td data-label="Tenant" { a href=(visit.at(&one.tenant_id, "")) { (one.tenant_id) } }
+                tbody { @for item in items { tr {
+                    th scope="row" { a href=(request.link_for_tenant(&item.tenant_id, &format!("/endpoints/{}", item.endpoint_id))) { (item.url) } }
+                    @if is_server_page {
+                        td data-label="Tenant" { a href=(request.link_for_tenant(&item.tenant_id, "")) { (item.tenant_id) } }
                     }
-                    td data-label="State" { (reason(&one.reason)) }
-                    td.words data-label="Why" { (one.detail) }
-                    td data-label="Waiting" { (words::count(one.pending)) }
+                    td data-label="State" { (reason_badge(&item.reason)) }
+                    td.words data-label="Why" { (item.detail) }
+                    td data-label="Waiting" { (words::count(item.pending)) }
                     td data-label="Failing since" {
-                        @match (&one.since, &one.last_failure_at) {
+                        @match (&item.since, &item.last_failure_at) {
                             (Some(since), _) => { (time(since)) }
                             (None, Some(last)) => { "now and then, last " (time(last)) }
                             (None, None) => { "–" }
@@ -134,40 +140,40 @@ fn needy(visit: &PageRequest, all: &[AttentionItem]) -> Markup {
     }
 }
 
-fn reason(reason: &str) -> Markup {
+fn reason_badge(reason: &str) -> Markup {
     match reason {
-        "disabled" => badge(Mood::Bad, "disabled"),
-        "breaker_tripped" => badge(Mood::Bad, "breaker tripped"),
-        "failing" => badge(Mood::Warning, "failing"),
-        "paused" => badge(Mood::Warning, "paused"),
-        other => badge(Mood::Quiet, &super::super::parts::in_words(other)),
+        "disabled" => badge(BadgeKind::Bad, "disabled"),
+        "breaker_tripped" => badge(BadgeKind::Bad, "breaker tripped"),
+        "failing" => badge(BadgeKind::Warning, "failing"),
+        "paused" => badge(BadgeKind::Warning, "paused"),
+        other => badge(BadgeKind::Quiet, &humanize(other)),
     }
 }
 
 /// Returns the URL of this server for examples.
-fn own_url(visit: &PageRequest) -> &str {
-    let told = visit.dashboard.settings.public_url.as_deref();
-    let called = visit.origin.called.as_deref();
-    told.or(called).unwrap_or(DEFAULT_URL)
+fn server_url(request: &PageRequest) -> &str {
+    let configured = request.dashboard.settings.public_url.as_deref();
+    let requested = request.origin.called.as_deref();
+    configured.or(requested).unwrap_or(DEFAULT_URL)
 }
 
-fn command(url: &str, path: &str, body: &str) -> String {
+fn curl_command(url: &str, path: &str, body: &str) -> String {
     format!(
         "curl -X POST {url}{path} \\\n  -H \"Authorization: Bearer $KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{body}'"
     )
 }
 
 /// First steps on a server without tenants.
-fn start(visit: &PageRequest) -> Markup {
-    let url = own_url(visit);
+fn first_steps(request: &PageRequest) -> Markup {
+    let url = server_url(request);
     let steps = [
         (
             "Create a tenant: one of your customers.",
-            command(url, "/v1/tenants", r#"{"id": "acme", "name": "Acme"}"#),
+            curl_command(url, "/v1/tenants", r#"{"id": "acme", "name": "Acme"}"#),
         ),
         (
             "Create an endpoint of it: where its events go.",
-            command(
+            curl_command(
                 url,
                 "/v1/tenants/acme/endpoints",
                 r#"{"url": "https://example.com/hooks"}"#,
@@ -175,7 +181,7 @@ fn start(visit: &PageRequest) -> Markup {
         ),
         (
             "Send an event.",
-            command(
+            curl_command(
                 url,
                 "/v1/tenants/acme/events",
                 r#"{"type": "invoice.paid", "payload": {"id": 1}}"#,
@@ -185,21 +191,21 @@ fn start(visit: &PageRequest) -> Markup {
     html! {
         div.card {
             h2 { "Begin here" }
-            p { a.button.primary href=(visit.link("/tenants")) { "Create a tenant" } }
+            p { a.button.primary href=(request.link("/tenants")) { "Create a tenant" } }
             p { "Or from a terminal, with an admin key in " code { "$KEY" } ":" }
-            (steps_in_words(&steps))
+            (step_list(&steps))
         }
     }
 }
 
 /// First steps for a tenant without endpoints.
-fn start_of_tenant(visit: &PageRequest) -> Markup {
-    let base = format!("/v1/tenants/{}", visit.tenant());
-    let url = own_url(visit);
+fn first_steps_of_tenant(request: &PageRequest) -> Markup {
+    let base = format!("/v1/tenants/{}", request.tenant());
+    let url = server_url(request);
     let steps = [
         (
             "Create an endpoint: where events go.",
-            command(
+            curl_command(
                 url,
                 &format!("{base}/endpoints"),
                 r#"{"url": "https://example.com/hooks"}"#,
@@ -207,7 +213,7 @@ fn start_of_tenant(visit: &PageRequest) -> Markup {
         ),
         (
             "Send an event.",
-            command(
+            curl_command(
                 url,
                 &format!("{base}/events"),
                 r#"{"type": "invoice.paid", "payload": {"id": 1}}"#,
@@ -218,22 +224,22 @@ fn start_of_tenant(visit: &PageRequest) -> Markup {
         div.card {
             h2 { "Begin here" }
             p { "There are no endpoints yet, so nothing is delivered." }
-            p { a.button.primary href=(visit.here("/endpoints/new")) { "Add an endpoint" } }
-            @if !visit.is_portal() {
+            p { a.button.primary href=(request.tenant_link("/endpoints/new")) { "Add an endpoint" } }
+            @if !request.is_portal() {
                 p { "Or from a terminal, with a key in " code { "$KEY" } ":" }
-                (steps_in_words(&steps))
+                (step_list(&steps))
             }
         }
     }
 }
 
-fn steps_in_words(steps: &[(&str, String)]) -> Markup {
+fn step_list(steps: &[(&str, String)]) -> Markup {
     html! {
-        ol.steps { @for (what, command) in steps {
+        ol.steps { @for (step, command) in steps {
             li {
-                p { (what) }
+                p { (step) }
                 pre tabindex="0" { code { (command) } }
-                button.copy type="button" data-copy=(command) hidden { "Copy" span.unseen { " the command" } }
+                (copy_button(command, "the command"))
             }
         } }
     }

@@ -6,23 +6,24 @@ use posthaste_api::route::Verb;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ActionHandler, At, Reach, at};
+use crate::components::{Field, FieldErrors, Listed, action_button, copyable, csrf_field, time};
 use crate::form::Form;
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, Tab};
-use crate::parts::{Field, Listed, Wrong, act, copied, time};
-use crate::visit::PageRequest;
+use crate::page::{ActionResult, FlashMessage, Page, Tab};
+use crate::page_request::PageRequest;
+use crate::routes::{ActionHandler, Route, RouteScope, route};
 
 /// Number of links listed, newest first. Older links are not listed and expire on their own.
-const LISTED: u8 = 20;
+const MAX_LISTED: u8 = 20;
 
-pub(super) const ACTIONS: &[At<ActionHandler>] = &[
-    at(Reach::Tenant, "/portal-link", |visit, sent| {
-        Box::pin(make_link(visit, sent))
+pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
+    route(RouteScope::Tenant, "/portal-link", |request, sent| {
+        Box::pin(create(request, sent))
     }),
-    at(Reach::Tenant, "/portal-link/{link}/end", |visit, _| {
-        Box::pin(end(visit))
-    }),
+    route(
+        RouteScope::Tenant,
+        "/portal-link/{link}/end",
+        |request, _| Box::pin(revoke(request)),
+    ),
 ];
 
 #[derive(Deserialize)]
@@ -33,13 +34,15 @@ struct ActiveLink {
 }
 
 /// Adds the sections about portal links to a page.
-pub(super) async fn on(visit: &PageRequest, page: Page) -> Result<Page, Problem> {
-    let listed: Listed<ActiveLink> = visit.get(&format!("/portal-links?limit={LISTED}")).await?;
-    let page = page.static_section("share", share(visit, "1h", &Wrong::default()));
-    Ok(page.live("links", table(visit, &listed.data)))
+pub(super) async fn add_sections(request: &PageRequest, page: Page) -> Result<Page, Problem> {
+    let listed: Listed<ActiveLink> = request
+        .tenant_get(&format!("/portal-links?limit={MAX_LISTED}"))
+        .await?;
+    let page = page.static_section("share", link_form(request, "1h", &FieldErrors::default()));
+    Ok(page.live("links", table(request, &listed.data)))
 }
 
-fn table(visit: &PageRequest, links: &[ActiveLink]) -> Markup {
+fn table(request: &PageRequest, links: &[ActiveLink]) -> Markup {
     if links.is_empty() {
         return html! {};
     }
@@ -51,33 +54,36 @@ fn table(visit: &PageRequest, links: &[ActiveLink]) -> Markup {
                 th scope="row" { code { (link.id) } }
                 td data-label="Made" { (time(&link.created_at)) }
                 td data-label="Works until" { (time(&link.expires_at)) }
-                td data-label="End it" { (act(visit, &visit.here(&format!("/portal-link/{}/end", link.id)), "", "End it now")) }
+                td data-label="End it" { (action_button(request, &request.tenant_link(&format!("/portal-link/{}/end", link.id)), "", "End it now")) }
             } } }
         }
     }
 }
 
-async fn end(visit: PageRequest) -> Result<ActionResult, Problem> {
-    let path = format!("/portal-links/{}", visit.name("link"));
-    let _: Value = visit.act(Verb::Delete, &path, None).await?;
-    Ok(ActionResult::Redirect(visit.here(""), Done::LinkEnded))
+async fn revoke(request: PageRequest) -> Result<ActionResult, Problem> {
+    let path = format!("/portal-links/{}", request.path_param("link"));
+    let _: Value = request.tenant_call(Verb::Delete, &path, None).await?;
+    Ok(ActionResult::Redirect(
+        request.tenant_link(""),
+        FlashMessage::LinkEnded,
+    ))
 }
 
 /// Renders the form that creates a portal link.
-fn share(visit: &PageRequest, life: &str, wrong: &Wrong) -> Markup {
-    let field = Field {
-        name: "expires_in",
-        label: "It works for",
-        hint: "From 1m to 7d, such as 1h.",
-        value: life,
-        wrong,
-    };
+fn link_form(request: &PageRequest, lifetime: &str, errors: &FieldErrors) -> Markup {
+    let field = Field::new(
+        "expires_in",
+        "It works for",
+        "From 1m to 7d, such as 1h.",
+        lifetime,
+        errors,
+    );
     html! {
         div.card {
             h2 { "Portal" }
             p { "A link lets the tenant's own people see and mend what is theirs, for a while and without a key." }
-            form.narrow method="post" action=(visit.here("/portal-link")) {
-                (csrf(visit))
+            form.narrow method="post" action=(request.tenant_link("/portal-link")) {
+                (csrf_field(request))
                 (field.line("text"))
                 div.actions { button type="submit" { "Make a link" } }
             }
@@ -91,30 +97,30 @@ struct Link {
     expires_at: String,
 }
 
-async fn make_link(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let life = sent.text("expires_in");
-    let document = match life {
+async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
+    let lifetime = sent.text("expires_in");
+    let document = match lifetime {
         "" => json!({}),
-        life => json!({"expires_in": life}),
+        lifetime => json!({"expires_in": lifetime}),
     };
-    let made: Result<Link, Problem> = visit.act(Verb::Post, "/portal-links", Some(document)).await;
+    let created: Result<Link, Problem> = request
+        .tenant_call(Verb::Post, "/portal-links", Some(document))
+        .await;
     let page = Page::new(Tab::Overview, "A link to the portal")
-        .below(visit.tenant().to_string(), visit.here(""));
-    Ok(ActionResult::Page(match made {
+        .breadcrumb(request.tenant().to_string(), request.tenant_link(""));
+    Ok(ActionResult::Page(match created {
         Ok(link) => page.static_section(
             "shown",
             html! { div.card {
                 p { "Until " (time(&link.expires_at)) " whoever has it sees this tenant's part, and can do there what its key can, but for keys, links and events. It is shown only now; it can be ended on the tenant's overview." }
-                p { (copied(&link.url, "the link")) }
-                div.actions { a.button href=(visit.here("")) { "Done" } }
+                p { (copyable(&link.url, "the link")) }
+                div.actions { a.button href=(request.tenant_link("")) { "Done" } }
             } },
         ),
         Err(problem) if problem.errors.is_some() => {
-            let wrong = Wrong::new(&problem, |field| {
-                (field == "expires_in").then_some("expires_in")
-            });
+            let errors = FieldErrors::of_fields(&problem, &["expires_in"]);
             let status = problem.status;
-            let body = html! { (wrong.summary()) (share(&visit, life, &wrong)) };
+            let body = html! { (errors.summary()) (link_form(&request, lifetime, &errors)) };
             page.static_section("share", body).with_status(status)
         }
         Err(problem) => return Err(problem),

@@ -1,6 +1,6 @@
 //! The retry lab: simulates a retry policy before it is used.
 //!
-//! All inputs are in the address, so that a result can be shared by its link. The API limits the cost of a
+//! All inputs are in the URL, so that a result can be shared by its link. The API limits the cost of a
 //! simulation; the page names these limits.
 
 use http::StatusCode;
@@ -14,21 +14,25 @@ use posthaste_core::forecast::{MAX_OUTAGE, NAIVE_INTERVAL};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{At, PageHandler, Reach, at};
+use super::policy_presets::{CUSTOM_POLICY, policy_choices, policy_presets};
+use crate::components::chart::{self, ChartText, Column, Marks};
+use crate::components::{Field, FieldErrors, PolicyPreview};
 use crate::page::{Page, PageResult, Tab};
-use crate::parts::chart::{self, ChartText, Column, Marks};
-use crate::parts::{Field, PolicyPreview, Wrong};
-use crate::visit::{PageRequest, query_of};
+use crate::page_request::PageRequest;
+use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[
-    at(Reach::Everything, "/lab", |visit| Box::pin(show(visit))),
-    at(Reach::Tenant, "/lab", |visit| Box::pin(show(visit))),
+pub(super) const PAGES: &[Route<PageHandler>] = &[
+    route(RouteScope::Server, "/lab", |request| {
+        Box::pin(show(request))
+    }),
+    route(RouteScope::Tenant, "/lab", |request| {
+        Box::pin(show(request))
+    }),
 ];
 
-/// The choice of a custom policy.
-const CUSTOM_POLICY: &str = "own";
 /// Minimum time range of a chart, in milliseconds.
-const LEAST_MS: u64 = 10_000;
+const MIN_CHART_MS: u64 = 10_000;
 
 /// The inputs of the page.
 struct LabInputs {
@@ -40,41 +44,41 @@ struct LabInputs {
 }
 
 impl LabInputs {
-    fn read(visit: &PageRequest) -> LabInputs {
-        let or = |name: &str, usual: &str| match visit.query(name) {
-            "" => usual.to_owned(),
+    fn read(request: &PageRequest) -> LabInputs {
+        let or_default = |name: &str, default: &str| match request.query(name) {
+            "" => default.to_owned(),
             text => text.to_owned(),
         };
-        let written = visit.query("policy");
-        let usual = if written.is_empty() {
+        let custom = request.query("policy");
+        let default_preset = if custom.is_empty() {
             "recommended"
         } else {
             CUSTOM_POLICY
         };
         LabInputs {
-            preset: or("preset", usual),
-            policy: written.to_owned(),
-            pending: or("pending", "1000"),
-            outage: or("outage", "10m"),
-            capacity: or("capacity", "50/s"),
+            preset: or_default("preset", default_preset),
+            policy: custom.to_owned(),
+            pending: or_default("pending", "1000"),
+            outage: or_default("outage", "10m"),
+            capacity: or_default("capacity", "50/s"),
         }
     }
 
     /// Returns the chosen policy, or the error in it.
-    fn policy(&self) -> Result<Value, Wrong> {
+    fn policy(&self) -> Result<Value, FieldErrors> {
         match self.preset.as_str() {
             CUSTOM_POLICY => serde_json::from_str(&self.policy).map_err(|error| {
                 let message = match self.policy.is_empty() {
                     true => "write a policy here, or choose a preset above".to_owned(),
                     false => format!("is not JSON: {error}"),
                 };
-                Wrong::default().and("policy", message)
+                FieldErrors::default().with("policy", message)
             }),
             preset => Ok(json!({"preset": preset})),
         }
     }
 
-    fn simulation(&self, policy: Value) -> Value {
+    fn simulation_request(&self, policy: Value) -> Value {
         let pending = match self.pending.replace([',', ' '], "").parse::<u64>() {
             Ok(pending) => json!(pending),
             Err(_) => json!(self.pending),
@@ -89,114 +93,99 @@ impl LabInputs {
 }
 
 /// Maps an API field to a form field. All fields of a policy belong to the form field `policy`.
-fn place(field: &str) -> Option<&'static str> {
+fn form_field(field: &str) -> Option<&'static str> {
     let own = ["pending", "outage", "capacity"];
     let found = own.into_iter().find(|name| *name == field);
     Some(found.unwrap_or("policy"))
 }
 
-#[derive(Deserialize)]
-struct Presets {
-    data: Vec<Preset>,
-}
-
-#[derive(Deserialize)]
-struct Preset {
-    name: String,
-}
-
-async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
-    let chosen = LabInputs::read(&visit);
-    let presets: Presets = visit.read("/v1/policies").await?;
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let inputs = LabInputs::read(&request);
+    let presets = policy_presets(&request).await?;
     let page = Page::new(Tab::Lab, "Retry lab")
         .lead(html! { "What a retry policy does, before it is used." });
-    let tried = attempt(&visit, &chosen).await?;
-    let wrong = match &tried {
-        Ok(_) => Wrong::default(),
-        Err(wrong) => wrong.clone(),
+    let outcome = simulate(&request, &inputs).await?;
+    let errors = match &outcome {
+        Ok(_) => FieldErrors::default(),
+        Err(errors) => errors.clone(),
     };
-    let page = page.static_section("inputs", inputs(&visit, &chosen, &presets.data, &wrong));
-    Ok(match tried {
+    let page = page.static_section("inputs", input_form(&request, &inputs, &presets, &errors));
+    Ok(match outcome {
         Err(_) => page.with_status(StatusCode::UNPROCESSABLE_ENTITY),
         Ok((policy, recovery)) => page
-            .static_section("timeline", timeline(&visit, &chosen, &policy))
+            .static_section("timeline", timeline(&request, &inputs, &policy))
             .static_section("recovery", recovery),
     }
     .into())
 }
 
 /// Explains and simulates the chosen policy, or returns what is wrong with the inputs.
-async fn attempt(
-    visit: &PageRequest,
-    chosen: &LabInputs,
-) -> Result<Result<(PolicyPreview, Markup), Wrong>, Problem> {
-    let policy = match chosen.policy() {
+async fn simulate(
+    request: &PageRequest,
+    inputs: &LabInputs,
+) -> Result<Result<(PolicyPreview, Markup), FieldErrors>, Problem> {
+    let policy = match inputs.policy() {
         Ok(policy) => policy,
-        Err(wrong) => return Ok(Err(wrong)),
+        Err(errors) => return Ok(Err(errors)),
     };
-    let asked = visit.ask(Verb::Post, "/v1/policies/preview", Some(policy.clone()));
-    let explained: PolicyPreview = match asked.await {
-        Ok(explained) => explained,
+    let call = request.call(Verb::Post, "/v1/policies/preview", Some(policy.clone()));
+    let preview: PolicyPreview = match call.await {
+        Ok(preview) => preview,
         Err(problem) if problem.errors.is_some() => {
             // All fields of a preview belong to the policy.
-            return Ok(Err(Wrong::new(&problem, |_| Some("policy"))));
+            return Ok(Err(FieldErrors::new(&problem, |_| Some("policy"))));
         }
         Err(problem) => return Err(problem),
     };
-    let simulation = chosen.simulation(policy);
-    let asked = visit.ask(Verb::Post, "/v1/policies/simulate", Some(simulation));
-    let played: Result<SimulationResult, Problem> = asked.await;
-    Ok(match played {
-        Ok(played) => Ok((explained, played.shown())),
-        Err(problem) if problem.errors.is_some() => Err(Wrong::new(&problem, place)),
+    let simulation = inputs.simulation_request(policy);
+    let call = request.call(Verb::Post, "/v1/policies/simulate", Some(simulation));
+    let result: Result<SimulationResult, Problem> = call.await;
+    Ok(match result {
+        Ok(result) => Ok((preview, result.render())),
+        Err(problem) if problem.errors.is_some() => Err(FieldErrors::new(&problem, form_field)),
         // Too many simulations are running at the moment; the visitor can try again.
         Err(problem) if problem.retry_after.is_some() => {
-            let told =
+            let busy =
                 html! { div.card { h2 { "The simulated recovery" } p { (problem.detail) } } };
-            Ok((explained, told))
+            Ok((preview, busy))
         }
         Err(problem) => return Err(problem),
     })
 }
 
 /// Returns the link to the lab for this visitor.
-fn link(visit: &PageRequest) -> String {
-    match visit.tenant {
-        None => visit.link("/lab"),
-        Some(_) => visit.here("/lab"),
+fn link(request: &PageRequest) -> String {
+    match request.tenant {
+        None => request.link("/lab"),
+        Some(_) => request.tenant_link("/lab"),
     }
 }
 
-fn inputs(visit: &PageRequest, chosen: &LabInputs, presets: &[Preset], wrong: &Wrong) -> Markup {
-    let mut choices: Vec<(&str, &str)> = presets
-        .iter()
-        .map(|preset| (preset.name.as_str(), preset.name.as_str()))
-        .collect();
-    choices.push((CUSTOM_POLICY, "Written out below"));
-    let field = |name, label, hint, value| Field {
-        name,
-        label,
-        hint,
-        value,
-        wrong,
-    };
-    let most = format!("At most {}.", words::count(u64::from(MAX_SIMULATED)));
-    let longest = format!(
+fn input_form(
+    request: &PageRequest,
+    inputs: &LabInputs,
+    presets: &[String],
+    errors: &FieldErrors,
+) -> Markup {
+    let choices: Vec<(&str, &str)> = policy_choices(presets).collect();
+    let field = |name, label, hint, value| Field::new(name, label, hint, value, errors);
+    let max_pending = format!("At most {}.", words::count(u64::from(MAX_SIMULATED)));
+    let max_outage = format!(
         "Such as 30m or 6h; at most {}.",
         words::duration(MAX_OUTAGE.as_millis())
     );
     html! {
-        (wrong.summary())
-        form.card action=(link(visit)) {
+        (errors.summary())
+        form.card action=(link(request)) {
             div.columns {
                 div {
-                    (field("preset", "Policy", "", &chosen.preset).choice(&choices))
-                    (field("policy", "Written out, as JSON", "Counts only if it is chosen above.", &chosen.policy).lines(8))
+                    (field("preset", "Policy", "", &inputs.preset).choice(&choices))
+                    (field("policy", "Written out, as JSON", "Counts only if it is chosen above.", &inputs.policy).lines(8))
                 }
                 div {
-                    (field("pending", "Deliveries that are due when the receiver goes down", &most, &chosen.pending).line("text"))
-                    (field("outage", "It is down for", &longest, &chosen.outage).line("text"))
-                    (field("capacity", "Then it takes", "Requests a second, such as 50/s or 600/m.", &chosen.capacity).line("text"))
+                    (field("pending", "Deliveries that are due when the receiver goes down", &max_pending, &inputs.pending).line("text"))
+                    (field("outage", "It is down for", &max_outage, &inputs.outage).line("text"))
+                    (field("capacity", "Then it takes", "Requests a second, such as 50/s or 600/m.", &inputs.capacity).line("text"))
                     div.actions { button.primary type="submit" { "Show" } }
                 }
             }
@@ -204,23 +193,23 @@ fn inputs(visit: &PageRequest, chosen: &LabInputs, presets: &[Preset], wrong: &W
     }
 }
 
-fn timeline(visit: &PageRequest, chosen: &LabInputs, policy: &PolicyPreview) -> Markup {
+fn timeline(request: &PageRequest, inputs: &LabInputs, policy: &PolicyPreview) -> Markup {
     let written = serde_json::to_string_pretty(&without_preset(&policy.policy)).unwrap_or_default();
-    let query = query_of([
+    let query = query_string([
         ("preset", CUSTOM_POLICY),
         ("policy", written.as_str()),
-        ("pending", chosen.pending.as_str()),
-        ("outage", chosen.outage.as_str()),
-        ("capacity", chosen.capacity.as_str()),
+        ("pending", inputs.pending.as_str()),
+        ("outage", inputs.outage.as_str()),
+        ("capacity", inputs.capacity.as_str()),
     ]);
     html! {
         div.card {
             h2 { "When it tries again" }
-            (policy.shown())
+            (policy.render())
             details #written-out {
                 summary { "The policy, written out" }
                 pre tabindex="0" { code { (written) } }
-                p { a href={ (link(visit)) (query) } { "Change it" } }
+                p { a href={ (link(request)) (query) } { "Change it" } }
             }
         }
     }
@@ -285,9 +274,9 @@ impl RecoveryCourse {
 impl SimulationResult {
     /// Returns the end of the charts' time axis: when posthaste is done, or when the naive sender is done if that is
     /// not much later.
-    fn shown_until_ms(&self) -> u64 {
+    fn chart_end_ms(&self) -> u64 {
         let (own_ms, naive_ms) = (self.posthaste.end_ms(), self.naive.end_ms());
-        let centre_ms = LEAST_MS
+        let centre_ms = MIN_CHART_MS
             .max(self.outage_ms + self.outage_ms / 4)
             .max(own_ms + own_ms / 8);
         match naive_ms <= 2 * centre_ms {
@@ -296,7 +285,7 @@ impl SimulationResult {
         }
     }
 
-    fn shown(&self) -> Markup {
+    fn render(&self) -> Markup {
         let times = Times::new(
             self.outage_ms,
             self.posthaste.drained_ms,
@@ -325,13 +314,13 @@ impl SimulationResult {
     }
 
     fn panel(&self, name: &str, course: &RecoveryCourse, drained: &str) -> Markup {
-        let end_ms = self.shown_until_ms();
+        let end_ms = self.chart_end_ms();
         let share = |ms: u64| (ms as f64 / end_ms as f64).min(1.0);
-        let shown = course
+        let visible = course
             .series
             .iter()
             .filter(|bucket| bucket.from_ms < end_ms);
-        let columns: Vec<Column> = shown
+        let columns: Vec<Column> = visible
             .map(|bucket| Column {
                 from: share(bucket.from_ms),
                 to: share(bucket.to_ms),
@@ -343,30 +332,30 @@ impl SimulationResult {
             .iter()
             .map(|it| it.good + it.bad)
             .fold(0.0, f64::max);
-        let goes_on = match course.end_ms() > end_ms {
+        let continuation = match course.end_ms() > end_ms {
             true => format!("; it goes on until {drained}"),
             false => String::new(),
         };
-        let told = format!(
-            "At most {} requests in one second after the receiver is back{goes_on}.",
+        let description = format!(
+            "At most {} requests in one second after the receiver is back{continuation}.",
             words::count(course.peak_arrivals_per_second)
         );
         let marks = Marks {
-            across: Some(self.capacity_per_second),
-            shaded: Some(share(self.outage_ms)),
+            horizontal_line: Some(self.capacity_per_second),
+            shaded_until: Some(share(self.outage_ms)),
         };
-        let title = format!("{name}: arrivals per second{goes_on}");
+        let title = format!("{name}: arrivals per second{continuation}");
         chart::columns(
             &columns,
             highest,
             marks,
             ChartText {
                 title: &title,
-                told: &told,
-                most: &format!("{}/s", words::count(highest as u64)),
-                keys: &[("good", "accepted"), ("bad", "refused or failed")],
-                from: html! { "the outage begins" },
-                to: html! { (words::duration(end_ms)) " later" },
+                description: &description,
+                max_label: &format!("{}/s", words::count(highest as u64)),
+                legend: &[("good", "accepted"), ("bad", "refused or failed")],
+                left_label: html! { "the outage begins" },
+                right_label: html! { (words::duration(end_ms)) " later" },
             },
         )
     }
@@ -423,58 +412,61 @@ mod tests {
             "peak_arrivals_per_second": 50, "drained_ms": drained_ms, "series": series})
     }
 
-    fn played(own: Value, naive: Value) -> SimulationResult {
-        let played = json!({
+    fn result(own: Value, naive: Value) -> SimulationResult {
+        let result = json!({
             "policy": {}, "pending": 10, "outage_ms": 60_000, "capacity_per_second": 50.0, "seed": 1,
             "limits": {"max_in_flight": 10, "rate_limit": {"per_second": 50.0, "burst": 100}},
             "posthaste": own, "naive": naive, "words": "All went well.",
         });
-        serde_json::from_value(played).expect("a report")
+        serde_json::from_value(result).expect("a valid result")
     }
 
     #[test]
-    fn both_senders_share_an_axis_and_what_is_cut_is_told() {
-        let near = played(
+    fn both_charts_share_an_axis_and_a_cut_is_mentioned() {
+        let near = result(
             course(&[(80_000, 50)], 80_000),
             course(&[(120_000, 50)], 120_000),
         );
-        assert_eq!(near.shown_until_ms(), 120_000);
-        assert!(!near.shown().0.contains("goes on until"));
-        let far = played(
+        assert_eq!(near.chart_end_ms(), 120_000);
+        assert!(!near.render().0.contains("goes on until"));
+        let far = result(
             course(&[(80_000, 50)], 80_000),
             course(&[(900_000, 50)], 900_000),
         );
-        assert_eq!(far.shown_until_ms(), 90_000);
-        assert!(far.shown().0.contains("it goes on until 15m"));
+        assert_eq!(far.chart_end_ms(), 90_000);
+        assert!(far.render().0.contains("it goes on until 15m"));
     }
 
     #[test]
-    fn what_is_written_is_what_is_simulated() {
-        let chosen = LabInputs {
+    fn inputs_are_converted_to_the_simulation_request() {
+        let inputs = LabInputs {
             preset: CUSTOM_POLICY.to_owned(),
             policy: "{\"preset\": \"swift\"}".to_owned(),
             pending: "10,000".to_owned(),
             outage: "30m".to_owned(),
             capacity: "2.5".to_owned(),
         };
-        let policy = chosen.policy().expect("JSON");
+        let policy = inputs.policy().expect("the policy is JSON");
         assert_eq!(
-            chosen.simulation(policy),
+            inputs.simulation_request(policy),
             json!({"policy": {"preset": "swift"}, "pending": 10_000, "outage": "30m", "capacity": 2.5})
         );
-        let unread = LabInputs {
+        let invalid = LabInputs {
             policy: "{".to_owned(),
             pending: "many".to_owned(),
-            ..chosen
+            ..inputs
         };
-        let wrong = unread.policy().expect_err("not JSON");
+        let errors = invalid.policy().expect_err("the policy is not JSON");
         assert!(
-            wrong
-                .about("policy")
+            errors
+                .message("policy")
                 .is_some_and(|it| it.contains("not JSON"))
         );
-        assert_eq!(unread.simulation(Value::Null)["pending"], json!("many"));
-        assert_eq!(place("policy.jitter.kind"), Some("policy"));
-        assert_eq!(place("outage"), Some("outage"));
+        assert_eq!(
+            invalid.simulation_request(Value::Null)["pending"],
+            json!("many")
+        );
+        assert_eq!(form_field("policy.jitter.kind"), Some("policy"));
+        assert_eq!(form_field("outage"), Some("outage"));
     }
 }

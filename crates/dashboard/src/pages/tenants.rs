@@ -6,23 +6,24 @@ use posthaste_api::route::Verb;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ActionHandler, At, PageHandler, Reach, at};
+use crate::components::{Field, FieldErrors, Listed, csrf_field, empty_list, pager, time};
 use crate::form::Form;
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, PageResult, Tab};
-use crate::parts::{Field, Listed, Wrong, empty, pager, time};
-use crate::visit::{PageRequest, query_of};
+use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
 /// Number of tenants on a page.
 const PER_PAGE: u8 = 50;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Everything, "/tenants", |visit| {
-    Box::pin(show(visit))
-})];
+pub(super) const PAGES: &[Route<PageHandler>] =
+    &[route(RouteScope::Server, "/tenants", |request| {
+        Box::pin(show(request))
+    })];
 
-pub(super) const ACTIONS: &[At<ActionHandler>] =
-    &[at(Reach::Everything, "/tenants", |visit, sent| {
-        Box::pin(create(visit, sent))
+pub(super) const ACTIONS: &[Route<ActionHandler>] =
+    &[route(RouteScope::Server, "/tenants", |request, sent| {
+        Box::pin(create(request, sent))
     })];
 
 #[derive(Deserialize)]
@@ -32,71 +33,72 @@ struct Tenant {
     created_at: String,
 }
 
-async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
-    Ok(page(&visit, "", "", &Wrong::default()).await?.into())
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    Ok(page(&request, "", "", &FieldErrors::default())
+        .await?
+        .into())
 }
 
-async fn page(visit: &PageRequest, id: &str, name: &str, wrong: &Wrong) -> Result<Page, Problem> {
-    let cursor = visit.query("cursor");
+async fn page(
+    request: &PageRequest,
+    id: &str,
+    name: &str,
+    errors: &FieldErrors,
+) -> Result<Page, Problem> {
+    let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
-    let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
-    let listed: Listed<Tenant> = visit.read(&format!("/v1/tenants{query}")).await?;
-    let newest = (!cursor.is_empty()).then(|| visit.link("/tenants"));
+    let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
+    let listed: Listed<Tenant> = request.get(&format!("/v1/tenants{query}")).await?;
+    let newest = (!cursor.is_empty()).then(|| request.link("/tenants"));
     let older = listed.next_cursor.map(|cursor| {
-        let query = query_of([("cursor", cursor.as_str())]);
-        visit.link(&format!("/tenants{query}"))
+        let query = query_string([("cursor", cursor.as_str())]);
+        request.link(&format!("/tenants{query}"))
     });
     let list = match listed.data.is_empty() {
-        true => empty("There are no tenants yet. Create the first below."),
-        false => table(visit, &listed.data),
+        true => empty_list("There are no tenants yet. Create the first below."),
+        false => table(request, &listed.data),
     };
     let pager = pager(newest.as_deref(), older.as_deref());
     Ok(Page::new(Tab::Tenants, "Tenants")
         .lead(html! { "Your customers, each with endpoints of its own. Each sees only what is its own." })
         .live("list", html! { (list) (pager) })
-        .static_section("new", form(visit, id, name, wrong)))
+        .static_section("new", form(request, id, name, errors)))
 }
 
-fn table(visit: &PageRequest, tenants: &[Tenant]) -> Markup {
+fn table(request: &PageRequest, tenants: &[Tenant]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "Tenants, newest first" }
             thead { tr { th scope="col" { "Tenant" } th scope="col" { "Name" } th scope="col" { "Created" } th scope="col" { "Look at" } } }
             tbody { @for tenant in tenants { tr {
-                th scope="row" { a href=(visit.at(&tenant.id, "")) { (tenant.id) } }
+                th scope="row" { a href=(request.link_for_tenant(&tenant.id, "")) { (tenant.id) } }
                 td data-label="Name" { (tenant.name) }
                 td data-label="Created" { (time(&tenant.created_at)) }
                 td data-label="Look at" {
-                    a href=(visit.at(&tenant.id, "/endpoints")) { "endpoints" span.unseen { " of " (tenant.id) } } ", "
-                    a href=(visit.at(&tenant.id, "/deliveries")) { "deliveries" span.unseen { " of " (tenant.id) } } ", "
-                    a href=(visit.at(&tenant.id, "/dead-letters")) { "dead letters" span.unseen { " of " (tenant.id) } }
+                    a href=(request.link_for_tenant(&tenant.id, "/endpoints")) { "endpoints" span.unseen { " of " (tenant.id) } } ", "
+                    a href=(request.link_for_tenant(&tenant.id, "/deliveries")) { "deliveries" span.unseen { " of " (tenant.id) } } ", "
+                    a href=(request.link_for_tenant(&tenant.id, "/dead-letters")) { "dead letters" span.unseen { " of " (tenant.id) } }
                 }
             } } }
         }
     }
 }
 
-fn form(visit: &PageRequest, id: &str, name: &str, wrong: &Wrong) -> Markup {
-    let id = Field {
-        name: "id",
-        label: "Id",
-        hint: "It stands in paths and cannot be changed; empty means one is made.",
-        value: id,
-        wrong,
-    };
-    let name = Field {
-        name: "name",
-        label: "Name",
-        hint: "",
-        value: name,
-        wrong,
-    };
+fn form(request: &PageRequest, id: &str, name: &str, errors: &FieldErrors) -> Markup {
+    let id = Field::new(
+        "id",
+        "Id",
+        "It stands in paths and cannot be changed; empty means one is made.",
+        id,
+        errors,
+    );
+    let name = Field::new("name", "Name", "", name, errors);
     html! {
         div.card {
             h2 { "Create a tenant" }
-            (wrong.summary())
-            form.narrow method="post" action=(visit.link("/tenants")) {
-                (csrf(visit))
+            (errors.summary())
+            form.narrow method="post" action=(request.link("/tenants")) {
+                (csrf_field(request))
                 (id.line("text"))
                 (name.line("text"))
                 div.actions { button.primary type="submit" { "Create the tenant" } }
@@ -105,7 +107,7 @@ fn form(visit: &PageRequest, id: &str, name: &str, wrong: &Wrong) -> Markup {
     }
 }
 
-async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
+async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let (id, name) = (sent.text("id"), sent.text("name"));
     let mut document = json!({});
     for (field, text) in [("id", id), ("name", name)] {
@@ -113,17 +115,17 @@ async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem>
             document[field] = Value::from(text);
         }
     }
-    let made: Result<Tenant, Problem> = visit.ask(Verb::Post, "/v1/tenants", Some(document)).await;
-    match made {
+    let created: Result<Tenant, Problem> = request
+        .call(Verb::Post, "/v1/tenants", Some(document))
+        .await;
+    match created {
         Ok(tenant) => Ok(ActionResult::Redirect(
-            visit.at(&tenant.id, ""),
-            Done::TenantCreated,
+            request.link_for_tenant(&tenant.id, ""),
+            FlashMessage::TenantCreated,
         )),
         Err(problem) => {
-            let wrong = Wrong::new(&problem, |field| {
-                ["id", "name"].into_iter().find(|name| *name == field)
-            });
-            let page = page(&visit, id, name, &wrong).await?;
+            let errors = FieldErrors::of_fields(&problem, &["id", "name"]);
+            let page = page(&request, id, name, &errors).await?;
             Ok(ActionResult::Page(page.with_status(problem.status)))
         }
     }

@@ -8,11 +8,11 @@ use posthaste_charts::words;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::parts::{Mood, badge, time};
-use crate::visit::PageRequest;
+use crate::components::{BadgeKind, badge, time};
+use crate::page_request::PageRequest;
 
 /// The limits that are shown, in this order, with their labels.
-const SHOWN: [(&str, &str); 9] = [
+const LIMITS: [(&str, &str); 9] = [
     ("events_per_month", "Events this month"),
     ("events_per_second", "Events a second"),
     ("endpoints", "Endpoints"),
@@ -40,23 +40,23 @@ struct Limit {
 }
 
 /// Renders the limits and their usage.
-pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
-    let usage: Usage = visit.get("/usage").await?;
+pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
+    let usage: Usage = request.tenant_get("/usage").await?;
     Ok(html! {
         h2 { "Usage" }
         @if let Some(plan) = &usage.plan {
             p {
                 "On the plan " strong { (plan) } ". "
                 @if !usage.plan_found {
-                    (badge(Mood::Warning, "unknown plan")) " The configuration does not have it, so the server's limits hold."
+                    (badge(BadgeKind::Warning, "unknown plan")) " The configuration does not have it, so the server's limits hold."
                 }
             }
         }
         table.stack {
             caption.unseen { "Limits, and how much of them is used" }
             thead { tr { th scope="col" { "Limit" } th scope="col" { "Used" } th scope="col" { "Allowed" } th scope="col" { "Set by" } } }
-            tbody { @for (name, title) in SHOWN { @if let Some(limit) = usage.limits.get(name) { tr {
-                th scope="row" { (title) }
+            tbody { @for (name, label) in LIMITS { @if let Some(limit) = usage.limits.get(name) { tr {
+                th scope="row" { (label) }
                 td data-label="Used" { (used(limit)) }
                 td data-label="Allowed" {
                     (allowed(&limit.limit))
@@ -72,10 +72,10 @@ fn used(limit: &Limit) -> Markup {
     let Some(used) = limit.used else {
         return html! { "–" };
     };
-    let is_used_up = limit.limit.as_u64().is_some_and(|most| used >= most);
+    let is_used_up = limit.limit.as_u64().is_some_and(|max| used >= max);
     html! {
         (words::count(used))
-        @if is_used_up { " " (badge(Mood::Warning, "used up")) }
+        @if is_used_up { " " (badge(BadgeKind::Warning, "used up")) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use posthaste_core::classify::FailureKind;
 
-use crate::pages::addresses::EndpointStatus;
+use crate::pages::endpoint_lookup::EndpointStatus;
 
 /// The party that has to act before a replay can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum FixableBy {
 
 impl FixableBy {
     /// Returns the answer to "can this be fixed?" in words.
-    pub(super) fn in_words(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             FixableBy::ReplayNow => "Yes: it can be replayed now.",
             FixableBy::EndpointSettings => "Yes, here:",
@@ -33,9 +33,9 @@ impl FixableBy {
 pub(super) fn advice(
     kind: Option<FailureKind>,
     status: Option<u16>,
-    standing: EndpointStatus,
+    endpoint_status: EndpointStatus,
 ) -> (FixableBy, &'static str) {
-    match standing {
+    match endpoint_status {
         EndpointStatus::Unknown => {
             return (
                 FixableBy::NotFixable,
@@ -51,7 +51,7 @@ pub(super) fn advice(
         EndpointStatus::Enabled | EndpointStatus::Paused => {}
     }
     match kind {
-        Some(FailureKind::Http) => on_status(status),
+        Some(FailureKind::Http) => http_advice(status),
         Some(FailureKind::Timeout) => (
             FixableBy::Receiver,
             "it took too long to answer. It should answer first and work afterwards; or the endpoint is given more time.",
@@ -84,7 +84,7 @@ pub(super) fn advice(
 }
 
 /// Returns the advice for a response with an error status.
-fn on_status(status: Option<u16>) -> (FixableBy, &'static str) {
+fn http_advice(status: Option<u16>) -> (FixableBy, &'static str) {
     match status {
         Some(300..=399) => (
             FixableBy::EndpointSettings,
@@ -123,15 +123,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_the_endpoint_stands_comes_before_what_went_wrong() {
+    fn endpoint_status_takes_precedence_over_the_failure() {
         let http = Some(FailureKind::Http);
         assert_eq!(
             advice(http, Some(503), EndpointStatus::Unknown).0,
             FixableBy::NotFixable
         );
-        let (mender, words) = advice(http, Some(503), EndpointStatus::Disabled);
-        assert_eq!(mender, FixableBy::EndpointSettings);
-        assert!(words.contains("enable it"), "{words}");
+        let (fixable_by, text) = advice(http, Some(503), EndpointStatus::Disabled);
+        assert_eq!(fixable_by, FixableBy::EndpointSettings);
+        assert!(text.contains("enable it"), "{text}");
         let disabled = Some(FailureKind::WebhookDisabled);
         assert_eq!(
             advice(disabled, None, EndpointStatus::Enabled).0,
@@ -140,15 +140,15 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_its_own_advice() {
-        let on = |kind, status| advice(Some(kind), status, EndpointStatus::Enabled).1;
-        assert!(on(FailureKind::Http, Some(401)).contains("credentials"));
-        assert!(on(FailureKind::Http, Some(404)).contains("path"));
-        assert!(on(FailureKind::Http, Some(429)).contains("rate"));
-        assert!(on(FailureKind::Http, Some(302)).contains("moved"));
-        assert!(on(FailureKind::Http, Some(500)).contains("fault of its own"));
-        let all = FailureKind::ALL.map(|kind| on(kind, None));
-        let different: std::collections::BTreeSet<&str> = all.into_iter().collect();
-        assert_eq!(different.len(), FailureKind::ALL.len());
+    fn every_failure_kind_has_its_own_advice() {
+        let advice_for = |kind, status| advice(Some(kind), status, EndpointStatus::Enabled).1;
+        assert!(advice_for(FailureKind::Http, Some(401)).contains("credentials"));
+        assert!(advice_for(FailureKind::Http, Some(404)).contains("path"));
+        assert!(advice_for(FailureKind::Http, Some(429)).contains("rate"));
+        assert!(advice_for(FailureKind::Http, Some(302)).contains("moved"));
+        assert!(advice_for(FailureKind::Http, Some(500)).contains("fault of its own"));
+        let all = FailureKind::ALL.map(|kind| advice_for(kind, None));
+        let distinct: std::collections::BTreeSet<&str> = all.into_iter().collect();
+        assert_eq!(distinct.len(), FailureKind::ALL.len());
     }
 }

@@ -15,16 +15,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use self::advice::advice;
-use super::addresses::{EndpointLookup, EndpointStatus};
 use super::delivery::api_types::Delivery;
-use super::delivery::words;
+use super::delivery::status_text;
+use super::endpoint_lookup::{EndpointLookup, EndpointStatus};
+use super::replays;
 use super::replays::api_types::{Progress, Replay};
-use super::{ActionHandler, At, PageHandler, Reach, at, replays};
+use crate::components::{BadgeKind, Listed, badge, copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, PageResult, Tab};
-use crate::parts::{Listed, Mood, badge, copied, empty, pager, time};
-use crate::visit::{PageRequest, query_of};
+use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
 /// Number of groups on a page.
 const PER_PAGE: usize = 25;
@@ -37,16 +38,19 @@ const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), 
 /// Default lifetime of a customer's link.
 const DEFAULT_LINK_LIFETIME: &str = "24h";
 
-pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/dead-letters", |visit| {
-    Box::pin(list(visit))
-})];
+pub(super) const PAGES: &[Route<PageHandler>] =
+    &[route(RouteScope::Tenant, "/dead-letters", |request| {
+        Box::pin(show(request))
+    })];
 
-pub(super) const ACTIONS: &[At<ActionHandler>] = &[
-    at(Reach::Tenant, "/dead-letters/replay", |visit, form| {
-        Box::pin(replay(visit, form))
-    }),
-    at(Reach::Tenant, "/dead-letters/link", |visit, form| {
-        Box::pin(link(visit, form))
+pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
+    route(
+        RouteScope::Tenant,
+        "/dead-letters/replay",
+        |request, form| Box::pin(replay(request, form)),
+    ),
+    route(RouteScope::Tenant, "/dead-letters/link", |request, form| {
+        Box::pin(create_link(request, form))
     }),
 ];
 
@@ -65,15 +69,15 @@ struct Group {
 }
 
 impl Group {
-    /// Number of deliveries, in words.
-    fn how_many(&self) -> String {
+    /// Number of deliveries, as text.
+    fn count_text(&self) -> String {
         match self.count_is_exact {
             true => count(self.count),
             false => format!("more than {}", count(self.count)),
         }
     }
 
-    fn kind(&self) -> &'static str {
+    fn kind_name(&self) -> &'static str {
         self.error_kind.map_or("", FailureKind::name)
     }
 
@@ -86,58 +90,58 @@ impl Group {
     }
 
     /// Element id on its card. The script uses it to restore the focus after an update.
-    fn id(&self, what: &str) -> String {
-        format!("{what}-{}-{}", self.endpoint_id, self.kind())
+    fn element_id(&self, prefix: &str) -> String {
+        format!("{prefix}-{}-{}", self.endpoint_id, self.kind_name())
     }
 
-    /// The query that lists its deliveries.
-    fn deliveries(&self) -> String {
-        deliveries(&self.endpoint_id, self.kind())
+    /// The path of the list of its deliveries.
+    fn deliveries_path(&self) -> String {
+        deliveries_path(&self.endpoint_id, self.kind_name())
     }
 }
 
-fn deliveries(endpoint: &str, kind: &str) -> String {
+fn deliveries_path(endpoint: &str, kind: &str) -> String {
     let fields = [
         ("status", "failed"),
         ("endpoint", endpoint),
         ("error_kind", kind),
     ];
-    format!("/deliveries{}", query_of(fields))
+    format!("/deliveries{}", query_string(fields))
 }
 
-async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
-    let (endpoint, cursor) = (visit.query("endpoint"), visit.query("cursor"));
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let (endpoint, cursor) = (request.query("endpoint"), request.query("cursor"));
     let limit = PER_PAGE.to_string();
-    let asked = query_of([
+    let query = query_string([
         ("endpoint", endpoint),
         ("cursor", cursor),
         ("limit", &limit),
     ]);
-    let found: Listed<Group> = visit.get(&format!("/dead-letters{asked}")).await?;
+    let groups: Listed<Group> = request.tenant_get(&format!("/dead-letters{query}")).await?;
     let path = format!("/replays?limit={REPLAYS_CHECKED}");
-    let mut running: Listed<Replay> = visit.get(&path).await?;
+    let mut running: Listed<Replay> = request.tenant_get(&path).await?;
     running
         .data
         .retain(|replay| replay.status == Progress::Running);
-    let mut addresses = EndpointLookup::none();
-    replays::look_up(&visit, &mut addresses, &running.data).await?;
-    let at = |cursor: &str| {
-        let query = query_of([("endpoint", endpoint), ("cursor", cursor)]);
-        visit.here(&format!("/dead-letters{query}"))
+    let mut lookup = EndpointLookup::empty();
+    replays::look_up_endpoints(&request, &mut lookup, &running.data).await?;
+    let link = |cursor: &str| {
+        let query = query_string([("endpoint", endpoint), ("cursor", cursor)]);
+        request.tenant_link(&format!("/dead-letters{query}"))
     };
-    let newest = (!cursor.is_empty()).then(|| at(""));
-    let older = found.next_cursor.as_deref().map(at);
+    let newest = (!cursor.is_empty()).then(|| link(""));
+    let older = groups.next_cursor.as_deref().map(link);
     let page = Page::new(Tab::DeadLetters, "Dead letters")
         .lead(html! { "What was given up, by endpoint and cause." })
-        .live("running", running_now(&visit, &running.data, &addresses))
+        .live("running", running_replays(&request, &running.data, &lookup))
         .live(
             "groups",
             html! {
                 @if !endpoint.is_empty() {
-                    p.hint { "Only those of one endpoint. " a href=(visit.here("/dead-letters")) { "Show all" } }
+                    p.hint { "Only those of one endpoint. " a href=(request.tenant_link("/dead-letters")) { "Show all" } }
                 }
-                @if found.data.is_empty() { (empty(nothing(endpoint, cursor, older.is_some()))) }
-                @for group in &found.data { (card(&visit, group)) }
+                @if groups.data.is_empty() { (empty_list(empty_list_text(endpoint, cursor, older.is_some()))) }
+                @for group in &groups.data { (card(&request, group)) }
                 (pager(newest.as_deref(), older.as_deref()))
             },
         );
@@ -145,7 +149,7 @@ async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
 }
 
 /// Text for an empty list. It claims no more than was checked.
-fn nothing(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
+fn empty_list_text(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
     match (endpoint, cursor, has_older) {
         (_, _, true) => {
             "Nothing was given up for these endpoints. Older ones may have dead letters."
@@ -156,20 +160,20 @@ fn nothing(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
     }
 }
 
-fn running_now(visit: &PageRequest, running: &[Replay], addresses: &EndpointLookup) -> Markup {
+fn running_replays(request: &PageRequest, running: &[Replay], lookup: &EndpointLookup) -> Markup {
     html! {
         @if !running.is_empty() {
             h2 { "Being replayed" }
-            (replays::table(visit, running, addresses))
+            (replays::table(request, running, lookup))
         }
     }
 }
 
 /// Renders the newest groups, for the overview page.
-pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
+pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
     let path = format!("/dead-letters?limit={SUMMARY_GROUPS}");
-    let groups: Listed<Group> = visit.get(&path).await?;
-    let all = visit.here("/dead-letters");
+    let groups: Listed<Group> = request.tenant_get(&path).await?;
+    let all = request.tenant_link("/dead-letters");
     Ok(html! {
         @if !groups.data.is_empty() {
             div.titled { h2 { "Given up" } a href=(all) { "All dead letters" } }
@@ -177,9 +181,9 @@ pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
                 caption.unseen { "What was given up, by endpoint and cause" }
                 thead { tr { th scope="col" { "Endpoint" } th scope="col" { "Why" } th.number scope="col" { "How many" } th scope="col" { "The newest" } } }
                 tbody { @for group in &groups.data { tr {
-                    th scope="row" { a href=(visit.here(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (group.endpoint_url) } }
-                    td data-label="Why" { (badge(Mood::Bad, group.error_kind.map_or("it failed", words::kind))) }
-                    td.number data-label="How many" { (group.how_many()) }
+                    th scope="row" { a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (group.endpoint_url) } }
+                    td data-label="Why" { (badge(BadgeKind::Bad, group.error_kind.map_or("it failed", status_text::failure_kind))) }
+                    td.number data-label="How many" { (group.count_text()) }
                     td data-label="The newest" { (time(&group.newest_at)) }
                 } } }
             }
@@ -188,37 +192,39 @@ pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
 }
 
 /// Renders a group: endpoint, cause, count, time, advice and actions.
-fn card(visit: &PageRequest, group: &Group) -> Markup {
-    let standing = group.endpoint_status;
+fn card(request: &PageRequest, group: &Group) -> Markup {
+    let endpoint_status = group.endpoint_status;
     let error = group.newest.last_error.as_ref();
     let status = error.and_then(|error| error.status_code);
-    let (mender, words) = advice(group.error_kind, status, standing);
-    let cause = group.error_kind.map_or("it failed", words::kind);
-    let newest = visit.here(&format!("/deliveries/{}", group.newest.id));
-    let endpoint = visit.here(&format!("/endpoints/{}", group.endpoint_id));
+    let (fixable_by, advice) = advice(group.error_kind, status, endpoint_status);
+    let cause = group
+        .error_kind
+        .map_or("it failed", status_text::failure_kind);
+    let newest_link = request.tenant_link(&format!("/deliveries/{}", group.newest.id));
+    let endpoint_link = request.tenant_link(&format!("/endpoints/{}", group.endpoint_id));
     html! {
         section.card.group {
             h2 {
-                @match standing {
+                @match endpoint_status {
                     EndpointStatus::Unknown => span { (group.endpoint_url) },
                     EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => {
-                        a href=(endpoint) { (group.endpoint_url) }
+                        a href=(endpoint_link) { (group.endpoint_url) }
                     }
                 }
-                " " (badge(Mood::Bad, cause))
-                @match standing {
+                " " (badge(BadgeKind::Bad, cause))
+                @match endpoint_status {
                     EndpointStatus::Enabled => {}
-                    EndpointStatus::Paused => { " " (badge(Mood::Warning, "paused")) }
-                    EndpointStatus::Disabled => { " " (badge(Mood::Warning, "disabled")) }
-                    EndpointStatus::Unknown => { " " (badge(Mood::Quiet, "deleted")) }
+                    EndpointStatus::Paused => { " " (badge(BadgeKind::Warning, "paused")) }
+                    EndpointStatus::Disabled => { " " (badge(BadgeKind::Warning, "disabled")) }
+                    EndpointStatus::Unknown => { " " (badge(BadgeKind::Quiet, "deleted")) }
                 }
             }
             dl.facts {
-                dt { "How often" } dd { strong { (group.how_many()) } }
+                dt { "How often" } dd { strong { (group.count_text()) } }
                 dt { "Why" }
                 dd {
                     @if let Some(error) = error { (error.detail) "; see " } @else { "See " }
-                    a href=(newest) { "the newest, " (group.newest.event_type) }
+                    a href=(newest_link) { "the newest, " (group.newest.event_type) }
                 }
                 dt { "Since" }
                 dd {
@@ -226,72 +232,74 @@ fn card(visit: &PageRequest, group: &Group) -> Markup {
                 }
                 dt { "Can it be mended" }
                 dd {
-                    (mender.in_words()) " " (words)
-                    @if standing == EndpointStatus::Paused { " It is paused: what is replayed waits until it is resumed." }
-                    @if matches!(standing, EndpointStatus::Disabled | EndpointStatus::Paused) {
-                        " " a href=(endpoint) { "To the endpoint" }
+                    (fixable_by.text()) " " (advice)
+                    @if endpoint_status == EndpointStatus::Paused { " It is paused: what is replayed waits until it is resumed." }
+                    @if matches!(endpoint_status, EndpointStatus::Disabled | EndpointStatus::Paused) {
+                        " " a href=(endpoint_link) { "To the endpoint" }
                     }
                 }
             }
             div.actions {
                 @if group.can_be_replayed() {
-                    (replay_form(visit, group))
+                    (replay_form(request, group))
                 }
-                a.button href=(visit.here(&group.deliveries())) { "Choose some" }
-                @if !visit.is_portal() { (link_form(visit, group)) }
+                a.button href=(request.tenant_link(&group.deliveries_path())) { "Choose some" }
+                @if !request.is_portal() { (link_form(request, group)) }
             }
         }
     }
 }
 
-fn replay_form(visit: &PageRequest, group: &Group) -> Markup {
-    let many = group.how_many();
+fn replay_form(request: &PageRequest, group: &Group) -> Markup {
+    let count = group.count_text();
     let question = format!(
-        "Replay {many} to {}? They are sent again, paced like any other traffic.",
+        "Replay {count} to {}? They are sent again, paced like any other traffic.",
         group.endpoint_url
     );
     html! {
-        form.act method="post" action=(visit.here("/dead-letters/replay")) data-ask=(question) {
-            (csrf(visit))
-            (named(group))
-            button.primary #(group.id("replay")) type="submit" { "Replay all " (many) }
+        form.act method="post" action=(request.tenant_link("/dead-letters/replay")) data-ask=(question) {
+            (csrf_field(request))
+            (group_fields(group))
+            button.primary #(group.element_id("replay")) type="submit" { "Replay all " (count) }
         }
     }
 }
 
 /// Hidden fields that identify a group in a form.
-fn named(group: &Group) -> Markup {
+fn group_fields(group: &Group) -> Markup {
     html! {
         input type="hidden" name="endpoint" value=(group.endpoint_id);
-        input type="hidden" name="error_kind" value=(group.kind());
+        input type="hidden" name="error_kind" value=(group.kind_name());
     }
 }
 
-fn link_form(visit: &PageRequest, group: &Group) -> Markup {
-    let id = group.id("for");
+fn link_form(request: &PageRequest, group: &Group) -> Markup {
+    let id = group.element_id("for");
     html! {
-        form.act.link method="post" action=(visit.here("/dead-letters/link")) {
-            (csrf(visit))
-            (named(group))
+        form.act.link method="post" action=(request.tenant_link("/dead-letters/link")) {
+            (csrf_field(request))
+            (group_fields(group))
             label.unseen for=(id) { "How long the link leads here" }
             select #(id) name="expires_in" {
-                @for (value, words) in LINK_LIFETIMES {
-                    option value=(value) selected[value == DEFAULT_LINK_LIFETIME] { "for " (words) }
+                @for (value, label) in LINK_LIFETIMES {
+                    option value=(value) selected[value == DEFAULT_LINK_LIFETIME] { "for " (label) }
                 }
             }
-            button #(group.id("link")) type="submit" { "Make a link for the customer" }
+            button #(group.element_id("link")) type="submit" { "Make a link for the customer" }
         }
     }
 }
 
-async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
-    let mut asked = json!({"status": "failed", "endpoint": form.text("endpoint")});
+async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let mut filter = json!({"status": "failed", "endpoint": form.text("endpoint")});
     if let Some(kind) = form.filled("error_kind") {
-        asked["error_kind"] = json!(kind);
+        filter["error_kind"] = json!(kind);
     }
-    let replay: Replay = visit.act(Verb::Post, "/replays", Some(asked)).await?;
-    let page = visit.here(&format!("/replays/{}", replay.id));
-    Ok(ActionResult::Redirect(page, Done::ReplayBegun))
+    let replay: Replay = request
+        .tenant_call(Verb::Post, "/replays", Some(filter))
+        .await?;
+    let page = request.tenant_link(&format!("/replays/{}", replay.id));
+    Ok(ActionResult::Redirect(page, FlashMessage::ReplayBegun))
 }
 
 #[derive(Deserialize)]
@@ -301,25 +309,27 @@ struct PortalLink {
 }
 
 /// Creates a portal link that opens on this group. It gives no access to other tenants' data.
-async fn link(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
-    let asked = json!({
+async fn create_link(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let document = json!({
         "expires_in": form.filled("expires_in").unwrap_or(DEFAULT_LINK_LIFETIME),
-        "path": deliveries(form.text("endpoint"), form.text("error_kind")),
+        "path": deliveries_path(form.text("endpoint"), form.text("error_kind")),
     });
-    let made: PortalLink = visit.act(Verb::Post, "/portal-links", Some(asked)).await?;
+    let link: PortalLink = request
+        .tenant_call(Verb::Post, "/portal-links", Some(document))
+        .await?;
     let body = html! {
         div.card {
             p { "Send this to the customer. It shows these dead letters, and of this tenant's part all the rest." }
-            p { (copied(&made.url, "the link")) }
+            p { (copyable(&link.url, "the link")) }
             p.hint {
-                "It leads there until " (time(&made.expires_at)) ". Whoever has it can see and do what the tenant can, "
+                "It leads there until " (time(&link.expires_at)) ". Whoever has it can see and do what the tenant can, "
                 "and it is not shown again."
             }
-            p { a href=(visit.here("/dead-letters")) { "Back to the dead letters" } }
+            p { a href=(request.tenant_link("/dead-letters")) { "Back to the dead letters" } }
         }
     };
     let page = Page::new(Tab::DeadLetters, "A link for the customer")
-        .below("Dead letters", visit.here("/dead-letters"))
+        .breadcrumb("Dead letters", request.tenant_link("/dead-letters"))
         .static_section("link", body);
     Ok(ActionResult::Page(page))
 }
@@ -329,17 +339,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_well_only_where_everything_was_looked_at() {
-        assert!(nothing("", "", false).contains("All is well"));
+    fn empty_list_text_claims_no_more_than_was_checked() {
+        assert!(empty_list_text("", "", false).contains("All is well"));
         for (endpoint, cursor, has_older) in [("", "", true), ("", "x", false), ("ep_1", "", false)]
         {
-            let told = nothing(endpoint, cursor, has_older);
-            assert!(!told.contains("All is well"), "{told}");
+            let text = empty_list_text(endpoint, cursor, has_older);
+            assert!(!text.contains("All is well"), "{text}");
         }
     }
 
     #[test]
-    fn a_group_says_how_many_there_are_and_whether_they_can_be_sent() {
+    fn group_shows_its_count_and_whether_it_can_be_replayed() {
         let group = |exact: bool| -> Group {
             let newest = json!({
                 "id": "dlv_1", "event_id": "evt_1", "event_type": "a.b", "endpoint_id": "ep_1",
@@ -348,20 +358,20 @@ mod tests {
                 "give_up_at": "2026-11-15T13:00:00.000Z", "finished_at": "2026-11-15T12:10:00.000Z",
                 "last_error": {"kind": "http", "status_code": 503, "detail": "answered 503"},
             });
-            let told = json!({
+            let group = json!({
                 "endpoint_id": "ep_1", "endpoint_url": "https://example.com",
                 "endpoint_status": "deleted", "error_kind": "http",
                 "count": 1000, "count_is_exact": exact, "newest_at": "2026-11-15T12:10:00.000Z",
                 "oldest_at": "2026-11-15T12:00:00.000Z", "newest": newest,
             });
-            serde_json::from_value(told).expect("a group")
+            serde_json::from_value(group).expect("a valid group")
         };
-        assert!(!group(true).can_be_replayed(), "its endpoint is deleted");
-        assert_eq!(group(true).id("replay"), "replay-ep_1-http");
-        assert_eq!(group(true).how_many(), "1,000");
-        assert_eq!(group(false).how_many(), "more than 1,000");
+        assert!(!group(true).can_be_replayed(), "the endpoint is deleted");
+        assert_eq!(group(true).element_id("replay"), "replay-ep_1-http");
+        assert_eq!(group(true).count_text(), "1,000");
+        assert_eq!(group(false).count_text(), "more than 1,000");
         assert_eq!(
-            group(true).deliveries(),
+            group(true).deliveries_path(),
             "/deliveries?status=failed&endpoint=ep_1&error_kind=http"
         );
     }

@@ -1,4 +1,4 @@
-//! Filters of the delivery list. They are part of the address, so that a filtered list can be shared by its link. An
+//! Filters of the delivery list. They are part of the URL, so that a filtered list can be shared by its link. An
 //! invalid filter is ignored; the others still apply.
 
 use maud::{Markup, html};
@@ -6,13 +6,15 @@ use posthaste_api::problem::Problem;
 use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
-use crate::pages::addresses::EndpointLookup;
-use crate::pages::form_values::{FormValues, moment};
-use crate::parts::in_words;
-use crate::visit::{PageRequest, query_of};
+use crate::components::humanize;
+use crate::page_request::PageRequest;
+use crate::pages::endpoint_lookup::EndpointLookup;
+use crate::pages::form_state::FormState;
+use crate::pages::time_input::parse_time;
+use crate::urls::query_string;
 
 /// Names of all filters.
-const NAMES: [&str; 7] = [
+const FIELDS: [&str; 7] = [
     "status",
     "endpoint",
     "event_type",
@@ -22,7 +24,7 @@ const NAMES: [&str; 7] = [
     "id",
 ];
 /// Filters that are times.
-const TIMES: [&str; 2] = ["since", "until"];
+const TIME_FIELDS: [&str; 2] = ["since", "until"];
 /// All delivery statuses.
 const STATUSES: [Status; 7] = [
     Status::Pending,
@@ -36,29 +38,29 @@ const STATUSES: [Status; 7] = [
 
 /// The filters of a request.
 pub(super) struct Filters {
-    typed: FormValues,
+    state: FormState,
     cursor: String,
 }
 
 impl Filters {
     /// Reads the filters from the query.
-    pub(super) fn read(visit: &PageRequest) -> Filters {
-        let mut typed = FormValues::read(&NAMES, |name| visit.query(name));
-        typed.check_times(&TIMES, visit.now);
+    pub(super) fn read(request: &PageRequest) -> Filters {
+        let mut state = FormState::read(&FIELDS, |name| request.query(name));
+        state.check_times(&TIME_FIELDS, request.now);
         Filters {
-            typed,
-            cursor: visit.query("cursor").to_owned(),
+            state,
+            cursor: request.query("cursor").to_owned(),
         }
     }
 
     /// Returns whether the list is limited to failed deliveries.
-    pub(super) fn is_of_failed(&self) -> bool {
-        self.typed.value("status") == Status::Failed.name()
+    pub(super) fn is_failed_only(&self) -> bool {
+        self.state.value("status") == Status::Failed.name()
     }
 
     /// Returns whether any filter is set.
     pub(super) fn is_set(&self) -> bool {
-        self.typed.fields().any(|(_, text)| !text.is_empty())
+        self.state.fields().any(|(_, text)| !text.is_empty())
     }
 
     /// Returns whether this is not the first page of the list.
@@ -67,22 +69,23 @@ impl Filters {
     }
 
     /// Records the errors that the API returned. Returns whether a request without the invalid parts makes sense.
-    pub(super) fn note(&mut self, problem: &Problem) -> bool {
+    pub(super) fn add_api_errors(&mut self, problem: &Problem) -> bool {
         let mut mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
-        let is_lost = mistakes.any(|mistake| mistake.field == "cursor") && self.is_older();
-        if is_lost {
+        let is_cursor_invalid =
+            mistakes.any(|mistake| mistake.field == "cursor") && self.is_older();
+        if is_cursor_invalid {
             self.cursor.clear();
         }
-        self.typed.note(problem) || is_lost
+        self.state.add_api_errors(problem) || is_cursor_invalid
     }
 
     /// Builds the API query from all valid filters.
-    pub(super) fn asked(&self, now: Timestamp, limit: usize) -> String {
-        let right = self.typed.fields();
-        let right = right.filter(|(name, _)| self.typed.wrong(name).is_none());
-        let fields: Vec<(&str, String)> = right
-            .map(|(name, text)| match TIMES.contains(&name) {
-                true => (name, moment(text, now).unwrap_or_default()),
+    pub(super) fn api_query(&self, now: Timestamp, limit: usize) -> String {
+        let valid = self.state.fields();
+        let valid = valid.filter(|(name, _)| self.state.error(name).is_none());
+        let fields: Vec<(&str, String)> = valid
+            .map(|(name, text)| match TIME_FIELDS.contains(&name) {
+                true => (name, parse_time(text, now).unwrap_or_default()),
                 false => (name, text.to_owned()),
             })
             .chain([
@@ -90,35 +93,35 @@ impl Filters {
                 ("limit", limit.to_string()),
             ])
             .collect();
-        query_of(fields.iter().map(|(name, text)| (*name, text.as_str())))
+        query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
     }
 
     /// Builds the page's query with all filters, beginning at a cursor.
-    pub(super) fn link(&self, cursor: &str) -> String {
-        query_of(self.typed.fields().chain([("cursor", cursor)]))
+    pub(super) fn page_query(&self, cursor: &str) -> String {
+        query_string(self.state.fields().chain([("cursor", cursor)]))
     }
 
     /// Renders the filter form.
-    pub(super) fn form(&self, visit: &PageRequest, endpoints: &EndpointLookup) -> Markup {
-        let here = visit.here("/deliveries");
-        let typed = &self.typed;
-        let names = STATUSES.map(|status| (status.name(), in_words(status.name())));
-        let statuses: Vec<(&str, &str)> = names
+    pub(super) fn form(&self, request: &PageRequest, endpoints: &EndpointLookup) -> Markup {
+        let link = request.tenant_link("/deliveries");
+        let state = &self.state;
+        let labels = STATUSES.map(|status| (status.name(), humanize(status.name())));
+        let statuses: Vec<(&str, &str)> = labels
             .iter()
-            .map(|(name, shown)| (*name, shown.as_str()))
+            .map(|(name, label)| (*name, label.as_str()))
             .collect();
         html! {
-            form.filters.card action=(here) role="search" aria-label="Which deliveries" {
-                (typed.field("status", "Status", typed.choice("status", Some("any"), &statuses)))
-                (typed.field("endpoint", "Endpoint", typed.endpoint("any", endpoints)))
-                (typed.field("event_type", "Event type", typed.text("event_type", "invoice.paid")))
-                (typed.field("error_kind", "Failed for", typed.kind("any")))
-                (typed.field("since", "Since", typed.text("since", "2h, or 2026-11-15 14:30")))
-                (typed.field("until", "Until", typed.text("until", "2026-11-15 15:00")))
-                (typed.field("id", "Id, or its beginning", typed.text("id", "dlv_…, evt_…, ep_…")))
+            form.filters.card action=(link) role="search" aria-label="Which deliveries" {
+                (state.field("status", "Status", state.choice("status", Some("any"), &statuses)))
+                (state.field("endpoint", "Endpoint", state.endpoint("any", endpoints)))
+                (state.field("event_type", "Event type", state.text("event_type", "invoice.paid")))
+                (state.field("error_kind", "Failed for", state.failure_kind("any")))
+                (state.field("since", "Since", state.text("since", "2h, or 2026-11-15 14:30")))
+                (state.field("until", "Until", state.text("until", "2026-11-15 15:00")))
+                (state.field("id", "Id, or its beginning", state.text("id", "dlv_…, evt_…, ep_…")))
                 div.do {
                     button.primary type="submit" { "Show" }
-                    @if self.is_set() { a href=(here) { "Clear" } }
+                    @if self.is_set() { a href=(link) { "Clear" } }
                 }
             }
         }

@@ -9,88 +9,94 @@ use posthaste_api::route::Verb;
 use serde_json::Value;
 
 use self::filters::Filters;
-use self::table::{Lines, SELECTED_FIELD};
-use super::addresses::EndpointLookup;
+use self::table::{SELECTED_FIELD, TableStyle};
 use super::delivery::api_types::Delivery;
-use super::{ActionHandler, At, PageHandler, Reach, at};
+use super::endpoint_lookup::EndpointLookup;
+use crate::components::{Listed, csrf_field, empty_list, pager};
 use crate::form::Form;
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, PageResult, Tab};
-use crate::parts::{Listed, empty, pager};
-use crate::visit::{PageRequest, escaped};
+use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::urls::url_encoded;
 
 /// Number of deliveries on a page.
 const PER_PAGE: usize = 50;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/deliveries", |visit| {
-    Box::pin(list(visit))
-})];
-
-pub(super) const ACTIONS: &[At<ActionHandler>] =
-    &[at(Reach::Tenant, "/deliveries/replay", |visit, form| {
-        Box::pin(replay(visit, form))
+pub(super) const PAGES: &[Route<PageHandler>] =
+    &[route(RouteScope::Tenant, "/deliveries", |request| {
+        Box::pin(show(request))
     })];
 
-async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
-    let mut filters = Filters::read(&visit);
-    let mut addresses = EndpointLookup::newest(&visit).await?;
-    let found = found(&visit, &mut filters).await?;
-    addresses.look_up(&visit, &endpoints(&found.data)).await?;
+pub(super) const ACTIONS: &[Route<ActionHandler>] = &[route(
+    RouteScope::Tenant,
+    "/deliveries/replay",
+    |request, form| Box::pin(replay(request, form)),
+)];
+
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let mut filters = Filters::read(&request);
+    let mut lookup = EndpointLookup::newest(&request).await?;
+    let deliveries = load(&request, &mut filters).await?;
+    lookup
+        .look_up(&request, &endpoint_ids(&deliveries.data))
+        .await?;
     let page = Page::new(Tab::Deliveries, "Deliveries")
-        .static_section("filters", filters.form(&visit, &addresses))
-        .live("deliveries", listed(&visit, &filters, &found, &addresses));
+        .static_section("filters", filters.form(&request, &lookup))
+        .live("deliveries", list(&request, &filters, &deliveries, &lookup));
     Ok(page.into())
 }
 
 /// Returns the endpoint ids of deliveries.
-pub(super) fn endpoints(deliveries: &[Delivery]) -> Vec<&str> {
+pub(super) fn endpoint_ids(deliveries: &[Delivery]) -> Vec<&str> {
     let ids = deliveries.iter();
     ids.map(|delivery| delivery.endpoint_id.as_str()).collect()
 }
 
 /// Loads the deliveries that match the valid filters.
-async fn found(visit: &PageRequest, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
-    let ask = |filters: &Filters| format!("/deliveries{}", filters.asked(visit.now, PER_PAGE));
+async fn load(request: &PageRequest, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
+    let path =
+        |filters: &Filters| format!("/deliveries{}", filters.api_query(request.now, PER_PAGE));
     loop {
-        match visit.get(&ask(filters)).await {
+        match request.tenant_get(&path(filters)).await {
             // Each round drops at least one invalid filter, so the loop ends.
-            Err(problem) if filters.note(&problem) => {}
-            answer => return answer,
+            Err(problem) if filters.add_api_errors(&problem) => {}
+            result => return result,
         }
     }
 }
 
-fn listed(
-    visit: &PageRequest,
+fn list(
+    request: &PageRequest,
     filters: &Filters,
-    found: &Listed<Delivery>,
-    addresses: &EndpointLookup,
+    deliveries: &Listed<Delivery>,
+    lookup: &EndpointLookup,
 ) -> Markup {
-    let link = |cursor: &str| visit.here(&format!("/deliveries{}", filters.link(cursor)));
+    let link =
+        |cursor: &str| request.tenant_link(&format!("/deliveries{}", filters.page_query(cursor)));
     let newest = filters.is_older().then(|| link(""));
-    let older = found.next_cursor.as_deref().map(link);
-    let may_choose = filters.is_of_failed();
-    let table = |lines| {
+    let older = deliveries.next_cursor.as_deref().map(link);
+    let is_selectable = filters.is_failed_only();
+    let table = |style| {
         let caption = "Deliveries, the newest first";
-        table::table(visit, caption, &found.data, addresses, lines)
+        table::table(request, caption, &deliveries.data, lookup, style)
     };
     html! {
-        @if found.data.is_empty() {
-            (empty(nothing(filters, older.is_some())))
-        } @else if may_choose {
-            form method="post" action=(visit.here("/deliveries/replay")) {
-                (csrf(visit))
-                (table(Lines::WithBoxes))
+        @if deliveries.data.is_empty() {
+            (empty_list(empty_list_text(filters, older.is_some())))
+        } @else if is_selectable {
+            form method="post" action=(request.tenant_link("/deliveries/replay")) {
+                (csrf_field(request))
+                (table(TableStyle::Selectable))
                 div.actions { button.primary type="submit" { "Replay the chosen ones" } }
             }
         } @else {
-            (table(Lines::Plain))
+            (table(TableStyle::ReadOnly))
         }
         (pager(newest.as_deref(), older.as_deref()))
     }
 }
 
-fn nothing(filters: &Filters, has_older: bool) -> &'static str {
+fn empty_list_text(filters: &Filters, has_older: bool) -> &'static str {
     match (filters.is_set(), has_older) {
         (_, true) => "None among the newest. Older ones may match.",
         (true, false) => "No delivery matches.",
@@ -101,35 +107,35 @@ fn nothing(filters: &Filters, has_older: bool) -> &'static str {
 }
 
 /// Retries the selected deliveries. Those that cannot be retried are listed with the reason; the others are retried.
-async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
-    let back = visit.here("/deliveries?status=failed");
-    let chosen: Vec<&str> = form.all(SELECTED_FIELD).collect();
-    if chosen.is_empty() {
-        return Ok(ActionResult::Page(none_chosen(&back)));
+async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let back = request.tenant_link("/deliveries?status=failed");
+    let selected: Vec<&str> = form.all(SELECTED_FIELD).collect();
+    if selected.is_empty() {
+        return Ok(ActionResult::Page(none_selected_page(&back)));
     }
-    if chosen.len() > PER_PAGE {
+    if selected.len() > PER_PAGE {
         let message = format!("may be at most {PER_PAGE}; replay by filter what is more");
         return Err(Problem::invalid_field(SELECTED_FIELD, message));
     }
     let mut refused: Vec<(&str, Problem)> = Vec::new();
-    for id in &chosen {
-        let path = format!("/deliveries/{}/retry", escaped(id));
-        let answer: Result<Value, Problem> = visit.act(Verb::Post, &path, None).await;
-        if let Err(problem) = answer {
+    for id in &selected {
+        let path = format!("/deliveries/{}/retry", url_encoded(id));
+        let result: Result<Value, Problem> = request.tenant_call(Verb::Post, &path, None).await;
+        if let Err(problem) = result {
             refused.push((id, problem));
         }
     }
     if refused.is_empty() {
-        return Ok(ActionResult::Redirect(back, Done::Retried));
+        return Ok(ActionResult::Redirect(back, FlashMessage::Retried));
     }
-    Ok(ActionResult::Page(some_refused(
+    Ok(ActionResult::Page(some_refused_page(
         &back,
-        chosen.len(),
+        selected.len(),
         &refused,
     )))
 }
 
-fn none_chosen(back: &str) -> Page {
+fn none_selected_page(back: &str) -> Page {
     let body = html! {
         p { "No delivery was ticked, so nothing was done." }
         p { a href=(back) { "Back to the failed deliveries" } }
@@ -137,10 +143,10 @@ fn none_chosen(back: &str) -> Page {
     Page::new(Tab::Deliveries, "Nothing chosen").static_section("chosen", body)
 }
 
-fn some_refused(back: &str, chosen: usize, refused: &[(&str, Problem)]) -> Page {
-    let going = chosen - refused.len();
+fn some_refused_page(back: &str, selected: usize, refused: &[(&str, Problem)]) -> Page {
+    let retried = selected - refused.len();
     let body = html! {
-        p { (going) " of " (chosen) " are being tried again. The others could not be:" }
+        p { (retried) " of " (selected) " are being tried again. The others could not be:" }
         ul { @for (id, problem) in refused { li { code { (id) } ": " (problem.detail) } } }
         p { a href=(back) { "Back to the failed deliveries" } }
     };

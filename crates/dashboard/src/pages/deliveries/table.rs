@@ -2,39 +2,39 @@
 
 use maud::{Markup, html};
 
-use crate::pages::addresses::{self, EndpointLookup};
+use crate::components::{delivery_badge, time};
+use crate::page_request::PageRequest;
 use crate::pages::delivery::api_types::Delivery;
-use crate::pages::delivery::words;
-use crate::parts::{delivery_badge, time};
-use crate::visit::PageRequest;
+use crate::pages::delivery::status_text;
+use crate::pages::endpoint_lookup::{self, EndpointLookup};
 
 /// Form field of the selected deliveries.
 pub(super) const SELECTED_FIELD: &str = "delivery";
 
 /// The style of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::pages) enum Lines {
-    /// Read-only.
-    Plain,
+pub(in crate::pages) enum TableStyle {
+    /// Without checkboxes.
+    ReadOnly,
     /// With checkboxes.
-    WithBoxes,
+    Selectable,
 }
 
 /// Renders the table.
 pub(in crate::pages) fn table(
-    visit: &PageRequest,
+    request: &PageRequest,
     caption: &str,
     deliveries: &[Delivery],
-    addresses: &EndpointLookup,
-    lines: Lines,
+    lookup: &EndpointLookup,
+    style: TableStyle,
 ) -> Markup {
-    let has_boxes = lines == Lines::WithBoxes;
+    let is_selectable = style == TableStyle::Selectable;
     html! {
         table.stack.deliveries {
             caption { (caption) }
             thead {
                 tr {
-                    @if has_boxes {
+                    @if is_selectable {
                         th scope="col" {
                             label.choice {
                                 input type="checkbox" data-all=(SELECTED_FIELD);
@@ -51,23 +51,23 @@ pub(in crate::pages) fn table(
                 }
             }
             tbody {
-                @for delivery in deliveries { (line(visit, delivery, addresses, has_boxes)) }
+                @for delivery in deliveries { (row(request, delivery, lookup, is_selectable)) }
             }
         }
     }
 }
 
-fn line(
-    visit: &PageRequest,
+fn row(
+    request: &PageRequest,
     delivery: &Delivery,
-    addresses: &EndpointLookup,
-    has_box: bool,
+    lookup: &EndpointLookup,
+    is_selectable: bool,
 ) -> Markup {
-    let address = addresses.of(&delivery.endpoint_id);
-    let page = visit.here(&format!("/deliveries/{}", delivery.id));
+    let endpoint = lookup.get(&delivery.endpoint_id);
+    let link = request.tenant_link(&format!("/deliveries/{}", delivery.id));
     html! {
         tr {
-            @if has_box {
+            @if is_selectable {
                 td {
                     label.choice {
                         input type="checkbox" name=(SELECTED_FIELD) value=(delivery.id);
@@ -76,15 +76,15 @@ fn line(
                 }
             }
             th scope="row" {
-                a href=(page) { (delivery.event_type) }
+                a href=(link) { (delivery.event_type) }
                 " " code.id { (delivery.id) }
             }
             td data-label="Status" { (delivery_badge(delivery.status.name())) }
-            td data-label="Endpoint" { (addresses::link(visit, &delivery.endpoint_id, address)) }
+            td data-label="Endpoint" { (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) }
             td data-label="Accepted" { (time(&delivery.created_at)) }
             td data-label="Attempts" { (delivery.attempt_count) " of " (delivery.max_attempts) }
             td data-label="Next" {
-                (words::next(delivery, address, visit.now))
+                (status_text::next_step(delivery, endpoint, request.now))
                 @if let Some(error) = &delivery.last_error {
                     p.soft.error { "Last error: " (error.detail) }
                 }

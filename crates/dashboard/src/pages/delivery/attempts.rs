@@ -1,4 +1,4 @@
-//! The attempts of a delivery: past ones with details, and expected ones.
+//! The attempts of a delivery: past ones with details, and expected ones. Each as a chart and as a table.
 
 use maud::{Markup, html};
 use posthaste_charts::journey::{DeliveryChart, ExpectedAttempt, PastAttempt, TimeOrigin};
@@ -7,8 +7,8 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
 use super::api_types::{Attempt, Delivery, Upcoming};
-use super::words;
-use crate::parts::{Mood, badge, duration, time};
+use super::status_text;
+use crate::components::{BadgeKind, badge, duration, time};
 
 /// Maximum number of attempts in the table; the newest are shown.
 const MAX_SHOWN: usize = 100;
@@ -17,40 +17,42 @@ const MAX_DESCRIBED: usize = 12;
 
 /// Returns the attempts as charts. If the time of the next attempt is unknown, past and expected attempts have no
 /// common time axis, so each gets its own chart.
-pub(super) fn journeys(delivery: &Delivery, now: Timestamp) -> Vec<DeliveryChart> {
-    let (past, coming) = (&delivery.attempts, &delivery.timeline);
-    let begins = begins(delivery, now);
-    if begins == TimeOrigin::Due {
-        let journey = journey(delivery, past, coming, begins);
-        return Vec::from_iter((!past.is_empty() || !coming.is_empty()).then_some(journey));
+pub(super) fn charts(delivery: &Delivery, now: Timestamp) -> Vec<DeliveryChart> {
+    let (past, expected) = (&delivery.attempts, &delivery.timeline);
+    let origin = time_origin(delivery, now);
+    if origin == TimeOrigin::Due {
+        let chart = chart(delivery, past, expected, origin);
+        return Vec::from_iter((!past.is_empty() || !expected.is_empty()).then_some(chart));
     }
-    let past = (!past.is_empty()).then(|| journey(delivery, past, &[], TimeOrigin::Due));
-    let coming = (!coming.is_empty()).then(|| journey(delivery, &[], coming, begins));
-    past.into_iter().chain(coming).collect()
+    let past = (!past.is_empty()).then(|| chart(delivery, past, &[], TimeOrigin::Due));
+    let expected = (!expected.is_empty()).then(|| chart(delivery, &[], expected, origin));
+    past.into_iter().chain(expected).collect()
 }
 
-fn journey(
+fn chart(
     delivery: &Delivery,
     past: &[Attempt],
-    coming: &[Upcoming],
-    begins: TimeOrigin,
+    expected: &[Upcoming],
+    origin: TimeOrigin,
 ) -> DeliveryChart {
     let first = past.first().map(|attempt| attempt.started_at.as_str());
-    let due = first
-        .or(coming.first().map(|upcoming| upcoming.earliest_at.as_str()))
+    let start = first
+        .or(expected
+            .first()
+            .map(|upcoming| upcoming.earliest_at.as_str()))
         .unwrap_or(&delivery.created_at);
-    let start = ms(due);
+    let start = ms(start);
     let since = |at: &str| ms(at).saturating_sub(start);
-    let tried = past.iter().map(|attempt| PastAttempt {
+    let attempts = past.iter().map(|attempt| PastAttempt {
         number: attempt.number,
         at_ms: since(&attempt.started_at),
         delivered: attempt.delivered(),
         ended: outcome(attempt),
     });
-    let windows = coming.iter().map(|upcoming| {
+    let windows = expected.iter().map(|upcoming| {
         let (earliest_ms, expected_ms) =
             (since(&upcoming.earliest_at), since(&upcoming.expected_at));
-        let latest_ms = match begins != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) {
+        let latest_ms = match origin != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) {
             false => since(&upcoming.latest_at),
             // If the start is unknown, the distance to the deadline shrinks with every rendering. A symmetric window
             // does not change.
@@ -63,7 +65,7 @@ fn journey(
             latest_ms,
         }
     });
-    let title = match begins {
+    let title = match origin {
         TimeOrigin::Due => "The attempts of this delivery",
         TimeOrigin::Released => "The attempts to come, once it is let go",
         TimeOrigin::Overdue => "The attempts to come, once it is its turn",
@@ -71,13 +73,13 @@ fn journey(
     };
     DeliveryChart {
         title: title.to_owned(),
-        description: description(past, coming.len()),
-        past: tried.collect(),
+        description: description(past, expected.len()),
+        past: attempts.collect(),
         coming: windows.collect(),
         // A finished delivery has no deadline any more.
-        gives_up_ms: (begins == TimeOrigin::Due && !delivery.status.is_terminal())
+        gives_up_ms: (origin == TimeOrigin::Due && !delivery.status.is_terminal())
             .then(|| since(&delivery.give_up_at)),
-        begins,
+        begins: origin,
     }
 }
 
@@ -87,9 +89,9 @@ fn is_cut_by_deadline(upcoming: &Upcoming, delivery: &Delivery) -> bool {
 }
 
 /// Returns the start of the time axis for the next attempts.
-fn begins(delivery: &Delivery, now: Timestamp) -> TimeOrigin {
+fn time_origin(delivery: &Delivery, now: Timestamp) -> TimeOrigin {
     match delivery.status {
-        Status::Pending | Status::Retrying if words::is_overdue(delivery, now) => {
+        Status::Pending | Status::Retrying if status_text::is_overdue(delivery, now) => {
             TimeOrigin::Overdue
         }
         Status::Pending
@@ -102,16 +104,16 @@ fn begins(delivery: &Delivery, now: Timestamp) -> TimeOrigin {
     }
 }
 
-fn description(past: &[Attempt], coming: usize) -> String {
+fn description(past: &[Attempt], expected: usize) -> String {
     let mut parts = Vec::new();
-    let unsaid = past.len().saturating_sub(MAX_DESCRIBED);
-    if unsaid > 0 {
-        parts.push(format!("{} before", words::attempts(unsaid as u32)));
+    let omitted = past.len().saturating_sub(MAX_DESCRIBED);
+    if omitted > 0 {
+        parts.push(format!("{} before", status_text::attempts(omitted as u32)));
     }
-    for attempt in &past[unsaid..] {
+    for attempt in &past[omitted..] {
         parts.push(format!("attempt {}: {}", attempt.number, outcome(attempt)));
     }
-    parts.push(match coming {
+    parts.push(match expected {
         0 => "none is scheduled".to_owned(),
         1 => "1 may still come".to_owned(),
         count => format!("{count} may still come"),
@@ -125,7 +127,7 @@ fn outcome(attempt: &Attempt) -> String {
         (Some(status), None) => format!("delivered, {status}"),
         (None, None) => "delivered".to_owned(),
         (Some(status), Some(_)) => format!("{status}"),
-        (None, Some(kind)) => words::kind(kind).to_owned(),
+        (None, Some(kind)) => status_text::failure_kind(kind).to_owned(),
     }
 }
 
@@ -133,7 +135,7 @@ fn ms(at: &str) -> u64 {
     at.parse::<Timestamp>().map_or(0, |at| at.0)
 }
 
-fn removed_in_words(removed: u32) -> String {
+fn removed_text(removed: u32) -> String {
     match removed {
         1 => "The first attempt was removed: it is kept no longer.".to_owned(),
         more => format!(
@@ -144,19 +146,19 @@ fn removed_in_words(removed: u32) -> String {
 }
 
 /// Renders the past attempts.
-pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
+pub(super) fn past_table(delivery: &Delivery, content_type: &str) -> Markup {
     if delivery.attempts.is_empty() {
-        let words = match delivery.status.is_terminal() {
+        let text = match delivery.status.is_terminal() {
             true => "None was made.",
             false => "None has been made yet.",
         };
-        return html! { p.empty { (words) } };
+        return html! { p.empty { (text) } };
     }
     let left_out = delivery.attempts.len().saturating_sub(MAX_SHOWN);
     let removed = delivery.attempts[0].number.saturating_sub(1);
     html! {
         @if removed > 0 {
-            p.hint { (removed_in_words(removed)) }
+            p.hint { (removed_text(removed)) }
         }
         @if left_out > 0 {
             p.hint {
@@ -179,7 +181,7 @@ pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
             }
             tbody {
                 @for attempt in &delivery.attempts[left_out..] {
-                    (line(attempt, delivery))
+                    (row(attempt, delivery))
                     tr.more { td colspan="7" { (request_and_response(attempt, delivery, content_type)) } }
                 }
             }
@@ -187,29 +189,29 @@ pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
     }
 }
 
-fn line(attempt: &Attempt, delivery: &Delivery) -> Markup {
+fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
     html! {
         tr {
             th.number scope="row" { span.unseen { "Attempt " } (attempt.number) }
             td data-label="Began" { (time(&attempt.started_at)) }
             td data-label="Outcome" {
                 @match attempt.error_kind {
-                    None => (badge(Mood::Good, "delivered")),
-                    Some(kind) => (badge(Mood::Bad, words::kind(kind))),
+                    None => (badge(BadgeKind::Good, "delivered")),
+                    Some(kind) => (badge(BadgeKind::Bad, status_text::failure_kind(kind))),
                 }
             }
             td data-label="Status" {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
             }
-            td.number data-label="Took" { (took(attempt.latency_ms)) }
-            td data-label="Tried" { (words::trigger_text(attempt.trigger)) }
+            td.number data-label="Took" { (latency(attempt.latency_ms)) }
+            td data-label="Tried" { (status_text::trigger_text(attempt.trigger)) }
             td data-label="Led to" { (consequence(attempt, delivery)) }
         }
     }
 }
 
 /// The duration of an attempt.
-fn took(ms: u64) -> String {
+fn latency(ms: u64) -> String {
     match ms {
         0 => "under 1ms".to_owned(),
         ms => duration(ms),
@@ -226,11 +228,11 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
         @if attempt.delivered() { "done" }
         @else if let Some(at) = &attempt.next_attempt_at {
             "another at " (time(at))
-            @if let Some(asked) = attempt.retry_after_ms {
-                ", since the receiver asked to wait " (duration(asked))
+            @if let Some(wait_ms) = attempt.retry_after_ms {
+                ", since the receiver asked to wait " (duration(wait_ms))
             }
         }
-        @else if is_last && delivery.status == Status::Failed { (words::dead_reason_text(delivery.reason)) }
+        @else if is_last && delivery.status == Status::Failed { (status_text::dead_reason_text(delivery.reason)) }
         @else { "given up" }
     }
 }
@@ -254,7 +256,7 @@ fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &s
             }
             h3 { "Headers that were sent" }
             dl.facts.mono {
-                @for (name, value) in sent(attempt, delivery, content_type) { dt { (name) } dd { (value) } }
+                @for (name, value) in sent_headers(attempt, delivery, content_type) { dt { (name) } dd { (value) } }
             }
             p.hint {
                 "Beside these went the endpoint's own headers and the signature, which is not stored: it is made "
@@ -265,15 +267,19 @@ fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &s
 }
 
 /// The headers of an attempt, as far as they can be derived from stored data.
-fn sent(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Vec<(&'static str, String)> {
+fn sent_headers(
+    attempt: &Attempt,
+    delivery: &Delivery,
+    content_type: &str,
+) -> Vec<(&'static str, String)> {
     let seconds = ms(&attempt.started_at) / 1_000;
-    let mut headers = headers(delivery, content_type, attempt.number);
+    let mut headers = common_headers(delivery, content_type, attempt.number);
     headers.push(("webhook-timestamp", seconds.to_string()));
     headers
 }
 
 /// The headers that all attempts of a delivery have.
-pub(super) fn headers(
+pub(super) fn common_headers(
     delivery: &Delivery,
     content_type: &str,
     number: u32,
@@ -293,20 +299,20 @@ pub(super) fn headers(
 }
 
 /// Renders the expected attempts.
-pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
+pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
     let Some(first) = delivery.timeline.first() else {
         return html! {};
     };
-    let begins = begins(delivery, now);
+    let origin = time_origin(delivery, now);
     let start = ms(&first.earliest_at);
-    let at = |at: &str| match begins {
+    let at = |at: &str| match origin {
         TimeOrigin::Due => time(at),
         // If the start is unknown, times are shown as durations after it.
         TimeOrigin::Released | TimeOrigin::Overdue | TimeOrigin::Next => {
             html! { (duration(ms(at).saturating_sub(start))) }
         }
     };
-    let caption = match begins {
+    let caption = match origin {
         TimeOrigin::Due => "Attempts still to come, if each before fails",
         TimeOrigin::Released => "Attempts still to come, once it is let go",
         TimeOrigin::Overdue => "Attempts still to come, once it is its turn",
@@ -331,7 +337,7 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
                         td data-label="Earliest" { (at(&upcoming.earliest_at)) }
                         td data-label="Expected" { (at(&upcoming.expected_at)) }
                         td data-label="Latest" {
-                            @if begins != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
+                            @if origin != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
                             @else { (at(&upcoming.latest_at)) }
                         }
                     }
@@ -340,7 +346,7 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
         }
         p.hint {
             @if left_out > 0 { (count(left_out as u64)) " more may follow. " }
-            @if begins != TimeOrigin::Due { "Times are counted from the first of these. " }
+            @if origin != TimeOrigin::Due { "Times are counted from the first of these. " }
             "Given up at " (time(&delivery.give_up_at)) " at the latest."
         }
     }
@@ -356,29 +362,29 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_794_744_020_000);
 
     #[test]
-    fn the_picture_counts_from_the_first_attempt() {
-        let journeys = journeys(&delivery(json!({})), NOW);
-        let [journey] = journeys.as_slice() else {
-            panic!("one picture");
+    fn chart_counts_from_the_first_attempt() {
+        let charts = charts(&delivery(json!({})), NOW);
+        let [chart] = charts.as_slice() else {
+            panic!("expected one chart");
         };
-        assert_eq!(journey.past.len(), 1);
+        assert_eq!(chart.past.len(), 1);
         assert_eq!(
-            (journey.past[0].at_ms, journey.past[0].ended.as_str()),
+            (chart.past[0].at_ms, chart.past[0].ended.as_str()),
             (0, "503")
         );
-        let coming = journey.coming.iter();
-        let coming: Vec<u64> = coming.map(|coming| coming.expected_ms).collect();
-        assert_eq!(coming, [60_000, 120_000]);
-        assert_eq!(journey.gives_up_ms, Some(3_590_000));
+        let expected = chart.coming.iter();
+        let expected: Vec<u64> = expected.map(|window| window.expected_ms).collect();
+        assert_eq!(expected, [60_000, 120_000]);
+        assert_eq!(chart.gives_up_ms, Some(3_590_000));
         assert!(
-            journey
+            chart
                 .description
                 .contains("attempt 3: 503; 2 may still come")
         );
     }
 
     #[test]
-    fn what_waits_for_a_moment_nobody_knows_says_nothing_that_changes_by_itself() {
+    fn attempts_without_a_known_start_render_the_same_at_any_time() {
         let give_up_at = Timestamp(1_794_744_000_000 + 3_600_000).to_string();
         for (status, next_at, word) in [
             ("held", None, "let go"),
@@ -407,37 +413,37 @@ mod tests {
                 (delivery(change), Timestamp(1_794_744_000_000 + shift))
             };
             let ((now, now_at), (later, later_at)) = (at(0), at(7_321));
-            let told = coming(&now, now_at).0;
-            assert_eq!(told, coming(&later, later_at).0, "{status}");
-            assert!(told.contains("1m 1s"), "{told}");
-            assert!(told.contains("when it is given up"), "{told}");
-            let drawn = |delivery: &Delivery, now| {
-                let pictures = journeys(delivery, now).into_iter();
-                pictures.map(|it| it.draw().write()).collect::<Vec<_>>()
+            let markup = expected_table(&now, now_at).0;
+            assert_eq!(markup, expected_table(&later, later_at).0, "{status}");
+            assert!(markup.contains("1m 1s"), "{markup}");
+            assert!(markup.contains("when it is given up"), "{markup}");
+            let draw = |delivery: &Delivery, now| {
+                let charts = charts(delivery, now).into_iter();
+                charts.map(|chart| chart.draw().write()).collect::<Vec<_>>()
             };
-            let pictures = drawn(&now, now_at);
-            assert_eq!(pictures, drawn(&later, later_at), "{status}");
+            let drawn = draw(&now, now_at);
+            assert_eq!(drawn, draw(&later, later_at), "{status}");
             // One chart for past attempts, one for expected attempts.
-            assert_eq!(pictures.len(), 2, "{status}");
-            assert!(pictures[1].contains(word), "{}", pictures[1]);
-            assert!(pictures[1].contains("3 may still come"), "{}", pictures[1]);
+            assert_eq!(drawn.len(), 2, "{status}");
+            assert!(drawn[1].contains(word), "{}", drawn[1]);
+            assert!(drawn[1].contains("3 may still come"), "{}", drawn[1]);
         }
     }
 
     #[test]
-    fn where_nothing_was_and_nothing_comes_nothing_is_drawn() {
-        let ended = json!({"status": "cancelled", "attempts": [], "timeline": []});
-        let ended = delivery(ended);
-        assert!(journeys(&ended, NOW).is_empty());
+    fn delivery_without_attempts_has_no_chart() {
+        let cancelled = json!({"status": "cancelled", "attempts": [], "timeline": []});
+        let cancelled = delivery(cancelled);
+        assert!(charts(&cancelled, NOW).is_empty());
         assert!(
-            past(&ended, "application/json")
+            past_table(&cancelled, "application/json")
                 .0
                 .contains("None was made.")
         );
     }
 
     #[test]
-    fn of_a_thousand_attempts_the_last_ones_are_shown() {
+    fn only_the_newest_attempts_are_shown() {
         let mut delivery = delivery(json!({}));
         let one = delivery.attempts[0].clone();
         delivery.attempts = (1..=1_000)
@@ -448,14 +454,14 @@ mod tests {
             .collect();
         let next = delivery.timeline[0].clone();
         delivery.timeline = vec![next; 1_000];
-        let shown = past(&delivery, "application/json").0;
-        assert_eq!(shown.matches("<details").count(), MAX_SHOWN);
-        assert!(shown.contains("There were 900 before"), "{shown}");
-        assert!(shown.contains("id=\"attempt-1000\""), "{shown}");
-        let shown = coming(&delivery, NOW).0;
-        assert_eq!(shown.matches("<tr>").count(), MAX_SHOWN + 1);
-        assert!(shown.contains("900 more may follow."), "{shown}");
-        let described = journeys(&delivery, NOW)[0].description.clone();
+        let markup = past_table(&delivery, "application/json").0;
+        assert_eq!(markup.matches("<details").count(), MAX_SHOWN);
+        assert!(markup.contains("There were 900 before"), "{markup}");
+        assert!(markup.contains("id=\"attempt-1000\""), "{markup}");
+        let markup = expected_table(&delivery, NOW).0;
+        assert_eq!(markup.matches("<tr>").count(), MAX_SHOWN + 1);
+        assert!(markup.contains("900 more may follow."), "{markup}");
+        let described = charts(&delivery, NOW)[0].description.clone();
         assert!(
             described.starts_with("988 attempts before; attempt 989: 503"),
             "{described}"
@@ -463,26 +469,26 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_shows_what_was_sent_and_what_came_back_as_text() {
+    fn request_and_response_are_shown_as_escaped_text() {
         let mut delivery = delivery(json!({}));
         let attempt = &mut delivery.attempts[0];
         attempt.response_snippet = Some("<script>alert(1)</script>".to_owned());
         attempt.response_headers = Some([("server".to_owned(), "<b>".to_owned())].into());
-        let shown = past(&delivery, "application/json").0;
-        assert!(shown.contains("&lt;script&gt;alert(1)"), "{shown}");
+        let markup = past_table(&delivery, "application/json").0;
+        assert!(markup.contains("&lt;script&gt;alert(1)"), "{markup}");
         assert!(
-            shown.contains("<dt>server</dt><dd>&lt;b&gt;</dd>"),
-            "{shown}"
+            markup.contains("<dt>server</dt><dd>&lt;b&gt;</dd>"),
+            "{markup}"
         );
         assert!(
-            shown.contains("<dt>webhook-timestamp</dt><dd>1794744010</dd>"),
-            "{shown}"
+            markup.contains("<dt>webhook-timestamp</dt><dd>1794744010</dd>"),
+            "{markup}"
         );
         assert!(
-            shown.contains("<dt>posthaste-attempt</dt><dd>3</dd>"),
-            "{shown}"
+            markup.contains("<dt>posthaste-attempt</dt><dd>3</dd>"),
+            "{markup}"
         );
-        assert!(shown.contains("asked to wait 2s"), "{shown}");
-        assert!(!shown.contains("<script>"), "{shown}");
+        assert!(markup.contains("asked to wait 2s"), "{markup}");
+        assert!(!markup.contains("<script>"), "{markup}");
     }
 }

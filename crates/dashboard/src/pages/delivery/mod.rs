@@ -4,7 +4,7 @@ pub(super) mod api_types;
 mod attempts;
 mod curl;
 pub(super) mod payload;
-pub(super) mod words;
+pub(super) mod status_text;
 
 use maud::{Markup, PreEscaped, html};
 use posthaste_api::problem::Problem;
@@ -16,81 +16,91 @@ use serde_json::Value;
 use self::api_types::Delivery;
 use self::curl::{CurlRequest, FILE};
 use self::payload::Event;
-use super::addresses::{self, EndpointLookup, EndpointStatus, EndpointSummary};
-use super::{ActionHandler, At, PageHandler, Reach, at};
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, PageResult, Tab};
-use crate::parts::{act, copied, copy, delivery_badge, time};
-use crate::visit::PageRequest;
+use super::endpoint_lookup::{self, EndpointLookup, EndpointStatus, EndpointSummary};
+use crate::components::{action_button, copy_button, copyable, csrf_field, delivery_badge, time};
+use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
 
-pub(super) const PAGES: &[At<PageHandler>] =
-    &[at(Reach::Tenant, "/deliveries/{delivery}", |visit| {
-        Box::pin(one(visit))
-    })];
+pub(super) const PAGES: &[Route<PageHandler>] = &[route(
+    RouteScope::Tenant,
+    "/deliveries/{delivery}",
+    |request| Box::pin(show(request)),
+)];
 
-pub(super) const ACTIONS: &[At<ActionHandler>] = &[
-    at(Reach::Tenant, "/deliveries/{delivery}/retry", |visit, _| {
-        Box::pin(retry(visit))
-    }),
-    at(
-        Reach::Tenant,
+pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
+    route(
+        RouteScope::Tenant,
+        "/deliveries/{delivery}/retry",
+        |request, _| Box::pin(retry(request)),
+    ),
+    route(
+        RouteScope::Tenant,
         "/deliveries/{delivery}/cancel",
-        |visit, _| Box::pin(cancel(visit)),
+        |request, _| Box::pin(cancel(request)),
     ),
 ];
 
-async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
-    let delivery: Delivery = visit.get(&path(&visit, "")).await?;
-    let mut addresses = EndpointLookup::none();
-    let endpoint = delivery.endpoint_id.as_str();
-    addresses.look_up(&visit, &[endpoint]).await?;
-    let address = addresses.of(endpoint);
+async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    let delivery: Delivery = request.tenant_get(&path(&request, "")).await?;
+    let mut lookup = EndpointLookup::empty();
+    lookup
+        .look_up(&request, &[delivery.endpoint_id.as_str()])
+        .await?;
+    let endpoint = lookup.get(&delivery.endpoint_id);
     // A payload may be large and never changes, so live updates do not read it again.
-    let event: Option<Event> = match visit.known.get() {
+    let event: Option<Event> = match request.cached_value.get() {
         Some(_) => None,
-        None => Some(visit.get(&format!("/events/{}", delivery.event_id)).await?),
+        None => Some(
+            request
+                .tenant_get(&format!("/events/{}", delivery.event_id))
+                .await?,
+        ),
     };
-    let content_type = visit.known.get_or_init(|| {
+    let content_type = request.cached_value.get_or_init(|| {
         let content_type = event.as_ref().map(Event::content_type);
         content_type.unwrap_or_default().to_owned()
     });
-    let probe_at = probe_at(&visit, &delivery, address).await?;
+    let probe_at = probe_at(&request, &delivery, endpoint).await?;
     let title = format!("Delivery of {}", delivery.event_type);
     let page = Page::new(Tab::Deliveries, title)
-        .below("Deliveries", visit.here("/deliveries"))
-        .live("now", now(&visit, &delivery, address, probe_at.as_deref()))
-        .live("journey", journey(&visit, &delivery))
+        .breadcrumb("Deliveries", request.tenant_link("/deliveries"))
+        .live(
+            "now",
+            status_section(&request, &delivery, endpoint, probe_at.as_deref()),
+        )
+        .live("journey", attempt_charts(&request, &delivery))
         .live(
             "attempts",
             html! {
-                (attempts::past(&delivery, content_type))
-                (attempts::coming(&delivery, visit.now))
+                (attempts::past_table(&delivery, content_type))
+                (attempts::expected_table(&delivery, request.now))
             },
         );
     Ok(match &event {
         None => page,
         Some(event) => page
-            .static_section("facts", facts(&visit, &delivery, event, address))
+            .static_section("facts", facts_section(&request, &delivery, event, endpoint))
             .static_section("payload", payload::section(event))
-            .static_section("curl", repeat(&delivery, event, address)),
+            .static_section("curl", curl_section(&delivery, event, endpoint)),
     }
     .into())
 }
 
 /// Renders the attempts as charts, if there are any.
-fn journey(visit: &PageRequest, delivery: &Delivery) -> Markup {
+fn attempt_charts(request: &PageRequest, delivery: &Delivery) -> Markup {
     html! {
         h2 { "Attempts" }
-        @for picture in attempts::journeys(delivery, visit.now) {
-            div.picture tabindex="0" role="group" aria-label=(picture.title) {
-                (PreEscaped(picture.draw().write_for_page()))
+        @for chart in attempts::charts(delivery, request.now) {
+            div.picture tabindex="0" role="group" aria-label=(chart.title) {
+                (PreEscaped(chart.draw().write_for_page()))
             }
         }
     }
 }
 
-fn path(visit: &PageRequest, verb: &str) -> String {
-    format!("/deliveries/{}{verb}", visit.name("delivery"))
+fn path(request: &PageRequest, suffix: &str) -> String {
+    format!("/deliveries/{}{suffix}", request.path_param("delivery"))
 }
 
 #[derive(Deserialize)]
@@ -105,43 +115,43 @@ struct Breaker {
 
 /// Returns the time of the next probe of a held delivery's endpoint, if it is known.
 async fn probe_at(
-    visit: &PageRequest,
+    request: &PageRequest,
     delivery: &Delivery,
-    address: &EndpointSummary,
+    endpoint: &EndpointSummary,
 ) -> Result<Option<String>, Problem> {
-    if delivery.status != Status::Held || address.standing != EndpointStatus::Enabled {
+    if delivery.status != Status::Held || endpoint.status != EndpointStatus::Enabled {
         return Ok(None);
     }
     let path = format!("/endpoints/{}/health", delivery.endpoint_id);
-    let health: Health = visit.get(&path).await?;
+    let health: Health = request.tenant_get(&path).await?;
     Ok(health.breaker.until)
 }
 
 /// Renders the current status and the possible actions.
-fn now(
-    visit: &PageRequest,
+fn status_section(
+    request: &PageRequest,
     delivery: &Delivery,
-    address: &EndpointSummary,
+    endpoint: &EndpointSummary,
     probe_at: Option<&str>,
 ) -> Markup {
-    let link = |verb: &str| visit.here(&path(visit, verb));
-    let endpoint = visit.here(&format!("/endpoints/{}", delivery.endpoint_id));
+    let link = |verb: &str| request.tenant_link(&path(request, verb));
+    let endpoint_link = request.tenant_link(&format!("/endpoints/{}", delivery.endpoint_id));
     html! {
         div.card.verdict {
-            p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address, probe_at, visit.now)) } }
-            @match next_step(delivery, address) {
-                PossibleAction::Wait => {}
-                PossibleAction::Enable => p.hint {
-                    "The endpoint is disabled: " a href=(endpoint) { "enable it" } " before you try again."
+            p { (delivery_badge(delivery.status.name())) " " span.story { (status_text::summary(delivery, endpoint, probe_at, request.now)) } }
+            @match possible_action(delivery, endpoint) {
+                PossibleAction::None => {}
+                PossibleAction::EnableEndpoint => p.hint {
+                    "The endpoint is disabled: " a href=(endpoint_link) { "enable it" } " before you try again."
                 }
                 PossibleAction::EndpointDeleted => p.hint { "The endpoint is gone: this cannot be sent any more." }
-                PossibleAction::Again => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
-                    (csrf(visit))
+                PossibleAction::SendAgain => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
+                    (csrf_field(request))
                     button type="submit" { "Send again" }
                 }
-                PossibleAction::Retry(word) => div.actions {
-                    (act(visit, &link("/retry"), "primary", word))
-                    @if !delivery.status.is_terminal() { (cancel_form(visit, &link("/cancel"))) }
+                PossibleAction::Retry(label) => div.actions {
+                    (action_button(request, &link("/retry"), "primary", label))
+                    @if !delivery.status.is_terminal() { (cancel_form(request, &link("/cancel"))) }
                 }
             }
         }
@@ -150,25 +160,25 @@ fn now(
 
 /// The action that is possible on a delivery.
 enum PossibleAction {
-    /// None at the moment.
-    Wait,
-    /// None until the endpoint is enabled again.
-    Enable,
-    /// None, because the endpoint is deleted.
+    /// No action at the moment.
+    None,
+    /// No action until the endpoint is enabled again.
+    EnableEndpoint,
+    /// No action, because the endpoint is deleted.
     EndpointDeleted,
     /// Send a delivery again that succeeded.
-    Again,
+    SendAgain,
     /// Retry it now; the button has this label.
     Retry(&'static str),
 }
 
-fn next_step(delivery: &Delivery, address: &EndpointSummary) -> PossibleAction {
-    match (address.standing, delivery.status) {
-        (_, Status::InProgress) => PossibleAction::Wait,
+fn possible_action(delivery: &Delivery, endpoint: &EndpointSummary) -> PossibleAction {
+    match (endpoint.status, delivery.status) {
+        (_, Status::InProgress) => PossibleAction::None,
         (EndpointStatus::Unknown, _) => PossibleAction::EndpointDeleted,
-        (EndpointStatus::Disabled, _) => PossibleAction::Enable,
+        (EndpointStatus::Disabled, _) => PossibleAction::EnableEndpoint,
         (EndpointStatus::Enabled | EndpointStatus::Paused, Status::Succeeded) => {
-            PossibleAction::Again
+            PossibleAction::SendAgain
         }
         (EndpointStatus::Enabled | EndpointStatus::Paused, Status::Failed | Status::Cancelled) => {
             PossibleAction::Retry("Send again")
@@ -180,35 +190,35 @@ fn next_step(delivery: &Delivery, address: &EndpointSummary) -> PossibleAction {
     }
 }
 
-fn cancel_form(visit: &PageRequest, link: &str) -> Markup {
+fn cancel_form(request: &PageRequest, link: &str) -> Markup {
     html! {
         form.act method="post" action=(link) data-ask="Call this delivery off? Nothing more is sent." {
-            (csrf(visit))
+            (csrf_field(request))
             button.danger type="submit" { "Cancel it" }
         }
     }
 }
 
-fn facts(
-    visit: &PageRequest,
+fn facts_section(
+    request: &PageRequest,
     delivery: &Delivery,
     event: &Event,
-    address: &EndpointSummary,
+    endpoint: &EndpointSummary,
 ) -> Markup {
     html! {
         div.card {
             h2 { "Facts" }
             dl.facts {
-                dt { "Delivery" } dd { (copied(&delivery.id, "the id of the delivery")) }
+                dt { "Delivery" } dd { (copyable(&delivery.id, "the id of the delivery")) }
                 dt { "Event" }
                 dd {
-                    a href=(visit.here(&format!("/events/{}", delivery.event_id))) { (event.r#type) } " "
-                    (copied(&delivery.event_id, "the id of the event"))
+                    a href=(request.tenant_link(&format!("/events/{}", delivery.event_id))) { (event.r#type) } " "
+                    (copyable(&delivery.event_id, "the id of the event"))
                 }
                 dt { "Endpoint" }
                 dd {
-                    (addresses::link(visit, &delivery.endpoint_id, address)) " "
-                    (copied(&delivery.endpoint_id, "the id of the endpoint"))
+                    (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) " "
+                    (copyable(&delivery.endpoint_id, "the id of the endpoint"))
                 }
                 dt { "Accepted" } dd { (time(&delivery.created_at)) }
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
@@ -220,8 +230,8 @@ fn facts(
 }
 
 /// Renders a command that repeats the delivery.
-fn repeat(delivery: &Delivery, event: &Event, address: &EndpointSummary) -> Markup {
-    let Some(url) = address
+fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) -> Markup {
+    let Some(url) = endpoint
         .url
         .as_ref()
         .filter(|_| event.payload_removed_at.is_none())
@@ -229,10 +239,11 @@ fn repeat(delivery: &Delivery, event: &Event, address: &EndpointSummary) -> Mark
         return html! {};
     };
     let next = delivery.attempt_count + 1;
-    let mut headers: Vec<(&str, String)> = attempts::headers(delivery, event.content_type(), next);
-    let own = address.headers.iter();
+    let mut headers: Vec<(&str, String)> =
+        attempts::common_headers(delivery, event.content_type(), next);
+    let own = endpoint.headers.iter();
     headers.extend(own.map(|(name, value)| (name.as_str(), value.clone())));
-    let payload = event.carried();
+    let payload = event.payload();
     let repeated = CurlRequest {
         url,
         headers,
@@ -248,32 +259,37 @@ fn repeat(delivery: &Delivery, event: &Event, address: &EndpointSummary) -> Mark
                 " The payload is too long or no plain text: save it as " code { (FILE) } " first."
             }
         }
-        div.over { (copy(&command, "the command")) }
+        div.over { (copy_button(&command, "the command")) }
         pre tabindex="0" aria-label="A curl command" { (command) }
     }
 }
 
-async fn retry(visit: PageRequest) -> Result<ActionResult, Problem> {
-    let after: Delivery = visit.act(Verb::Post, &path(&visit, "/retry"), None).await?;
+async fn retry(request: PageRequest) -> Result<ActionResult, Problem> {
+    let after: Delivery = request
+        .tenant_call(Verb::Post, &path(&request, "/retry"), None)
+        .await?;
     let done = match after.status {
-        Status::Held => Done::NextInLine,
+        Status::Held => FlashMessage::NextInLine,
         Status::Pending
         | Status::Retrying
         | Status::InProgress
         | Status::Succeeded
         | Status::Failed
-        | Status::Cancelled => Done::Retried,
+        | Status::Cancelled => FlashMessage::Retried,
     };
-    Ok(ActionResult::Redirect(visit.here(&path(&visit, "")), done))
+    Ok(ActionResult::Redirect(
+        request.tenant_link(&path(&request, "")),
+        done,
+    ))
 }
 
-async fn cancel(visit: PageRequest) -> Result<ActionResult, Problem> {
-    let _: Value = visit
-        .act(Verb::Post, &path(&visit, "/cancel"), None)
+async fn cancel(request: PageRequest) -> Result<ActionResult, Problem> {
+    let _: Value = request
+        .tenant_call(Verb::Post, &path(&request, "/cancel"), None)
         .await?;
     Ok(ActionResult::Redirect(
-        visit.here(&path(&visit, "")),
-        Done::Cancelled,
+        request.tenant_link(&path(&request, "")),
+        FlashMessage::Cancelled,
     ))
 }
 
@@ -285,7 +301,7 @@ mod tests {
 
     /// A delivery that failed three times and is waiting for a retry, with these changes.
     pub(super) fn delivery(change: Value) -> Delivery {
-        let mut told = json!({
+        let mut fields = json!({
             "id": "dlv_1", "event_id": "evt_1", "event_type": "invoice.paid", "endpoint_id": "ep_1",
             "status": "retrying", "reason": null, "attempt_count": 3, "max_attempts": 9,
             "created_at": "2026-11-15T12:00:00.000Z", "next_attempt_at": "2026-11-15T12:01:10.000Z",
@@ -304,31 +320,34 @@ mod tests {
                  "expected_at": "2026-11-15T12:02:10.000Z", "latest_at": "2026-11-15T12:02:40.000Z"},
             ],
         });
-        let fields = told.as_object_mut().expect("an object");
-        fields.extend(change.as_object().expect("an object").clone());
-        serde_json::from_value(told).expect("a delivery")
+        let changes = change.as_object().expect("changes are an object").clone();
+        fields
+            .as_object_mut()
+            .expect("a delivery is an object")
+            .extend(changes);
+        serde_json::from_value(fields).expect("a valid delivery")
     }
 
     #[test]
-    fn what_can_be_done_follows_from_both_how_it_is_and_where_it_goes() {
-        let step = |status: &str, standing| {
-            let address = EndpointSummary {
+    fn possible_action_depends_on_delivery_and_endpoint_status() {
+        let action = |status: &str, endpoint_status| {
+            let endpoint = EndpointSummary {
                 url: None,
-                standing,
+                status: endpoint_status,
                 headers: BTreeMap::new(),
             };
-            match next_step(&delivery(json!({"status": status})), &address) {
-                PossibleAction::Wait => "wait",
-                PossibleAction::Enable => "enable",
+            match possible_action(&delivery(json!({"status": status})), &endpoint) {
+                PossibleAction::None => "wait",
+                PossibleAction::EnableEndpoint => "enable",
                 PossibleAction::EndpointDeleted => "gone",
-                PossibleAction::Again => "Send again, asked about",
-                PossibleAction::Retry(word) => word,
+                PossibleAction::SendAgain => "Send again, asked about",
+                PossibleAction::Retry(label) => label,
             }
         };
-        assert_eq!(step("failed", EndpointStatus::Enabled), "Send again");
-        assert_eq!(step("held", EndpointStatus::Paused), "Retry now");
-        assert_eq!(step("failed", EndpointStatus::Disabled), "enable");
-        assert_eq!(step("failed", EndpointStatus::Unknown), "gone");
-        assert_eq!(step("in_progress", EndpointStatus::Enabled), "wait");
+        assert_eq!(action("failed", EndpointStatus::Enabled), "Send again");
+        assert_eq!(action("held", EndpointStatus::Paused), "Retry now");
+        assert_eq!(action("failed", EndpointStatus::Disabled), "enable");
+        assert_eq!(action("failed", EndpointStatus::Unknown), "gone");
+        assert_eq!(action("in_progress", EndpointStatus::Enabled), "wait");
     }
 }

@@ -10,7 +10,7 @@ use posthaste_charts::words::count;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::parts;
+use crate::components::{copy_button, time};
 
 /// Maximum size of a payload that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 32 << 10;
@@ -53,7 +53,7 @@ pub(in crate::pages) enum Payload {
 
 impl Event {
     /// Returns the payload.
-    pub(in crate::pages) fn carried(&self) -> Payload {
+    pub(in crate::pages) fn payload(&self) -> Payload {
         if let Some(payload) = &self.payload {
             return Payload::Json(payload.get().to_owned());
         }
@@ -88,61 +88,61 @@ pub(in crate::pages) fn section(event: &Event) -> Markup {
         return html! {
             h2 { "Payload" }
             p.empty {
-                "It was removed " (parts::time(at)) ", as it is kept no longer. It cannot be sent again; "
+                "It was removed " (time(at)) ", as it is kept no longer. It cannot be sent again; "
                 "all that is known of it otherwise is still here."
             }
         };
     }
-    let payload = event.carried();
+    let payload = event.payload();
     html! {
         h2 { "Payload" }
         p.soft { (count(payload.len() as u64)) " bytes of " code { (event.content_type()) } }
         @match &payload {
             Payload::Json(raw) => {
-                (shown("payload-pretty", "Laid out", "the payload, laid out", &indented(raw), true))
-                (shown("payload-raw", "Raw, as it is sent", "the payload as it is sent", raw, false))
+                (text_block("payload-pretty", "Laid out", "the payload, laid out", &indented(raw), true))
+                (text_block("payload-raw", "Raw, as it is sent", "the payload as it is sent", raw, false))
             }
-            Payload::Text(text) => (shown("payload-raw", "As it is sent", "the payload as it is sent", text, true)),
+            Payload::Text(text) => (text_block("payload-raw", "As it is sent", "the payload as it is sent", text, true)),
             Payload::Bytes(bytes) => {
                 @if bytes.len() > MAX_HEX_BYTES {
                     p.hint { "It is no text. Here are its first " (count(MAX_HEX_BYTES as u64)) " bytes." }
                 } @else {
                     p.hint { "It is no text." }
                 }
-                pre tabindex="0" aria-label="The payload in hex" { (hex(bytes)) }
+                pre tabindex="0" aria-label="The payload in hex" { (hex_dump(bytes)) }
             }
         }
     }
 }
 
-fn shown(id: &str, title: &str, what: &str, text: &str, is_open: bool) -> Markup {
-    let (cut, is_whole) = cut(text, MAX_SHOWN_BYTES);
+fn text_block(id: &str, title: &str, what: &str, text: &str, is_open: bool) -> Markup {
+    let (visible, is_complete) = truncate(text, MAX_SHOWN_BYTES);
     html! {
         details #(id) open[is_open] {
             summary { (title) }
-            @if is_whole {
-                div.over { (parts::copy(text, what)) }
+            @if is_complete {
+                div.over { (copy_button(text, what)) }
             } @else {
                 p.hint {
-                    "The first " (count(cut.len() as u64)) " bytes of " (count(text.len() as u64))
+                    "The first " (count(visible.len() as u64)) " bytes of " (count(text.len() as u64))
                     ". The API gives it whole."
                 }
             }
-            pre tabindex="0" aria-label=(title) { (cut) }
+            pre tabindex="0" aria-label=(title) { (visible) }
         }
     }
 }
 
 /// Cuts a text to a maximum number of bytes. Returns whether it is complete.
-fn cut(text: &str, most: usize) -> (&str, bool) {
-    if text.len() <= most {
+fn truncate(text: &str, max_bytes: usize) -> (&str, bool) {
+    if text.len() <= max_bytes {
         return (text, true);
     }
-    (&text[..text.floor_char_boundary(most)], false)
+    (&text[..text.floor_char_boundary(max_bytes)], false)
 }
 
 /// Renders bytes as a hex dump with the printable characters beside it.
-fn hex(bytes: &[u8]) -> String {
+fn hex_dump(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(MAX_HEX_BYTES)];
     let mut text = String::new();
     for (index, line) in bytes.chunks(HEX_LINE).enumerate() {
@@ -171,64 +171,64 @@ mod tests {
             r#"{{"id":"evt_1","type":"a.b","created_at":"2026-11-15T12:00:00.000Z","deliver_at":null,
             "idempotency_key":null,"delivery_count":1,{rest}}}"#
         );
-        serde_json::from_str(&json).expect("an event")
+        serde_json::from_str(&json).expect("a valid event")
     }
 
     #[test]
-    fn json_stays_byte_for_byte() {
+    fn json_is_shown_byte_for_byte() {
         let raw = r#"{"b": 12345678901234567890123, "a":1.0e5,"b":"\u0041"}"#;
         let event = event(&format!(r#""payload":{raw}"#));
-        assert_eq!(event.carried(), Payload::Json(raw.to_owned()));
-        let shown = section(&event).0;
+        assert_eq!(event.payload(), Payload::Json(raw.to_owned()));
+        let markup = section(&event).0;
         assert!(
-            shown.contains("12345678901234567890123, &quot;a&quot;:1.0e5"),
-            "{shown}"
+            markup.contains("12345678901234567890123, &quot;a&quot;:1.0e5"),
+            "{markup}"
         );
         let null = self::event(r#""payload":null"#);
-        assert_eq!(null.carried(), Payload::Json("null".to_owned()));
+        assert_eq!(null.payload(), Payload::Json("null".to_owned()));
     }
 
     #[test]
-    fn what_was_removed_is_not_taken_for_a_payload() {
-        let gone = event(r#""payload":null,"payload_removed_at":"2026-11-16T12:00:00.000Z""#);
-        let shown = section(&gone).0;
-        assert!(shown.contains("It was removed"), "{shown}");
-        assert!(shown.contains("2026-11-16"), "{shown}");
-        assert!(!shown.contains("4 bytes"), "{shown}");
+    fn removed_payload_is_reported_as_removed() {
+        let removed = event(r#""payload":null,"payload_removed_at":"2026-11-16T12:00:00.000Z""#);
+        let markup = section(&removed).0;
+        assert!(markup.contains("It was removed"), "{markup}");
+        assert!(markup.contains("2026-11-16"), "{markup}");
+        assert!(!markup.contains("4 bytes"), "{markup}");
     }
 
     #[test]
-    fn bytes_are_text_if_they_can_be() {
+    fn utf8_bodies_are_shown_as_text_others_as_hex() {
         let text = event(r#""body_base64":"PGI+aGk8L2I+","content_type":"text/html""#);
-        assert_eq!(text.carried(), Payload::Text("<b>hi</b>".to_owned()));
-        let shown = section(&text).0;
+        assert_eq!(text.payload(), Payload::Text("<b>hi</b>".to_owned()));
+        let markup = section(&text).0;
         assert!(
-            shown.contains("&lt;b&gt;hi") && !shown.contains("<b>"),
-            "{shown}"
+            markup.contains("&lt;b&gt;hi") && !markup.contains("<b>"),
+            "{markup}"
         );
         let bytes = event(r#""body_base64":"//48c2NyaXB0Pg==","content_type":"application/x""#);
-        let shown = section(&bytes).0;
+        let markup = section(&bytes).0;
         assert!(
-            shown.contains("0000  ff fe 3c 73 63 72 69 70 74 3e"),
-            "{shown}"
+            markup.contains("0000  ff fe 3c 73 63 72 69 70 74 3e"),
+            "{markup}"
         );
-        assert!(shown.contains("..&lt;script&gt;"), "{shown}");
+        assert!(markup.contains("..&lt;script&gt;"), "{markup}");
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_characters_and_says_so() {
+    fn long_payload_is_truncated_between_characters() {
         let long = "é".repeat(MAX_SHOWN_BYTES);
         let event = event(&format!(r#""payload":"{long}""#));
-        let shown = section(&event).0;
+        let markup = section(&event).0;
         assert!(
-            shown.contains("The first 32,767 bytes of 65,538"),
+            markup.contains("The first 32,767 bytes of 65,538"),
             "{}",
-            &shown[..400]
+            &markup[..400]
         );
         assert!(
-            !shown.contains("data-copy"),
-            "half a payload is not to be copied"
+            !markup.contains("data-copy"),
+            "a truncated payload has no copy button"
         );
-        assert!(shown.len() < 4 * MAX_SHOWN_BYTES);
+        assert!(markup.len() < 4 * MAX_SHOWN_BYTES);
     }
 }

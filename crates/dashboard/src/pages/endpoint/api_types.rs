@@ -5,7 +5,7 @@ use posthaste_charts::words;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::parts::{Mood, badge, to_the_second};
+use crate::components::{BadgeKind, badge, to_the_second};
 
 /// An endpoint.
 #[derive(Deserialize)]
@@ -91,17 +91,17 @@ impl Endpoint {
 
     /// Renders its status and its breaker as badges.
     pub(in crate::pages) fn badges(&self, health: &Health) -> Markup {
-        let (mood, word) = match self.status.as_str() {
-            "enabled" => (Mood::Good, "enabled"),
-            "paused" => (Mood::Warning, "paused"),
-            _ => (Mood::Bad, "disabled"),
+        let (kind, word) = match self.status.as_str() {
+            "enabled" => (BadgeKind::Good, "enabled"),
+            "paused" => (BadgeKind::Warning, "paused"),
+            _ => (BadgeKind::Bad, "disabled"),
         };
         html! {
-            (badge(mood, word))
+            (badge(kind, word))
             @match health.breaker.state.as_str() {
-                "tripped" => { " " (badge(Mood::Bad, "breaker tripped")) }
-                "probing" => { " " (badge(Mood::Busy, "breaker probing")) }
-                _ => { @if health.is_failing() { " " (badge(Mood::Warning, "failing")) } }
+                "tripped" => { " " (badge(BadgeKind::Bad, "breaker tripped")) }
+                "probing" => { " " (badge(BadgeKind::Busy, "breaker probing")) }
+                _ => { @if health.is_failing() { " " (badge(BadgeKind::Warning, "failing")) } }
             }
         }
     }

@@ -1,56 +1,49 @@
-//! The form that creates or changes an endpoint. Each error is shown beside its field.
+//! The values of the form that creates or changes an endpoint: [`EndpointForm`].
+//!
+//! The form is filled from an endpoint or read from a request, and converted to the API's document. Errors of the API are
+//! mapped to form fields.
 
-use http::StatusCode;
-use maud::{Markup, html};
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
-use posthaste_api::route::Verb;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::actions::shown_secret;
-use super::{Endpoint, path};
+use super::api_types::Endpoint;
+use crate::components::FieldErrors;
 use crate::form::Form;
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, PageResult, Tab};
-use crate::parts::{Field, Wrong};
-use crate::visit::PageRequest;
-
-/// The choice of a custom policy.
-const OWN_POLICY: &str = "own";
+use crate::pages::policy_presets::CUSTOM_POLICY;
 
 /// The values of the form.
 #[derive(Default)]
-struct EndpointForm {
-    url: String,
-    description: String,
-    event_types: String,
-    policy: String,
-    retry_policy: String,
-    timeout: String,
-    max_in_flight: String,
-    per_second: String,
-    burst: String,
-    ordered: bool,
-    headers: String,
-    owner_email: String,
-    signature_style: String,
-    auth: String,
-    client_certificate: String,
-    secret: String,
-    secret_kind: String,
+pub(super) struct EndpointForm {
+    pub(super) url: String,
+    pub(super) description: String,
+    pub(super) event_types: String,
+    pub(super) policy: String,
+    pub(super) retry_policy: String,
+    pub(super) timeout: String,
+    pub(super) max_in_flight: String,
+    pub(super) per_second: String,
+    pub(super) burst: String,
+    pub(super) ordered: bool,
+    pub(super) headers: String,
+    pub(super) owner_email: String,
+    pub(super) signature_style: String,
+    pub(super) auth: String,
+    pub(super) client_certificate: String,
+    pub(super) secret: String,
+    pub(super) secret_kind: String,
 }
 
 impl EndpointForm {
     /// Fills the form from an existing endpoint. Secrets are not shown: their fields are empty.
-    fn of(endpoint: &Endpoint) -> EndpointForm {
-        let own = endpoint.retry_policy_from == "endpoint";
+    pub(super) fn from_endpoint(endpoint: &Endpoint) -> EndpointForm {
+        let has_own_policy = endpoint.retry_policy_from == "endpoint";
         let policy = &endpoint.retry_policy;
         let preset = policy["preset"].as_str().filter(|_| is_only_preset(policy));
-        let (policy, written) = match (own, preset) {
+        let (policy, custom) = match (has_own_policy, preset) {
             (false, _) => (String::new(), String::new()),
             (true, Some(preset)) => (preset.to_owned(), String::new()),
-            (true, None) => (OWN_POLICY.to_owned(), pretty(policy)),
+            (true, None) => (CUSTOM_POLICY.to_owned(), pretty(policy)),
         };
         let header = |(name, value): (&String, &Value)| {
             format!("{name}: {}", value.as_str().unwrap_or_default())
@@ -60,7 +53,7 @@ impl EndpointForm {
             description: endpoint.description.clone(),
             event_types: endpoint.event_types.join("\n"),
             policy,
-            retry_policy: written,
+            retry_policy: custom,
             timeout: endpoint.timeout.clone(),
             max_in_flight: endpoint.max_in_flight.to_string(),
             per_second: endpoint.rate_limit.per_second.to_string(),
@@ -79,7 +72,7 @@ impl EndpointForm {
     }
 
     /// Reads a submitted form.
-    fn read(sent: &Form) -> EndpointForm {
+    pub(super) fn read(sent: &Form) -> EndpointForm {
         let text = |name: &str| sent.text(name).to_owned();
         EndpointForm {
             url: text("url"),
@@ -103,8 +96,8 @@ impl EndpointForm {
     }
 
     /// Builds the API's document, or returns the fields that cannot be parsed.
-    fn document(&self, is_new: bool) -> Result<Value, Wrong> {
-        let mut wrong = Wrong::default();
+    pub(super) fn document(&self, is_new: bool) -> Result<Value, FieldErrors> {
+        let mut errors = FieldErrors::default();
         let mut document = json!({
             "url": self.url,
             "description": self.description,
@@ -121,10 +114,10 @@ impl EndpointForm {
         };
         document["retry_policy"] = match self.policy.as_str() {
             "" => Value::Null,
-            OWN_POLICY => match serde_json::from_str(&self.retry_policy) {
+            CUSTOM_POLICY => match serde_json::from_str(&self.retry_policy) {
                 Ok(policy) => policy,
                 Err(error) => {
-                    wrong = wrong.and("retry_policy", format!("is not JSON: {error}"));
+                    errors = errors.with("retry_policy", format!("is not JSON: {error}"));
                     Value::Null
                 }
             },
@@ -132,7 +125,7 @@ impl EndpointForm {
         };
         match headers(&self.headers) {
             Ok(headers) => document["headers"] = Value::Object(headers),
-            Err(message) => wrong = wrong.and("headers", message),
+            Err(message) => errors = errors.with("headers", message),
         }
         for (name, text) in [
             ("auth", &self.auth),
@@ -145,7 +138,8 @@ impl EndpointForm {
                 Ok(value) => document[name] = value,
                 // The input may contain a secret, so the message does not quote the parser's error.
                 Err(_) => {
-                    wrong = wrong.and(name, "is not JSON: look at the example, or leave it empty")
+                    errors =
+                        errors.with(name, "is not JSON: look at the example, or leave it empty")
                 }
             }
         }
@@ -153,9 +147,9 @@ impl EndpointForm {
             document["secret"] = json!(filled(&self.secret));
             document["secret_kind"] = json!(filled(&self.secret_kind));
         }
-        match wrong.is_empty() {
+        match errors.is_empty() {
             true => Ok(document),
-            false => Err(wrong),
+            false => Err(errors),
         }
     }
 }
@@ -164,7 +158,7 @@ fn is_only_preset(policy: &Value) -> bool {
     policy.as_object().is_some_and(|policy| policy.len() == 1)
 }
 
-pub(super) fn pretty(value: &Value) -> String {
+fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
@@ -205,8 +199,8 @@ fn headers(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// Maps an API field to its form field.
-fn place(field: &str) -> Option<&'static str> {
-    const PLACES: [(&str, &str); 17] = [
+fn form_field(field: &str) -> Option<&'static str> {
+    const FIELDS: [(&str, &str); 17] = [
         ("rate_limit.per_second", "per_second"),
         ("rate_limit.burst", "burst"),
         ("rate_limit", "per_second"),
@@ -229,271 +223,20 @@ fn place(field: &str) -> Option<&'static str> {
         let rest = field.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    PLACES.iter().find(belongs).map(|(_, place)| *place)
+    FIELDS
+        .iter()
+        .find(belongs)
+        .map(|(_, form_field)| *form_field)
 }
 
-/// Returns a problem that can be shown in the form; other problems replace the form.
-fn in_form(problem: Problem) -> Result<Wrong, Problem> {
-    let is_about_it =
+/// Returns the errors of a problem that can be shown in the form. Other problems are returned as they are, and replace
+/// the form.
+pub(super) fn errors_in_form(problem: Problem) -> Result<FieldErrors, Problem> {
+    let is_form_error =
         ![Code::NotFound, Code::Unauthorized, Code::Forbidden].contains(&problem.code);
-    match is_about_it {
-        true => Ok(Wrong::new(&problem, place)),
+    match is_form_error {
+        true => Ok(FieldErrors::new(&problem, form_field)),
         false => Err(problem),
-    }
-}
-
-pub(super) async fn new(visit: PageRequest) -> Result<PageResult, Problem> {
-    let filled = EndpointForm {
-        signature_style: "standard".to_owned(),
-        ..EndpointForm::default()
-    };
-    Ok(new_page(&visit, &filled, &Wrong::default()).await?.into())
-}
-
-async fn new_page(
-    visit: &PageRequest,
-    filled: &EndpointForm,
-    wrong: &Wrong,
-) -> Result<Page, Problem> {
-    let presets = presets(visit).await?;
-    let page = Page::new(Tab::Endpoints, "Add an endpoint");
-    Ok(with_form(
-        visit,
-        page,
-        filled,
-        wrong,
-        &presets,
-        &visit.here("/endpoints/new"),
-        true,
-    ))
-}
-
-/// The API's answer to a new endpoint.
-#[derive(Deserialize)]
-struct Created {
-    id: String,
-    url: String,
-    secret: String,
-    public_key: Option<String>,
-}
-
-pub(super) async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let filled = EndpointForm::read(&sent);
-    let created: Result<Created, Wrong> = match filled.document(true) {
-        Err(wrong) => Err(wrong),
-        Ok(document) => match visit.act(Verb::Post, "/endpoints", Some(document)).await {
-            Ok(created) => Ok(created),
-            Err(problem) => Err(in_form(problem)?),
-        },
-    };
-    let created = match created {
-        Ok(created) => created,
-        Err(wrong) => return Ok(ActionResult::Page(new_page(&visit, &filled, &wrong).await?)),
-    };
-    let link = visit.here(&format!("/endpoints/{}", created.id));
-    let body = html! {
-        div.card {
-            p { "Events it wants are delivered to it from now on. This is its signing secret:" }
-            (shown_secret(&created.secret, created.public_key.as_deref()))
-            div.actions { a.button.primary href=(link) { "To the endpoint" } }
-        }
-    };
-    let page = Page::new(Tab::Endpoints, "The endpoint is there")
-        .below("Endpoints", visit.here("/endpoints"))
-        .below(created.url, link)
-        .static_section("shown", body);
-    Ok(ActionResult::Page(page))
-}
-
-pub(super) async fn edit(visit: PageRequest) -> Result<PageResult, Problem> {
-    let endpoint: Endpoint = visit.get(&path(&visit)).await?;
-    let filled = EndpointForm::of(&endpoint);
-    let page = edit_page(&visit, &endpoint, &filled, &Wrong::default()).await?;
-    Ok(page.into())
-}
-
-async fn edit_page(
-    visit: &PageRequest,
-    endpoint: &Endpoint,
-    filled: &EndpointForm,
-    wrong: &Wrong,
-) -> Result<Page, Problem> {
-    let presets = presets(visit).await?;
-    let link = visit.here(&path(visit));
-    let page = Page::new(Tab::Endpoints, "Edit the endpoint");
-    let page = page
-        .below("Endpoints", visit.here("/endpoints"))
-        .below(endpoint.url.clone(), link.clone());
-    let to = format!("{link}/edit");
-    Ok(with_form(visit, page, filled, wrong, &presets, &to, false))
-}
-
-pub(super) async fn change(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let filled = EndpointForm::read(&sent);
-    let path = path(&visit);
-    let changed: Result<(), Wrong> = match filled.document(false) {
-        Err(wrong) => Err(wrong),
-        Ok(document) => {
-            let changed: Result<Value, Problem> =
-                visit.act(Verb::Patch, &path, Some(document)).await;
-            match changed {
-                Ok(_) => Ok(()),
-                Err(problem) => Err(in_form(problem)?),
-            }
-        }
-    };
-    match changed {
-        Ok(()) => Ok(ActionResult::Redirect(visit.here(&path), Done::Saved)),
-        Err(wrong) => {
-            let endpoint: Endpoint = visit.get(&path).await?;
-            let page = edit_page(&visit, &endpoint, &filled, &wrong).await?;
-            Ok(ActionResult::Page(page))
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct Presets {
-    data: Vec<Preset>,
-}
-
-#[derive(Deserialize)]
-struct Preset {
-    name: String,
-}
-
-async fn presets(visit: &PageRequest) -> Result<Vec<String>, Problem> {
-    let presets: Presets = visit.read("/v1/policies").await?;
-    Ok(presets.data.into_iter().map(|preset| preset.name).collect())
-}
-
-fn with_form(
-    visit: &PageRequest,
-    page: Page,
-    filled: &EndpointForm,
-    wrong: &Wrong,
-    presets: &[String],
-    to: &str,
-    is_new: bool,
-) -> Page {
-    let status = match wrong.is_empty() {
-        true => StatusCode::OK,
-        false => StatusCode::UNPROCESSABLE_ENTITY,
-    };
-    let word = if is_new { "Add the endpoint" } else { "Save" };
-    let body = html! {
-        (wrong.summary())
-        form.narrow method="post" action=(to) {
-            (csrf(visit))
-            (destination(filled, wrong, visit.dashboard.sends_letters()))
-            (retrying(filled, wrong, presets, &visit.here("/lab")))
-            (limits(filled, wrong))
-            (proof(filled, wrong, is_new))
-            div.actions {
-                button.primary type="submit" { (word) }
-                a href=(to.trim_end_matches("/edit").trim_end_matches("/new")) { "Cancel" }
-            }
-        }
-    };
-    page.static_section("form", body).with_status(status)
-}
-
-fn field<'a>(
-    name: &'a str,
-    label: &'a str,
-    hint: &'a str,
-    value: &'a str,
-    wrong: &'a Wrong,
-) -> Field<'a> {
-    Field {
-        name,
-        label,
-        hint,
-        value,
-        wrong,
-    }
-}
-
-fn destination(filled: &EndpointForm, wrong: &Wrong, sends_letters: bool) -> Markup {
-    let owner = match sends_letters {
-        true => "Who is told by mail when it fails, is about to be disabled, or recovers.",
-        false => "Whom to ask when it breaks. This server sends no mail.",
-    };
-    html! {
-        fieldset {
-            legend { "Where events go" }
-            (field("url", "URL", "Where deliveries are sent to.", &filled.url, wrong).line("url"))
-            (field("description", "Description", "", &filled.description, wrong).line("text"))
-            (field("event_types", "Event types",
-                "One in a line, such as invoice.paid or invoice.*; none means all.",
-                &filled.event_types, wrong).lines(3))
-            (field("owner_email", "Owner's e-mail", owner, &filled.owner_email, wrong).line("email"))
-        }
-    }
-}
-
-fn retrying(filled: &EndpointForm, wrong: &Wrong, presets: &[String], lab: &str) -> Markup {
-    let mut choices = vec![("", "The default")];
-    choices.extend(presets.iter().map(|name| (name.as_str(), name.as_str())));
-    choices.push((OWN_POLICY, "Written out below"));
-    html! {
-        fieldset {
-            legend { "When it is tried again" }
-            (field("policy", "Retry policy", "", &filled.policy, wrong).choice(&choices))
-            p.hint { a href=(lab) { "Look at them in the retry lab" } }
-            (field("retry_policy", "Written out, as JSON", "Counts only if it is chosen above.", &filled.retry_policy, wrong).lines(6))
-        }
-    }
-}
-
-fn limits(filled: &EndpointForm, wrong: &Wrong) -> Markup {
-    html! {
-        fieldset {
-            legend { "How gently" }
-            (field("timeout", "Time limit of an attempt", "From 1s to 60s; empty means the default.", &filled.timeout, wrong).line("text"))
-            (field("max_in_flight", "At most so many at once", "Empty means the default.", &filled.max_in_flight, wrong).line("text"))
-            (field("per_second", "At most so many a second", "Empty means the default.", &filled.per_second, wrong).line("text"))
-            (field("burst", "At most so many at once after a pause", "Empty means two seconds' worth.", &filled.burst, wrong).line("text"))
-            label.choice {
-                input type="checkbox" name="ordered" value="yes" checked[filled.ordered];
-                " One after the other, for each ordering key"
-            }
-        }
-    }
-}
-
-fn proof(filled: &EndpointForm, wrong: &Wrong, is_new: bool) -> Markup {
-    let styles = [
-        ("standard", "Standard Webhooks"),
-        ("github", "Standard Webhooks, and as GitHub signs"),
-        ("stripe", "Standard Webhooks, and as Stripe signs"),
-    ];
-    let kinds = [
-        ("", "One that both sides share (hmac)"),
-        ("ed25519", "A key pair (ed25519)"),
-    ];
-    let kept = match is_new {
-        true => "Empty means none.",
-        false => "Empty leaves it as it is; null removes it.",
-    };
-    let auth_hint = format!(
-        "As JSON: {{\"kind\": \"bearer\", \"token\": \"…\"}}, {{\"kind\": \"basic\", \"username\": \"…\", \"password\": \"…\"}}, or oauth2. {kept}"
-    );
-    let certificate_hint = format!(
-        "As JSON: {{\"certificate\": \"-----BEGIN…\", \"private_key\": \"-----BEGIN…\"}}. {kept}"
-    );
-    html! {
-        fieldset {
-            legend { "How the receiver knows who sends" }
-            (field("signature_style", "Signatures", "", &filled.signature_style, wrong).choice(&styles))
-            @if is_new {
-                (field("secret_kind", "Signing secret", "It is made, and shown once it is there.", &filled.secret_kind, wrong).choice(&kinds))
-                (field("secret", "Or one to take over", "whsec_… or whsk_…; empty means a fresh one.", &filled.secret, wrong).line("text"))
-            }
-            (field("headers", "Own headers", "One in a line: X-Team: billing", &filled.headers, wrong).lines(3))
-            (field("auth", "Authorization", &auth_hint, &filled.auth, wrong).lines(3))
-            (field("client_certificate", "Client certificate", &certificate_hint, &filled.client_certificate, wrong).lines(3))
-        }
     }
 }
 
@@ -503,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filled_in_is_what_the_api_is_told() {
+    fn form_is_converted_to_the_api_document() {
         let sent = Form::of(&[
             ("url", " https://example.com/hooks "),
             ("event_types", "invoice.paid\r\n\r\n user.* \r\n"),
@@ -516,10 +259,10 @@ mod tests {
             ("auth", "{\"kind\": \"bearer\", \"token\": \"x\"}"),
             ("signature_style", "github"),
         ]);
-        let told = EndpointForm::read(&sent)
+        let document = EndpointForm::read(&sent)
             .document(true)
-            .expect("all is right");
-        let wanted = json!({
+            .expect("the form is valid");
+        let expected = json!({
             "url": "https://example.com/hooks", "description": "", "event_types": ["invoice.paid", "user.*"],
             "retry_policy": {"preset": "swift"}, "timeout": null, "max_in_flight": 5,
             "rate_limit": {"per_second": 2.5, "burst": null}, "ordered": true,
@@ -527,57 +270,73 @@ mod tests {
             "signature_style": "github", "auth": {"kind": "bearer", "token": "x"},
             "secret": null, "secret_kind": null,
         });
-        assert_eq!(told, wanted);
+        assert_eq!(document, expected);
         let changed = EndpointForm::read(&sent)
             .document(false)
-            .expect("all is right");
+            .expect("the form is valid");
         assert_eq!(changed.get("secret"), None);
-        assert_eq!(changed.get("client_certificate"), None, "it stays as it is");
+        assert_eq!(
+            changed.get("client_certificate"),
+            None,
+            "the certificate is kept"
+        );
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_beside_its_field() {
+    fn unparsable_fields_are_reported() {
         let sent = Form::of(&[
             ("policy", "own"),
             ("retry_policy", "{"),
             ("headers", "no colon"),
             ("auth", "hunter2"),
         ]);
-        let wrong = EndpointForm::read(&sent)
+        let errors = EndpointForm::read(&sent)
             .document(true)
-            .expect_err("much is wrong");
+            .expect_err("three fields are invalid");
         for name in ["retry_policy", "headers", "auth"] {
-            assert!(wrong.about(name).is_some(), "{name}");
+            assert!(errors.message(name).is_some(), "{name}");
         }
-        assert!(!wrong.about("auth").unwrap_or_default().contains("hunter2"));
+        assert!(
+            !errors
+                .message("auth")
+                .unwrap_or_default()
+                .contains("hunter2")
+        );
         assert!(headers("X-A: 1\nX-A: 2").is_err());
     }
 
     #[test]
-    fn an_endpoint_saved_as_it_stands_stays_as_it_is() {
+    fn saving_an_unchanged_form_changes_nothing() {
         let own = json!({"backoff": {"kind": "fixed", "interval": "10s"}, "jitter": {"kind": "none"},
             "max_attempts": 3, "give_up_after": "1h"});
-        let shown = endpoint(&json!({
+        let stored = endpoint(&json!({
             "event_types": ["a.*", "b"], "retry_policy": own, "retry_policy_from": "endpoint",
             "owner_email": "ops@example.com",
         }));
-        let told = EndpointForm::of(&shown)
+        let document = EndpointForm::from_endpoint(&stored)
             .document(false)
-            .expect("all is right");
-        assert_eq!(told["retry_policy"], own);
-        assert_eq!(told["event_types"], json!(["a.*", "b"]));
-        assert_eq!(told["rate_limit"], json!({"per_second": 50, "burst": 100}));
-        assert_eq!(told["headers"], json!({"X-Team": "billing"}));
+            .expect("the form is valid");
+        assert_eq!(document["retry_policy"], own);
+        assert_eq!(document["event_types"], json!(["a.*", "b"]));
+        assert_eq!(
+            document["rate_limit"],
+            json!({"per_second": 50, "burst": 100})
+        );
+        assert_eq!(document["headers"], json!({"X-Team": "billing"}));
         let inherited = endpoint(&json!({"retry_policy_from": "tenant"}));
-        let told = EndpointForm::of(&inherited)
+        let document = EndpointForm::from_endpoint(&inherited)
             .document(false)
-            .expect("all is right");
-        assert_eq!(told["retry_policy"], Value::Null, "it stays inherited");
+            .expect("the form is valid");
+        assert_eq!(
+            document["retry_policy"],
+            Value::Null,
+            "the policy stays inherited"
+        );
     }
 
     #[test]
-    fn every_field_of_the_api_has_its_place() {
-        for (field, wanted) in [
+    fn api_fields_are_mapped_to_form_fields() {
+        for (field, expected) in [
             ("url", Some("url")),
             ("rate_limit.burst", Some("burst")),
             ("rate_limit", Some("per_second")),
@@ -588,7 +347,7 @@ mod tests {
             ("auth.token", Some("auth")),
             ("urls", None),
         ] {
-            assert_eq!(place(field), wanted, "{field}");
+            assert_eq!(form_field(field), expected, "{field}");
         }
     }
 }

@@ -5,10 +5,10 @@ use posthaste_charts::words::count;
 use posthaste_core::classify::FailureKind;
 use serde::Deserialize;
 
-use crate::pages::addresses::EndpointLookup;
-use crate::pages::delivery::words;
-use crate::parts::{Mood, badge};
-use crate::visit::query_of;
+use crate::components::{BadgeKind, badge};
+use crate::pages::delivery::status_text;
+use crate::pages::endpoint_lookup::EndpointLookup;
+use crate::urls::query_string;
 
 /// A replay.
 #[derive(Deserialize)]
@@ -51,9 +51,9 @@ impl Replay {
     /// Renders the status as a badge.
     pub(in crate::pages) fn badge(&self) -> Markup {
         match self.status {
-            Progress::Running => badge(Mood::Busy, "running"),
-            Progress::Done => badge(Mood::Good, "done"),
-            Progress::Cancelled => badge(Mood::Quiet, "stopped"),
+            Progress::Running => badge(BadgeKind::Busy, "running"),
+            Progress::Done => badge(BadgeKind::Good, "done"),
+            Progress::Cancelled => badge(BadgeKind::Quiet, "stopped"),
         }
     }
 
@@ -75,7 +75,7 @@ impl Replay {
 
 impl Asked {
     /// Returns the filter in words.
-    pub(in crate::pages) fn in_words(&self, addresses: &EndpointLookup) -> String {
+    pub(in crate::pages) fn in_words(&self, lookup: &EndpointLookup) -> String {
         let mut said = match (&self.missed_since, &self.status) {
             (Some(_), _) => "Everything missed".to_owned(),
             (None, Some(status)) => format!("All that {}", past(status)),
@@ -85,11 +85,11 @@ impl Asked {
             said.push_str(&format!(" of type {event_type}"));
         }
         if let Some(endpoint) = &self.endpoint {
-            let url = addresses.of(endpoint).url.as_deref();
+            let url = lookup.get(endpoint).url.as_deref();
             said.push_str(&format!(" for {}", url.unwrap_or(endpoint)));
         }
         if let Some(kind) = self.error_kind {
-            said.push_str(&format!(" ({})", words::kind(kind)));
+            said.push_str(&format!(" ({})", status_text::failure_kind(kind)));
         }
         if let Some(since) = self.missed_since.as_ref().or(self.since.as_ref()) {
             said.push_str(&format!(", since {}", plain(since)));
@@ -111,7 +111,7 @@ impl Asked {
             ("since", since.cloned().unwrap_or_default()),
             ("until", text(&self.until)),
         ];
-        query_of(fields.iter().map(|(name, text)| (*name, text.as_str())))
+        query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_said_in_words() {
-        let none = EndpointLookup::none();
+        let none = EndpointLookup::empty();
         let all = asked(json!({"status": "failed"}));
         assert_eq!(all.in_words(&none), "All that failed");
         let one = asked(json!({

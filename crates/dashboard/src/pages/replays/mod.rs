@@ -8,77 +8,82 @@ use posthaste_api::problem::Problem;
 use posthaste_api::route::Verb;
 
 use self::api_types::{Progress, Replay};
-use self::form::NewReplay;
-use super::addresses::EndpointLookup;
-use super::{ActionHandler, At, PageHandler, Reach, at};
+use self::form::ReplayForm;
+use super::endpoint_lookup::EndpointLookup;
+use crate::components::{Listed, copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
-use crate::layout::csrf;
-use crate::page::{ActionResult, Done, Page, PageResult, Tab};
-use crate::parts::{Listed, copied, empty, pager, time};
-use crate::visit::{PageRequest, query_of};
+use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::urls::query_string;
 
 /// Number of replays on a page.
 const PER_PAGE: usize = 50;
 
-pub(super) const PAGES: &[At<PageHandler>] = &[
-    at(Reach::Tenant, "/replays", |visit| Box::pin(list(visit))),
-    at(Reach::Tenant, "/replays/{replay}", |visit| {
-        Box::pin(one(visit))
+pub(super) const PAGES: &[Route<PageHandler>] = &[
+    route(RouteScope::Tenant, "/replays", |request| {
+        Box::pin(show_list(request))
+    }),
+    route(RouteScope::Tenant, "/replays/{replay}", |request| {
+        Box::pin(show_one(request))
     }),
 ];
 
-pub(super) const ACTIONS: &[At<ActionHandler>] = &[
-    at(Reach::Tenant, "/replays/begin", |visit, form| {
-        Box::pin(begin(visit, form))
+pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
+    route(RouteScope::Tenant, "/replays/begin", |request, form| {
+        Box::pin(start(request, form))
     }),
-    at(Reach::Tenant, "/replays/{replay}/cancel", |visit, _| {
-        Box::pin(cancel(visit))
-    }),
+    route(
+        RouteScope::Tenant,
+        "/replays/{replay}/cancel",
+        |request, _| Box::pin(cancel(request)),
+    ),
 ];
 
-async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
-    let asked = NewReplay::read(|name| visit.query(name));
-    Ok(whole(&visit, &asked).await?.into())
+async fn show_list(request: PageRequest) -> Result<PageResult, Problem> {
+    let form = ReplayForm::read(|name| request.query(name));
+    Ok(list_page(&request, &form).await?.into())
 }
 
-async fn whole(visit: &PageRequest, asked: &NewReplay) -> Result<Page, Problem> {
-    let cursor = visit.query("cursor");
+async fn list_page(request: &PageRequest, form: &ReplayForm) -> Result<Page, Problem> {
+    let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
-    let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
-    let found: Listed<Replay> = visit.get(&format!("/replays{query}")).await?;
-    let mut addresses = EndpointLookup::newest(visit).await?;
-    look_up(visit, &mut addresses, &found.data).await?;
-    let older = found.next_cursor.as_deref();
-    let older =
-        older.map(|cursor| visit.here(&format!("/replays{}", query_of([("cursor", cursor)]))));
-    let newest = (!cursor.is_empty()).then(|| visit.here("/replays"));
+    let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
+    let replays: Listed<Replay> = request.tenant_get(&format!("/replays{query}")).await?;
+    let mut lookup = EndpointLookup::newest(request).await?;
+    look_up_endpoints(request, &mut lookup, &replays.data).await?;
+    let older = replays.next_cursor.as_deref();
+    let older = older.map(|cursor| {
+        request.tenant_link(&format!("/replays{}", query_string([("cursor", cursor)])))
+    });
+    let newest = (!cursor.is_empty()).then(|| request.tenant_link("/replays"));
     let page = Page::new(Tab::Replays, "Replays")
         .live(
             "replays",
             html! {
-                @if found.data.is_empty() { (empty("Nothing has been replayed yet.")) }
-                @else { (table(visit, &found.data, &addresses)) }
+                @if replays.data.is_empty() { (empty_list("Nothing has been replayed yet.")) }
+                @else { (table(request, &replays.data, &lookup)) }
                 (pager(newest.as_deref(), older.as_deref()))
             },
         )
-        .static_section("new", asked.form(visit, &addresses));
+        .static_section("new", form.render(request, &lookup));
     Ok(page)
 }
 
 /// Looks up the endpoints of replays.
-pub(super) async fn look_up(
-    visit: &PageRequest,
-    addresses: &mut EndpointLookup,
+pub(super) async fn look_up_endpoints(
+    request: &PageRequest,
+    lookup: &mut EndpointLookup,
     replays: &[Replay],
 ) -> Result<(), Problem> {
     let endpoints = replays.iter();
     let endpoints = endpoints.filter_map(|replay| replay.filter.endpoint.as_deref());
     let endpoints: Vec<&str> = endpoints.collect();
-    addresses.look_up(visit, &endpoints).await
+    lookup.look_up(request, &endpoints).await
 }
 
 /// Renders replays as a table.
-pub(super) fn table(visit: &PageRequest, replays: &[Replay], addresses: &EndpointLookup) -> Markup {
+pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &EndpointLookup) -> Markup {
     html! {
         table.stack {
             caption { "Replays, the newest first" }
@@ -94,8 +99,8 @@ pub(super) fn table(visit: &PageRequest, replays: &[Replay], addresses: &Endpoin
                 @for replay in replays {
                     tr {
                         th scope="row" {
-                            a href=(visit.here(&format!("/replays/{}", replay.id))) {
-                                (replay.filter.in_words(addresses))
+                            a href=(request.tenant_link(&format!("/replays/{}", replay.id))) {
+                                (replay.filter.in_words(lookup))
                             }
                         }
                         td data-label="Status" { (replay.badge()) }
@@ -120,22 +125,22 @@ pub(super) fn progress(replay: &Replay) -> Markup {
     }
 }
 
-async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
-    let replay: Replay = visit.get(&path(&visit, "")).await?;
-    let mut addresses = EndpointLookup::none();
-    look_up(&visit, &mut addresses, std::slice::from_ref(&replay)).await?;
+async fn show_one(request: PageRequest) -> Result<PageResult, Problem> {
+    let replay: Replay = request.tenant_get(&path(&request, "")).await?;
+    let mut lookup = EndpointLookup::empty();
+    look_up_endpoints(&request, &mut lookup, std::slice::from_ref(&replay)).await?;
     let page = Page::new(Tab::Replays, "Replay")
-        .below("Replays", visit.here("/replays"))
-        .live("now", now(&visit, &replay))
-        .static_section("facts", facts(&visit, &replay, &addresses));
+        .breadcrumb("Replays", request.tenant_link("/replays"))
+        .live("now", progress_section(&request, &replay))
+        .static_section("facts", facts_section(&request, &replay, &lookup));
     Ok(page.into())
 }
 
-fn path(visit: &PageRequest, verb: &str) -> String {
-    format!("/replays/{}{verb}", visit.name("replay"))
+fn path(request: &PageRequest, suffix: &str) -> String {
+    format!("/replays/{}{suffix}", request.path_param("replay"))
 }
 
-fn now(visit: &PageRequest, replay: &Replay) -> Markup {
+fn progress_section(request: &PageRequest, replay: &Replay) -> Markup {
     html! {
         div.card.verdict {
             p { (replay.badge()) " " (progress(replay)) }
@@ -151,9 +156,9 @@ fn now(visit: &PageRequest, replay: &Replay) -> Markup {
             }
             @if replay.status == Progress::Running {
                 div.actions {
-                    form.act method="post" action=(visit.here(&path(visit, "/cancel")))
+                    form.act method="post" action=(request.tenant_link(&path(request, "/cancel")))
                         data-ask="Stop this replay? What it has set going already goes on." {
-                        (csrf(visit))
+                        (csrf_field(request))
                         button.danger type="submit" { "Stop it" }
                     }
                 }
@@ -162,14 +167,14 @@ fn now(visit: &PageRequest, replay: &Replay) -> Markup {
     }
 }
 
-fn facts(visit: &PageRequest, replay: &Replay, addresses: &EndpointLookup) -> Markup {
-    let deliveries = visit.here(&format!("/deliveries{}", replay.filter.deliveries()));
+fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup) -> Markup {
+    let deliveries = request.tenant_link(&format!("/deliveries{}", replay.filter.deliveries()));
     html! {
         div.card {
             h2 { "What was asked for" }
-            p { (replay.filter.in_words(addresses)) "." }
+            p { (replay.filter.in_words(lookup)) "." }
             dl.facts {
-                dt { "Replay" } dd { (copied(&replay.id, "the id of the replay")) }
+                dt { "Replay" } dd { (copyable(&replay.id, "the id of the replay")) }
                 dt { "Begun" } dd { (time(&replay.created_at)) }
             }
             p { a href=(deliveries) { "The deliveries it is about" } }
@@ -177,32 +182,33 @@ fn facts(visit: &PageRequest, replay: &Replay, addresses: &EndpointLookup) -> Ma
     }
 }
 
-async fn begin(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
-    let mut asked = NewReplay::read(|name| form.text(name));
-    if let Some(document) = asked.document(visit.now) {
-        let begun: Result<Replay, Problem> =
-            visit.act(Verb::Post, "/replays", Some(document)).await;
-        match begun {
+async fn start(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let mut replay_form = ReplayForm::read(|name| form.text(name));
+    if let Some(document) = replay_form.document(request.now) {
+        let started: Result<Replay, Problem> = request
+            .tenant_call(Verb::Post, "/replays", Some(document))
+            .await;
+        match started {
             Ok(replay) => {
-                let link = visit.here(&format!("/replays/{}", replay.id));
-                return Ok(ActionResult::Redirect(link, Done::ReplayBegun));
+                let link = request.tenant_link(&format!("/replays/{}", replay.id));
+                return Ok(ActionResult::Redirect(link, FlashMessage::ReplayBegun));
             }
-            Err(problem) if asked.note(&problem) => {}
+            Err(problem) if replay_form.add_api_errors(&problem) => {}
             Err(problem) => return Err(problem),
         }
     }
-    let page = whole(&visit, &asked).await?;
+    let page = list_page(&request, &replay_form).await?;
     Ok(ActionResult::Page(
         page.with_status(http::StatusCode::UNPROCESSABLE_ENTITY),
     ))
 }
 
-async fn cancel(visit: PageRequest) -> Result<ActionResult, Problem> {
-    let _: Replay = visit
-        .act(Verb::Post, &path(&visit, "/cancel"), None)
+async fn cancel(request: PageRequest) -> Result<ActionResult, Problem> {
+    let _: Replay = request
+        .tenant_call(Verb::Post, &path(&request, "/cancel"), None)
         .await?;
     Ok(ActionResult::Redirect(
-        visit.here(&path(&visit, "")),
-        Done::ReplayStopped,
+        request.tenant_link(&path(&request, "")),
+        FlashMessage::ReplayStopped,
     ))
 }

@@ -1,37 +1,64 @@
-//! Form fields with label, hint and error message.
+//! Form fields with label, hint and error message: [`Field`] and [`FieldErrors`].
 
+use http::StatusCode;
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 
+use crate::auth::CSRF_FIELD;
+use crate::page_request::PageRequest;
+
+/// Returns the hidden CSRF field that every form contains.
+pub(crate) fn csrf_field(request: &PageRequest) -> Markup {
+    html! { input type="hidden" name=(CSRF_FIELD) value=(request.visitor.csrf_token()); }
+}
+
 /// Error messages of a submitted form, by name of the form field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wrong(Vec<(String, String)>);
+pub(crate) struct FieldErrors(Vec<(String, String)>);
 
-impl Wrong {
-    /// Collects the errors that the API returned. `place` maps an API field to its form field; errors without a form
+impl FieldErrors {
+    /// Collects the errors that the API returned. `form_field` maps an API field to its form field; errors without a form
     /// field are shown above the form.
-    pub(crate) fn new(problem: &Problem, place: impl Fn(&str) -> Option<&'static str>) -> Wrong {
+    pub(crate) fn new(
+        problem: &Problem,
+        form_field: impl Fn(&str) -> Option<&'static str>,
+    ) -> FieldErrors {
         let Some(mistakes) = &problem.errors else {
-            return Wrong(vec![(String::new(), problem.detail.to_string())]);
+            return FieldErrors(vec![(String::new(), problem.detail.to_string())]);
         };
-        let told = mistakes.iter().map(|mistake| {
+        let errors = mistakes.iter().map(|mistake| {
             let field = mistake.field.as_str();
-            match place(field) {
+            match form_field(field) {
                 // If one form field holds several API fields, the message must name the API field.
                 Some(name) if name == field => (name.to_owned(), mistake.message.clone()),
                 Some(name) => {
-                    let part = field.strip_prefix(name).unwrap_or(field);
-                    let part = part.trim_start_matches('.');
-                    (name.to_owned(), format!("{part} {}", mistake.message))
+                    let rest = field.strip_prefix(name).unwrap_or(field);
+                    let rest = rest.trim_start_matches('.');
+                    (name.to_owned(), format!("{rest} {}", mistake.message))
                 }
                 None => (String::new(), format!("{field} {}", mistake.message)),
             }
         });
-        Wrong(told.collect())
+        FieldErrors(errors.collect())
+    }
+
+    /// Collects the errors that the API returned, for a form whose fields have the same names as in the API.
+    pub(crate) fn of_fields(problem: &Problem, names: &[&'static str]) -> FieldErrors {
+        FieldErrors::new(problem, |field| {
+            names.iter().copied().find(|name| *name == field)
+        })
+    }
+
+    /// Returns the HTTP status of a page with this form.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self.is_empty() {
+            true => StatusCode::OK,
+            false => StatusCode::UNPROCESSABLE_ENTITY,
+        }
     }
 
     /// Adds an error message.
-    pub(crate) fn and(mut self, field: &str, message: impl Into<String>) -> Wrong {
+    pub(crate) fn with(mut self, field: &str, message: impl Into<String>) -> FieldErrors {
         self.0.push((field.to_owned(), message.into()));
         self
     }
@@ -42,19 +69,19 @@ impl Wrong {
     }
 
     /// Returns the error messages of a field.
-    pub(crate) fn about(&self, field: &str) -> Option<String> {
-        let about = self.0.iter().filter(|(name, _)| name == field);
-        let told: Vec<&str> = about.map(|(_, message)| message.as_str()).collect();
-        (!told.is_empty()).then(|| told.join("; "))
+    pub(crate) fn message(&self, field: &str) -> Option<String> {
+        let errors = self.0.iter().filter(|(name, _)| name == field);
+        let messages: Vec<&str> = errors.map(|(_, message)| message.as_str()).collect();
+        (!messages.is_empty()).then(|| messages.join("; "))
     }
 
     /// Renders a summary above the form, so that users of screen readers notice that there are errors.
     pub(crate) fn summary(&self) -> Markup {
-        let rest = self.about("");
+        let general = self.message("");
         html! {
             @if !self.is_empty() {
                 div.wrong-summary role="alert" {
-                    @if let Some(rest) = rest { p { (rest) } }
+                    @if let Some(general) = general { p { (general) } }
                     @else { p { "Something is not right yet. It is told beside its field." } }
                 }
             }
@@ -65,18 +92,35 @@ impl Wrong {
 /// A form field.
 pub(crate) struct Field<'a> {
     /// Its name in the form.
-    pub(crate) name: &'a str,
+    name: &'a str,
     /// Its label.
-    pub(crate) label: &'a str,
+    label: &'a str,
     /// Explanation below the label; may be empty.
-    pub(crate) hint: &'a str,
+    hint: &'a str,
     /// Its current value.
-    pub(crate) value: &'a str,
+    value: &'a str,
     /// Errors of the whole form.
-    pub(crate) wrong: &'a Wrong,
+    errors: &'a FieldErrors,
 }
 
-impl Field<'_> {
+impl<'a> Field<'a> {
+    /// Creates a field.
+    pub(crate) fn new(
+        name: &'a str,
+        label: &'a str,
+        hint: &'a str,
+        value: &'a str,
+        errors: &'a FieldErrors,
+    ) -> Field<'a> {
+        Field {
+            name,
+            label,
+            hint,
+            value,
+            errors,
+        }
+    }
+
     /// Element id of the input.
     fn id(&self) -> String {
         format!("field-{}", self.name)
@@ -85,24 +129,27 @@ impl Field<'_> {
     /// Ids of the elements that describe it, for screen readers: its error and its hint.
     fn described_by(&self) -> Option<String> {
         let id = self.id();
-        let wrong = self.wrong.about(self.name).map(|_| format!("{id}-wrong"));
+        let error = self
+            .errors
+            .message(self.name)
+            .map(|_| format!("{id}-wrong"));
         let hint = (!self.hint.is_empty()).then(|| format!("{id}-hint"));
-        let ids: Vec<String> = wrong.into_iter().chain(hint).collect();
+        let ids: Vec<String> = error.into_iter().chain(hint).collect();
         (!ids.is_empty()).then(|| ids.join(" "))
     }
 
-    fn is_wrong(&self) -> Option<&'static str> {
-        self.wrong.about(self.name).map(|_| "true")
+    fn aria_invalid(&self) -> Option<&'static str> {
+        self.errors.message(self.name).map(|_| "true")
     }
 
-    fn around(&self, input: Markup) -> Markup {
+    fn labelled(&self, input: Markup) -> Markup {
         let id = self.id();
         html! {
             div.field {
                 label for=(id) { (self.label) }
                 (input)
-                @if let Some(wrong) = self.wrong.about(self.name) {
-                    p.wrong id={ (id) "-wrong" } { (wrong) }
+                @if let Some(error) = self.errors.message(self.name) {
+                    p.wrong id={ (id) "-wrong" } { (error) }
                 }
                 @if !self.hint.is_empty() { p.hint id={ (id) "-hint" } { (self.hint) } }
             }
@@ -111,26 +158,26 @@ impl Field<'_> {
 
     /// A single-line input. `kind` is an HTML input type, such as `text` or `email`.
     pub(crate) fn line(&self, kind: &str) -> Markup {
-        self.around(html! {
+        self.labelled(html! {
             input id=(self.id()) name=(self.name) type=(kind) value=(self.value) autocomplete="off"
-                spellcheck="false" aria-invalid=[self.is_wrong()] aria-describedby=[self.described_by()];
+                spellcheck="false" aria-invalid=[self.aria_invalid()] aria-describedby=[self.described_by()];
         })
     }
 
     /// A multi-line input.
     pub(crate) fn lines(&self, rows: u8) -> Markup {
-        self.around(html! {
+        self.labelled(html! {
             // Browsers drop a line break at the beginning of a textarea. This one is ours, so that the value keeps
             // its own.
             textarea id=(self.id()) name=(self.name) rows=(rows) spellcheck="false"
-                aria-invalid=[self.is_wrong()] aria-describedby=[self.described_by()] { "\n" (self.value) }
+                aria-invalid=[self.aria_invalid()] aria-describedby=[self.described_by()] { "\n" (self.value) }
         })
     }
 
     /// A selection: values and their labels.
     pub(crate) fn choice(&self, choices: &[(&str, &str)]) -> Markup {
-        self.around(html! {
-            select id=(self.id()) name=(self.name) aria-invalid=[self.is_wrong()]
+        self.labelled(html! {
+            select id=(self.id()) name=(self.name) aria-invalid=[self.aria_invalid()]
                 aria-describedby=[self.described_by()] {
                 @for (value, name) in choices {
                     option value=(value) selected[*value == self.value] { (name) }
@@ -154,33 +201,27 @@ mod tests {
         Problem::invalid(mistakes)
     }
 
-    fn place(field: &str) -> Option<&'static str> {
+    fn form_field(field: &str) -> Option<&'static str> {
         let known = ["url", "headers"];
         known.into_iter().find(|name| field.starts_with(name))
     }
 
     #[test]
-    fn what_is_wrong_is_told_beside_its_field() {
-        let wrong = Wrong::new(&problem(), place);
-        assert_eq!(wrong.about("url").as_deref(), Some("must be https"));
+    fn api_errors_are_grouped_by_form_field() {
+        let errors = FieldErrors::new(&problem(), form_field);
+        assert_eq!(errors.message("url").as_deref(), Some("must be https"));
         assert_eq!(
-            wrong.about("headers").as_deref(),
+            errors.message("headers").as_deref(),
             Some("Host cannot be set; X Y is not the name of a header")
         );
-        assert_eq!(wrong.about("").as_deref(), Some("colour is unknown"));
-        assert_eq!(wrong.about("timeout"), None);
+        assert_eq!(errors.message("").as_deref(), Some("colour is unknown"));
+        assert_eq!(errors.message("timeout"), None);
     }
 
     #[test]
-    fn a_wrong_field_keeps_what_was_typed_and_says_what_is_wrong() {
-        let wrong = Wrong::new(&problem(), place);
-        let field = Field {
-            name: "url",
-            label: "URL",
-            hint: "Where events go.",
-            value: "\"><script>",
-            wrong: &wrong,
-        };
+    fn invalid_field_keeps_its_value_and_shows_the_error() {
+        let errors = FieldErrors::new(&problem(), form_field);
+        let field = Field::new("url", "URL", "Where events go.", "\"><script>", &errors);
         let markup = field.line("text").0;
         for part in [
             "<label for=\"field-url\">URL</label>",

@@ -28,9 +28,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_written_for_people_and_for_machines() {
-        let shown = time("2026-01-02T03:04:05.678Z").0;
-        let machine = "<time datetime=\"2026-01-02T03:04:05.678Z\">";
-        assert_eq!(shown, format!("{machine}2026-01-02 03:04:05</time>"));
+    fn time_is_rendered_as_text_and_as_attribute() {
+        let markup = time("2026-01-02T03:04:05.678Z").0;
+        let tag = "<time datetime=\"2026-01-02T03:04:05.678Z\">";
+        assert_eq!(markup, format!("{tag}2026-01-02 03:04:05</time>"));
     }
 }

@@ -1,4 +1,4 @@
-//! The status of a delivery and its next step, in words.
+//! The text about a delivery: its status, its next step, and the reasons for both.
 //!
 //! The text does not change by the second: times are absolute. Only when a due time has passed without an attempt,
 //! the text says so.
@@ -9,102 +9,106 @@ use posthaste_core::delivery::{DeadReason, Status, Trigger};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::api_types::Delivery;
-use crate::pages::addresses::{EndpointStatus, EndpointSummary};
-use crate::parts::{time, to_the_second};
+use crate::components::{time, to_the_second};
+use crate::pages::endpoint_lookup::{EndpointStatus, EndpointSummary};
 
 /// Usual time from due to sent if no limit holds the delivery back.
-const SOON: Span = Span::from_secs(2);
+const USUAL_DELAY: Span = Span::from_secs(2);
 
 /// Returns whether the delivery should have been attempted by now. It then waits for other deliveries or for limits
 /// of its endpoint.
 pub(super) fn is_overdue(delivery: &Delivery, now: Timestamp) -> bool {
     let due = delivery.next_attempt_at.as_deref();
     let due = due.and_then(|at| at.parse::<Timestamp>().ok());
-    due.is_some_and(|due| now > due.after(SOON))
+    due.is_some_and(|due| now > due.after(USUAL_DELAY))
 }
 
 /// Returns the next step, for a row of a list.
-pub(in crate::pages) fn next(
+pub(in crate::pages) fn next_step(
     delivery: &Delivery,
-    address: &EndpointSummary,
+    endpoint: &EndpointSummary,
     now: Timestamp,
 ) -> Markup {
     match delivery.status {
         Status::Pending | Status::Retrying if is_overdue(delivery, now) => html! {
-            "waits for its turn, due since " (maybe(&delivery.next_attempt_at))
+            "waits for its turn, due since " (time_or_unknown(&delivery.next_attempt_at))
         },
-        Status::Pending => html! { "first attempt at " (maybe(&delivery.next_attempt_at)) },
+        Status::Pending => {
+            html! { "first attempt at " (time_or_unknown(&delivery.next_attempt_at)) }
+        }
         Status::InProgress => html! { "attempt " (delivery.attempt_count + 1) " is under way" },
-        Status::Retrying => html! { "tries again at " (maybe(&delivery.next_attempt_at)) },
-        Status::Held => html! { "held: " (why_held(address)) },
-        Status::Succeeded => html! { "delivered at " (maybe(&delivery.finished_at)) },
+        Status::Retrying => {
+            html! { "tries again at " (time_or_unknown(&delivery.next_attempt_at)) }
+        }
+        Status::Held => html! { "held: " (held_reason(endpoint)) },
+        Status::Succeeded => html! { "delivered at " (time_or_unknown(&delivery.finished_at)) },
         Status::Failed => html! { "given up: " (dead_reason_text(delivery.reason)) },
-        Status::Cancelled => html! { "called off at " (maybe(&delivery.finished_at)) },
+        Status::Cancelled => html! { "called off at " (time_or_unknown(&delivery.finished_at)) },
     }
 }
 
 /// Returns the past and the next step in one or two sentences. `probe_at` is the time of the endpoint's next probe,
 /// if its breaker is tripped.
-pub(super) fn story(
+pub(super) fn summary(
     delivery: &Delivery,
-    address: &EndpointSummary,
+    endpoint: &EndpointSummary,
     probe_at: Option<&str>,
     now: Timestamp,
 ) -> Markup {
-    let tried = attempts(delivery.attempt_count);
-    let last = delivery.last_error.as_ref();
-    let last = last.map(|error| sentence(&error.detail));
-    let left = delivery
+    let attempts = attempts(delivery.attempt_count);
+    let last_error = delivery.last_error.as_ref();
+    let last_error = last_error.map(|error| without_full_stop(&error.detail));
+    let remaining = delivery
         .max_attempts
         .saturating_sub(delivery.attempt_count + 1);
     let is_overdue = is_overdue(delivery, now);
     match delivery.status {
         Status::Pending if is_overdue => html! {
-            "Its first attempt was due at " (maybe(&delivery.next_attempt_at)) ". " (WAITS_ITS_TURN)
+            "Its first attempt was due at " (time_or_unknown(&delivery.next_attempt_at)) ". " (OVERDUE_TEXT)
         },
         Status::Retrying if is_overdue => html! {
-            "Failed " (times(delivery.attempt_count)) @if let Some(last) = last { ", last with: " (last) }
-            ". The next attempt was due at " (maybe(&delivery.next_attempt_at)) ". " (WAITS_ITS_TURN)
+            "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last with: " (error) }
+            ". The next attempt was due at " (time_or_unknown(&delivery.next_attempt_at)) ". " (OVERDUE_TEXT)
         },
         Status::Pending => html! {
-            "Waits for its first attempt, which is due at " (maybe(&delivery.next_attempt_at)) "."
+            "Waits for its first attempt, which is due at " (time_or_unknown(&delivery.next_attempt_at)) "."
         },
         Status::InProgress => html! {
             "Attempt " (delivery.attempt_count + 1) " is under way."
-            @if let Some(last) = last { " The one before failed: " (last) "." }
+            @if let Some(error) = last_error { " The one before failed: " (error) "." }
         },
         Status::Retrying => html! {
-            "Failed " (times(delivery.attempt_count)) @if let Some(last) = last { ", last with: " (last) }
-            ". It tries again at " (maybe(&delivery.next_attempt_at))
-            @if left > 0 { ", and up to " (times(left)) " more before " (time(&delivery.give_up_at)) }
+            "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last with: " (error) }
+            ". It tries again at " (time_or_unknown(&delivery.next_attempt_at))
+            @if remaining > 0 { ", and up to " (times(remaining)) " more before " (time(&delivery.give_up_at)) }
             @else { ", for the last time" }
             "."
         },
         Status::Held => html! {
-            "Held after " (tried) ": " (why_held(address)) ". " (until_let_go(address))
+            "Held after " (attempts) ": " (held_reason(endpoint)) ". " (held_until(endpoint))
             @if let Some(at) = probe_at { " The next probe is due at " (to_the_second(at)) "." }
         },
         Status::Succeeded => html! {
-            "Delivered at " (maybe(&delivery.finished_at)) ", by attempt " (delivery.attempt_count) "."
+            "Delivered at " (time_or_unknown(&delivery.finished_at)) ", by attempt " (delivery.attempt_count) "."
         },
         Status::Failed => html! {
-            "Given up at " (maybe(&delivery.finished_at)) " after " (tried) ": "
+            "Given up at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) ": "
             (dead_reason_text(delivery.reason)) "."
-            @if let Some(last) = last { " The last failure: " (last) "." }
+            @if let Some(error) = last_error { " The last failure: " (error) "." }
         },
         Status::Cancelled => html! {
-            "Called off at " (maybe(&delivery.finished_at)) " after " (tried) "."
+            "Called off at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) "."
         },
     }
 }
 
 /// Text for an overdue delivery.
-const WAITS_ITS_TURN: &str =
+const OVERDUE_TEXT: &str =
     "It waits for its turn: others come first, or the endpoint's limits hold.";
 
 /// Returns the reason why a delivery is held.
-fn why_held(address: &EndpointSummary) -> &'static str {
-    match address.standing {
+fn held_reason(endpoint: &EndpointSummary) -> &'static str {
+    match endpoint.status {
         EndpointStatus::Paused => "the endpoint is paused",
         EndpointStatus::Enabled => "the endpoint's breaker is tripped",
         EndpointStatus::Disabled => "the endpoint is disabled",
@@ -112,8 +116,8 @@ fn why_held(address: &EndpointSummary) -> &'static str {
     }
 }
 
-fn until_let_go(address: &EndpointSummary) -> &'static str {
-    match address.standing {
+fn held_until(endpoint: &EndpointSummary) -> &'static str {
+    match endpoint.status {
         EndpointStatus::Paused => "It goes on when somebody resumes the endpoint.",
         EndpointStatus::Enabled => "It goes on when a probe finds the receiver well again.",
         EndpointStatus::Disabled | EndpointStatus::Unknown => "It is about to be given up.",
@@ -143,7 +147,7 @@ pub(super) fn trigger_text(trigger: Trigger) -> &'static str {
 }
 
 /// Returns a failure kind in words.
-pub(in crate::pages) fn kind(kind: FailureKind) -> &'static str {
+pub(in crate::pages) fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Http => "refused by the receiver",
         FailureKind::Timeout => "no answer in time",
@@ -174,11 +178,11 @@ fn times(count: u32) -> String {
 }
 
 /// Removes the full stop, so that the text can end a sentence.
-fn sentence(text: &str) -> &str {
+fn without_full_stop(text: &str) -> &str {
     text.trim_end().trim_end_matches('.')
 }
 
-fn maybe(at: &Option<String>) -> Markup {
+fn time_or_unknown(at: &Option<String>) -> Markup {
     match at {
         Some(at) => time(at),
         None => html! { "a time unknown" },
@@ -209,26 +213,26 @@ mod tests {
     /// A time before the next attempt is due.
     const NOW: Timestamp = Timestamp(1_794_744_020_000);
 
-    fn told(change: serde_json::Value, standing: EndpointStatus) -> (String, String) {
-        told_at(NOW, change, standing)
+    fn texts(change: serde_json::Value, status: EndpointStatus) -> (String, String) {
+        texts_at(NOW, change, status)
     }
 
-    fn told_at(
+    fn texts_at(
         now: Timestamp,
         change: serde_json::Value,
-        standing: EndpointStatus,
+        status: EndpointStatus,
     ) -> (String, String) {
         let delivery = delivery(change);
-        let address = EndpointSummary {
+        let endpoint = EndpointSummary {
             url: Some("https://example.com/hooks".to_owned()),
-            standing,
+            status,
             headers: BTreeMap::new(),
         };
         (
-            text(&next(&delivery, &address, now)),
-            text(&story(
+            text(&next_step(&delivery, &endpoint, now)),
+            text(&summary(
                 &delivery,
-                &address,
+                &endpoint,
                 Some("2026-11-15T12:05:00.000Z"),
                 now,
             )),
@@ -236,62 +240,68 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_tried_again_says_when_and_how_often() {
-        let (line, story) = told(json!({}), EndpointStatus::Enabled);
-        assert_eq!(line, "tries again at 2026-11-15 12:01:10");
+    fn retrying_delivery_shows_next_attempt_and_remaining_attempts() {
+        let (next_step, summary) = texts(json!({}), EndpointStatus::Enabled);
+        assert_eq!(next_step, "tries again at 2026-11-15 12:01:10");
         assert_eq!(
-            story,
+            summary,
             "Failed 3 times, last with: answered 503. It tries again at 2026-11-15 12:01:10, \
              and up to 5 times more before 2026-11-15 13:00:00."
         );
-        let (_, last) = told(json!({"max_attempts": 4}), EndpointStatus::Enabled);
+        let (_, summary) = texts(json!({"max_attempts": 4}), EndpointStatus::Enabled);
         assert!(
-            last.ends_with("2026-11-15 12:01:10, for the last time."),
-            "{last}"
+            summary.ends_with("2026-11-15 12:01:10, for the last time."),
+            "{summary}"
         );
     }
 
     #[test]
-    fn one_that_is_overdue_does_not_say_that_it_comes() {
+    fn overdue_delivery_shows_that_it_waits() {
         let late = Timestamp(1_794_744_090_000);
-        let (line, story) = told_at(late, json!({}), EndpointStatus::Enabled);
-        assert_eq!(line, "waits for its turn, due since 2026-11-15 12:01:10");
+        let (next_step, summary) = texts_at(late, json!({}), EndpointStatus::Enabled);
         assert_eq!(
-            story,
+            next_step,
+            "waits for its turn, due since 2026-11-15 12:01:10"
+        );
+        assert_eq!(
+            summary,
             "Failed 3 times, last with: answered 503. The next attempt was due at \
              2026-11-15 12:01:10. It waits for its turn: others come first, or the endpoint's \
              limits hold."
         );
-        // Within `SOON` of its due time a delivery is not called late.
+        // Within `USUAL_DELAY` of its due time a delivery is not called late.
         let due = Timestamp(1_794_744_071_000);
-        let (line, _) = told_at(due, json!({}), EndpointStatus::Enabled);
-        assert_eq!(line, "tries again at 2026-11-15 12:01:10");
+        let (next_step, _) = texts_at(due, json!({}), EndpointStatus::Enabled);
+        assert_eq!(next_step, "tries again at 2026-11-15 12:01:10");
     }
 
     #[test]
-    fn one_that_is_held_says_by_what() {
+    fn held_delivery_shows_the_reason() {
         let held = json!({"status": "held", "next_attempt_at": null});
-        let (tripped, story) = told(held.clone(), EndpointStatus::Enabled);
+        let (tripped, summary) = texts(held.clone(), EndpointStatus::Enabled);
         assert_eq!(tripped, "held: the endpoint's breaker is tripped");
-        assert!(story.contains("a probe"), "{story}");
-        assert!(story.ends_with("due at 2026-11-15 12:05:00."), "{story}");
-        let (disabled, story) = told(held.clone(), EndpointStatus::Disabled);
+        assert!(summary.contains("a probe"), "{summary}");
+        assert!(
+            summary.ends_with("due at 2026-11-15 12:05:00."),
+            "{summary}"
+        );
+        let (disabled, summary) = texts(held.clone(), EndpointStatus::Disabled);
         assert_eq!(disabled, "held: the endpoint is disabled");
-        assert!(story.contains("about to be given up"), "{story}");
-        let (paused, story) = told(held, EndpointStatus::Paused);
+        assert!(summary.contains("about to be given up"), "{summary}");
+        let (paused, summary) = texts(held, EndpointStatus::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
-        assert!(story.contains("resumes"), "{story}");
+        assert!(summary.contains("resumes"), "{summary}");
     }
 
     #[test]
-    fn one_that_has_ended_says_how() {
+    fn finished_delivery_shows_its_outcome() {
         let ended = |status: &str, reason: &str| {
             let reason = (!reason.is_empty()).then_some(reason);
             let at = "2026-11-15T12:30:00.000Z";
             let change = json!({
                 "status": status, "reason": reason, "finished_at": at, "next_attempt_at": null,
             });
-            told(change, EndpointStatus::Enabled)
+            texts(change, EndpointStatus::Enabled)
         };
         assert_eq!(ended("succeeded", "").0, "delivered at 2026-11-15 12:30:00");
         assert_eq!(
@@ -299,10 +309,10 @@ mod tests {
             "called off at 2026-11-15 12:30:00"
         );
         assert_eq!(ended("failed", "exhausted").0, "given up: no attempt left");
-        let (line, story) = ended("failed", "endpoint_disabled");
-        assert_eq!(line, "given up: the endpoint was disabled");
+        let (next_step, summary) = ended("failed", "endpoint_disabled");
+        assert_eq!(next_step, "given up: the endpoint was disabled");
         assert_eq!(
-            story,
+            summary,
             "Given up at 2026-11-15 12:30:00 after 3 attempts: the endpoint was disabled. \
              The last failure: answered 503."
         );

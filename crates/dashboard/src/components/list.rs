@@ -13,7 +13,7 @@ pub(crate) struct Listed<T> {
 }
 
 /// The text that is shown instead of an empty list.
-pub(crate) fn empty(sentence: &str) -> Markup {
+pub(crate) fn empty_list(sentence: &str) -> Markup {
     html! { p.empty { (sentence) } }
 }
 

@@ -53,13 +53,13 @@ impl PolicyPreview {
     }
 
     /// Renders the policy in words, as a chart and as a table.
-    pub(crate) fn shown(&self) -> Markup {
+    pub(crate) fn render(&self) -> Markup {
         let explanation = self.explanation();
-        let picture = timeline::drawn(&explanation, "When each attempt comes", &self.name());
+        let chart = timeline::drawn(&explanation, "When each attempt comes", &self.name());
         html! {
             p { (self.words) }
             div.wide tabindex="0" role="group" aria-label="Picture of the policy" {
-                (PreEscaped(picture.write_for_page()))
+                (PreEscaped(chart.write_for_page()))
             }
             details #attempts-table {
                 summary { "The same as a table" }
@@ -108,19 +108,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_policy_is_told_in_words_in_a_picture_and_in_a_table() {
+    fn policy_is_rendered_as_text_chart_and_table() {
         let policy = Preset::Brisk.policy();
-        let mut report = serde_json::to_value(policy.explain()).expect("JSON");
+        let mut report = serde_json::to_value(policy.explain()).expect("an explanation serializes");
         report["policy"] = json!({"preset": "brisk"});
-        let explained: PolicyPreview = serde_json::from_value(report).expect("an explanation");
-        let shown = explained.shown().0;
+        let preview: PolicyPreview = serde_json::from_value(report).expect("a valid preview");
+        let markup = preview.render().0;
         assert!(
-            shown.contains("<svg") && !shown.contains("<style"),
-            "{shown}"
+            markup.contains("<svg") && !markup.contains("<style"),
+            "{markup}"
         );
-        assert!(shown.contains("preset “brisk”"), "{shown}");
+        assert!(markup.contains("preset “brisk”"), "{markup}");
         // Five attempts and the heading.
-        assert_eq!(shown.matches("<tr>").count(), 6, "{shown}");
-        assert!(shown.contains("at once"), "{shown}");
+        assert_eq!(markup.matches("<tr>").count(), 6, "{markup}");
+        assert!(markup.contains("at once"), "{markup}");
     }
 }

@@ -27,13 +27,10 @@ use posthaste_core::id::PassId;
 use posthaste_store::{KeyHash, Pass, SessionIdentity};
 use ring::digest::{SHA256, digest};
 
-use super::Dashboard;
 use super::form::Form;
+use super::state::Dashboard;
+use super::urls::{DASHBOARD_PATH, PORTAL_PATH};
 
-/// Path of the dashboard.
-pub(super) const DASHBOARD_PATH: &str = "/dashboard";
-/// Path below which all portals are.
-pub(super) const PORTAL_PATH: &str = "/portal";
 /// Name of the session cookie without TLS.
 const COOKIE_NAME: &str = "posthaste_session";
 /// Name of the session cookie over TLS. The prefix `__Host-` makes browsers accept it only from this host and only
@@ -44,8 +41,6 @@ const LINK_RATE_LIMIT: Pace = Pace {
     per_second: 50,
     burst: 500,
 };
-/// Maximum number of portal links whose request rate is kept in memory.
-pub(super) const MAX_KNOWN_LINKS: usize = 10_000;
 /// Maximum length of a token that is looked up.
 const MAX_TOKEN_CHARS: usize = 128;
 /// Name of the form field that holds the CSRF token.
@@ -56,11 +51,11 @@ pub(super) struct Visitor {
     /// The visitor as the API's caller.
     pub(super) caller: Caller,
     /// The means of authentication.
-    pub(super) door: LoginMethod,
+    pub(super) method: AuthMethod,
 }
 
 /// The means by which a visitor authenticated.
-pub(super) enum LoginMethod {
+pub(super) enum AuthMethod {
     /// A session cookie.
     Session {
         /// The token in the cookie.
@@ -80,24 +75,26 @@ pub(super) enum LoginMethod {
 impl Visitor {
     /// Returns the path that all links of this visitor begin with.
     pub(super) fn base(&self) -> String {
-        match &self.door {
-            LoginMethod::Session { .. } | LoginMethod::Key(_) => DASHBOARD_PATH.to_owned(),
-            LoginMethod::Portal { token } => format!("{PORTAL_PATH}/{token}"),
+        match &self.method {
+            AuthMethod::Session { .. } | AuthMethod::Key(_) => DASHBOARD_PATH.to_owned(),
+            AuthMethod::Portal { token } => format!("{PORTAL_PATH}/{token}"),
         }
     }
 
     /// Returns the CSRF token that this visitor's forms carry.
-    pub(super) fn csrf(&self) -> String {
-        match &self.door {
-            LoginMethod::Session { token, .. } | LoginMethod::Portal { token } => csrf_of(token),
-            LoginMethod::Key(_) => String::new(),
+    pub(super) fn csrf_token(&self) -> String {
+        match &self.method {
+            AuthMethod::Session { token, .. } | AuthMethod::Portal { token } => {
+                csrf_token_of(token)
+            }
+            AuthMethod::Key(_) => String::new(),
         }
     }
 }
 
-fn csrf_of(token: &str) -> String {
-    let proof = digest(&SHA256, format!("form of {token}").as_bytes());
-    BASE64_URL_SAFE_NO_PAD.encode(proof.as_ref())
+fn csrf_token_of(token: &str) -> String {
+    let hash = digest(&SHA256, format!("form of {token}").as_bytes());
+    BASE64_URL_SAFE_NO_PAD.encode(hash.as_ref())
 }
 
 /// Authenticates a visitor of the dashboard.
@@ -110,7 +107,7 @@ pub(super) async fn authenticate_dashboard(
         let hash = hash_key(key);
         return Ok(Visitor {
             caller: app.holder_of(hash).await?,
-            door: LoginMethod::Key(hash),
+            method: AuthMethod::Key(hash),
         });
     }
     let name = cookie_name(is_secure(dashboard, headers));
@@ -128,7 +125,7 @@ pub(super) async fn authenticate_session(
         // The key is looked up at every request: a session ends when its key is revoked.
         SessionIdentity::Key(hash) => Ok(Visitor {
             caller: dashboard.app.holder_of(hash).await?,
-            door: LoginMethod::Session {
+            method: AuthMethod::Session {
                 token: token.to_owned(),
                 pass: pass.id,
             },
@@ -146,10 +143,10 @@ pub(super) async fn authenticate_portal(
     let pass = find_session(dashboard, token).await?;
     match pass.holder {
         SessionIdentity::Tenant(tenant) => {
-            pace(dashboard, pass.hash)?;
+            check_link_rate(dashboard, pass.hash)?;
             Ok(Visitor {
                 caller: Caller::Tenant(Credential::Link(pass.id), tenant),
-                door: LoginMethod::Portal {
+                method: AuthMethod::Portal {
                     token: token.to_owned(),
                 },
             })
@@ -159,12 +156,12 @@ pub(super) async fn authenticate_portal(
 }
 
 /// Refuses a portal link that exceeds its rate limit, as the API does with a key.
-fn pace(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
-    let meter = match dashboard.links.find(&link) {
+fn check_link_rate(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
+    let meter = match dashboard.link_meters.find(&link) {
         Ok(meter) => meter,
-        Err(asked) => {
+        Err(miss) => {
             let meter = Arc::new(Meter::default());
-            dashboard.links.put(asked, link, meter.clone());
+            dashboard.link_meters.put(miss, link, meter.clone());
             meter
         }
     };
@@ -192,16 +189,16 @@ pub(super) fn check_form(
     headers: &HeaderMap,
     form: &Form,
 ) -> Result<(), Problem> {
-    match &visitor.door {
+    match &visitor.method {
         // Browsers do not send a key in a header unless a script of ours does.
-        LoginMethod::Key(_) => return Ok(()),
-        LoginMethod::Session { .. } | LoginMethod::Portal { .. } => {}
+        AuthMethod::Key(_) => return Ok(()),
+        AuthMethod::Session { .. } | AuthMethod::Portal { .. } => {}
     }
     check_origin(dashboard, headers)?;
-    let given = digest(&SHA256, form.raw(CSRF_FIELD).as_bytes());
-    let wanted = digest(&SHA256, visitor.csrf().as_bytes());
+    let actual = digest(&SHA256, form.raw(CSRF_FIELD).as_bytes());
+    let expected = digest(&SHA256, visitor.csrf_token().as_bytes());
     // Comparing hashes keeps the time of the comparison from revealing the token.
-    if given.as_ref() != wanted.as_ref() {
+    if actual.as_ref() != expected.as_ref() {
         let detail =
             "The form has gone stale. Go back, load the page again, and repeat what you did.";
         return Err(Problem::new(Code::Forbidden, detail));
@@ -229,10 +226,10 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
         return refused;
     };
     // Over plain HTTP an attacker in the network could forge one of our pages, so its origin is not trusted.
-    let fits_scheme = scheme == "https" || !is_secure(dashboard, headers);
+    let is_scheme_trusted = scheme == "https" || !is_secure(dashboard, headers);
     let is_ours = match (&dashboard.settings.public_url, text(HOST.as_str())) {
         (Some(own), _) if own == origin => true,
-        (_, Some(host)) => fits_scheme && authority.eq_ignore_ascii_case(host),
+        (_, Some(host)) => is_scheme_trusted && authority.eq_ignore_ascii_case(host),
         (_, None) => false,
     };
     match is_ours {
@@ -244,7 +241,7 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
 /// Returns whether the browser followed a link from another site and therefore did not send the session cookie. It
 /// sends the cookie when the same page is requested again from here.
 pub(super) fn is_cross_site_navigation(method: &Method, headers: &HeaderMap) -> bool {
-    let is = |name: &str, wanted: &[u8]| headers.get(name).is_some_and(|value| value == wanted);
+    let is = |name: &str, expected: &[u8]| headers.get(name).is_some_and(|value| value == expected);
     method == Method::GET
         && is("sec-fetch-site", b"cross-site")
         && is("sec-fetch-mode", b"navigate")
@@ -275,6 +272,6 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
         .flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='));
     pairs
-        .find(|(given, _)| *given == name)
+        .find(|(cookie, _)| *cookie == name)
         .map(|(_, value)| value)
 }

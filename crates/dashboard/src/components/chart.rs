@@ -1,4 +1,4 @@
-//! Column and line charts as SVG. The text is HTML beside the shapes, so that it stays readable at any width.
+//! Column and line charts as SVG: [`columns`], [`lines`], [`sparkline`]. The text is HTML beside the shapes, so that it stays readable at any width.
 
 use std::fmt::Write;
 
@@ -29,28 +29,28 @@ pub(crate) struct ChartText<'a> {
     /// Title of the chart.
     pub(crate) title: &'a str,
     /// Description for screen readers.
-    pub(crate) told: &'a str,
+    pub(crate) description: &'a str,
     /// Label of the highest value.
-    pub(crate) most: &'a str,
+    pub(crate) max_label: &'a str,
     /// Legend: class and meaning.
-    pub(crate) keys: &'a [(&'static str, &'static str)],
+    pub(crate) legend: &'a [(&'static str, &'static str)],
     /// Label at the left end.
-    pub(crate) from: Markup,
+    pub(crate) left_label: Markup,
     /// Label at the right end.
-    pub(crate) to: Markup,
+    pub(crate) right_label: Markup,
 }
 
 /// Marks in a chart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
     /// Value at which a horizontal line is drawn.
-    pub(crate) across: Option<f64>,
+    pub(crate) horizontal_line: Option<f64>,
     /// Right edge of a shaded area that begins at the left, between 0 and 1.
-    pub(crate) shaded: Option<f64>,
+    pub(crate) shaded_until: Option<f64>,
 }
 
 /// Builds columns of equal width from pairs of good and bad heights.
-pub(crate) fn even(heights: &[(f64, f64)]) -> Vec<Column> {
+pub(crate) fn equal_columns(heights: &[(f64, f64)]) -> Vec<Column> {
     let count = heights.len().max(1) as f64;
     let column = |(index, (good, bad)): (usize, &(f64, f64))| Column {
         from: index as f64 / count,
@@ -61,58 +61,60 @@ pub(crate) fn even(heights: &[(f64, f64)]) -> Vec<Column> {
     heights.iter().enumerate().map(column).collect()
 }
 
-/// A column chart with a vertical scale up to `most`.
-pub(crate) fn columns(columns: &[Column], most: f64, marks: Marks, words: ChartText<'_>) -> Markup {
+/// A column chart with a vertical scale up to `max`.
+pub(crate) fn columns(columns: &[Column], max: f64, marks: Marks, text: ChartText<'_>) -> Markup {
     let good = |column: &Column| (0.0, column.good);
     let bad = |column: &Column| (column.good, column.good + column.bad);
-    let mut picture = svg_element("plot", words.title, words.told);
-    if let Some(share) = marks.shaded.filter(|share| *share > 0.0) {
-        picture = picture.child(rect(0.0, 0.0, WIDTH * share, HEIGHT).class("shade"));
+    let mut svg = svg_element("plot", text.title, text.description);
+    if let Some(share) = marks.shaded_until.filter(|share| *share > 0.0) {
+        svg = svg.child(rect(0.0, 0.0, WIDTH * share, HEIGHT).class("shade"));
     }
-    picture = picture
-        .child(bars(columns, most, "good", good))
-        .child(bars(columns, most, "bad", bad));
-    let across = marks.across.filter(|mark| *mark <= most && most > 0.0);
-    if let Some(mark) = across {
-        let y = HEIGHT * (1.0 - mark / most);
+    svg = svg
+        .child(bars(columns, max, "good", good))
+        .child(bars(columns, max, "bad", bad));
+    let horizontal_line = marks
+        .horizontal_line
+        .filter(|mark| *mark <= max && max > 0.0);
+    if let Some(mark) = horizontal_line {
+        let y = HEIGHT * (1.0 - mark / max);
         let path = format!("M0 {}H{}", number(y), number(WIDTH));
-        picture = picture.child(Element::new("path").with("d", path).class("mark"));
+        svg = svg.child(Element::new("path").with("d", path).class("mark"));
     }
-    framed(&picture, words)
+    figure(&svg, text)
 }
 
-/// A line chart with a vertical scale up to `most`. Each line has a class and evenly spaced values; it is interrupted
+/// A line chart with a vertical scale up to `max`. Each line has a class and evenly spaced values; it is interrupted
 /// where a value is missing.
 pub(crate) fn lines(
     lines: &[(&'static str, Vec<Option<f64>>)],
-    most: f64,
-    words: ChartText<'_>,
+    max: f64,
+    text: ChartText<'_>,
 ) -> Markup {
-    let mut picture = svg_element("plot", words.title, words.told);
+    let mut svg = svg_element("plot", text.title, text.description);
     for (class, values) in lines {
-        picture = picture.child(line(values, most, HEIGHT).class(class));
+        svg = svg.child(line(values, max, HEIGHT).class(class));
     }
-    framed(&picture, words)
+    figure(&svg, text)
 }
 
-/// A small line chart that accompanies a figure.
-pub(crate) fn spark(values: &[Option<f64>], title: &str) -> Markup {
-    let most = values.iter().flatten().copied().fold(0.0, f64::max);
+/// A small line chart beside a number.
+pub(crate) fn sparkline(values: &[Option<f64>], title: &str) -> Markup {
+    let max = values.iter().flatten().copied().fold(0.0, f64::max);
     if values.iter().flatten().next().is_none() {
         return html! {};
     }
-    let told = format!("Highest {}.", short(most));
-    let most = if most > 0.0 { most } else { 1.0 };
-    let picture =
-        svg_element("spark", title, &told).child(line(values, most, HEIGHT).class("trend"));
-    PreEscaped(picture.write_for_page())
+    let description = format!("Highest {}.", short(max));
+    let max = if max > 0.0 { max } else { 1.0 };
+    let svg =
+        svg_element("spark", title, &description).child(line(values, max, HEIGHT).class("trend"));
+    PreEscaped(svg.write_for_page())
 }
 
 fn short(value: f64) -> String {
     format!("{}", (value * 100.0).round() / 100.0)
 }
 
-fn svg_element(class: &'static str, title: &str, told: &str) -> Element {
+fn svg_element(class: &'static str, title: &str, description: &str) -> Element {
     Element::new("svg")
         .with(
             "viewBox",
@@ -120,35 +122,35 @@ fn svg_element(class: &'static str, title: &str, told: &str) -> Element {
         )
         .with("preserveAspectRatio", "none")
         .with("role", "img")
-        .with("aria-label", format!("{title}. {told}"))
+        .with("aria-label", format!("{title}. {description}"))
         .class(class)
         .child(Element::new("title").text(title))
-        .child(Element::new("desc").text(told))
+        .child(Element::new("desc").text(description))
 }
 
-fn framed(picture: &Element, words: ChartText<'_>) -> Markup {
+fn figure(svg: &Element, text: ChartText<'_>) -> Markup {
     html! {
         figure.chart {
             figcaption {
-                span { (words.title) }
-                @for (class, name) in words.keys { " " span class={ "key " (class) } { (name) } }
+                span { (text.title) }
+                @for (class, name) in text.legend { " " span class={ "key " (class) } { (name) } }
             }
-            p.most { (words.most) }
-            (PreEscaped(picture.write_for_page()))
-            p.ends { span { (words.from) } span { (words.to) } }
+            p.most { (text.max_label) }
+            (PreEscaped(svg.write_for_page()))
+            p.ends { span { (text.left_label) } span { (text.right_label) } }
         }
     }
 }
 
 fn bars(
     columns: &[Column],
-    most: f64,
+    max: f64,
     class: &'static str,
     part: impl Fn(&Column) -> (f64, f64),
 ) -> Element {
     let mut path = String::new();
-    let place = |value: f64| match most > 0.0 {
-        true => HEIGHT * (value / most).clamp(0.0, 1.0),
+    let scale = |value: f64| match max > 0.0 {
+        true => HEIGHT * (value / max).clamp(0.0, 1.0),
         false => 0.0,
     };
     for column in columns {
@@ -157,7 +159,7 @@ fn bars(
             continue;
         }
         // A value above zero must be visible, however small it is.
-        let (low, high) = (place(low), place(high).max(place(low) + MIN_VISIBLE_HEIGHT));
+        let (low, high) = (scale(low), scale(high).max(scale(low) + MIN_VISIBLE_HEIGHT));
         let (left, right) = (WIDTH * column.from, WIDTH * column.to);
         let gap = (right - left) * 0.15;
         let _ = write!(
@@ -176,31 +178,31 @@ fn bars(
     }
 }
 
-fn line(values: &[Option<f64>], most: f64, height: f64) -> Element {
+fn line(values: &[Option<f64>], max: f64, height: f64) -> Element {
     let step = WIDTH / values.len().max(1) as f64;
     let mut path = String::new();
-    let mut before = false;
+    let mut is_connected = false;
     for (index, value) in values.iter().enumerate() {
         let Some(value) = value else {
-            before = false;
+            is_connected = false;
             continue;
         };
-        let share = match most > 0.0 {
-            true => (value / most).clamp(0.0, 1.0),
+        let share = match max > 0.0 {
+            true => (value / max).clamp(0.0, 1.0),
             false => 0.0,
         };
         let x = step * index as f64;
         let y = height * (0.98 - 0.96 * share);
-        let verb = if before { 'L' } else { 'M' };
+        let command = if is_connected { 'L' } else { 'M' };
         // Each value is drawn as a horizontal step, so that a single value between gaps is visible too.
         let _ = write!(
             path,
-            "{verb}{} {}H{}",
+            "{command}{} {}H{}",
             number(x),
             number(y),
             number(x + step)
         );
-        before = true;
+        is_connected = true;
     }
     Element::new("path").with("d", path)
 }
@@ -209,24 +211,24 @@ fn line(values: &[Option<f64>], most: f64, height: f64) -> Element {
 mod tests {
     use super::*;
 
-    fn words(title: &str) -> ChartText<'_> {
+    fn text(title: &str) -> ChartText<'_> {
         ChartText {
             title,
-            told: "Told.",
-            most: "12",
-            keys: &[("good", "succeeded")],
-            from: html! { "then" },
-            to: html! { "now" },
+            description: "A chart.",
+            max_label: "12",
+            legend: &[("good", "succeeded")],
+            left_label: html! { "then" },
+            right_label: html! { "now" },
         }
     }
 
     #[test]
-    fn the_bad_stands_on_the_good_and_the_highest_reaches_the_top() {
+    fn bad_part_is_stacked_on_good_part_and_maximum_has_full_height() {
         let drawn = columns(
-            &even(&[(6.0, 6.0), (0.0, 0.0), (3.0, 0.0)]),
+            &equal_columns(&[(6.0, 6.0), (0.0, 0.0), (3.0, 0.0)]),
             12.0,
             Marks::default(),
-            words("a < b"),
+            text("a < b"),
         );
         assert!(drawn.0.contains("M30 100V50H170V100z"), "{}", drawn.0);
         assert!(drawn.0.contains("M30 50V0H170V50z"), "{}", drawn.0);
@@ -236,19 +238,19 @@ mod tests {
     }
 
     #[test]
-    fn a_little_is_seen_and_nothing_is_nothing() {
+    fn small_values_are_visible_and_zero_is_not_drawn() {
         let drawn = columns(
-            &even(&[(1.0, 0.0)]),
+            &equal_columns(&[(1.0, 0.0)]),
             1_000_000.0,
             Marks::default(),
-            words("a"),
+            text("a"),
         );
         assert!(drawn.0.contains("V99H"), "{}", drawn.0);
         let marks = Marks {
-            across: Some(5.0),
-            shaded: Some(0.25),
+            horizontal_line: Some(5.0),
+            shaded_until: Some(0.25),
         };
-        let drawn = columns(&even(&[(0.0, 0.0)]), 0.0, marks, words("a"));
+        let drawn = columns(&equal_columns(&[(0.0, 0.0)]), 0.0, marks, text("a"));
         assert!(drawn.0.contains("width=\"150\""), "{}", drawn.0);
         assert!(
             !drawn.0.contains("<path") && !drawn.0.contains("NaN"),
@@ -258,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_breaks_where_nothing_is_known() {
-        let drawn = spark(&[Some(1.0), Some(2.0), None, Some(0.0)], "Retries").0;
+    fn line_is_interrupted_where_values_are_missing() {
+        let drawn = sparkline(&[Some(1.0), Some(2.0), None, Some(0.0)], "Retries").0;
         assert!(
             drawn.contains("d=\"M0 50H150L150 2H300M450 98H600\""),
             "{drawn}"
         );
-        assert_eq!(spark(&[None, None], "Retries").0, "");
-        assert!(spark(&[Some(0.0)], "Retries").0.contains("M0 98H600"));
+        assert_eq!(sparkline(&[None, None], "Retries").0, "");
+        assert!(sparkline(&[Some(0.0)], "Retries").0.contains("M0 98H600"));
     }
 }

@@ -1,4 +1,4 @@
-//! Looks up the endpoints that a list of deliveries or replays refers to, each once.
+//! Looks up the endpoints that a list of deliveries or replays refers to, each once: [`EndpointLookup`].
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 use serde::Deserialize;
 
-use crate::parts::Listed;
-use crate::visit::PageRequest;
+use crate::components::Listed;
+use crate::page_request::PageRequest;
 
 /// Maximum number of endpoints in a selection. A tenant with more endpoints enters the id instead.
 pub(super) const MAX_CHOICES: usize = 100;
@@ -34,7 +34,7 @@ pub(super) struct EndpointSummary {
     /// URL of the endpoint; `None` if it is deleted.
     pub(super) url: Option<String>,
     /// Endpoint status.
-    pub(super) standing: EndpointStatus,
+    pub(super) status: EndpointStatus,
     /// Additional headers of its requests.
     pub(super) headers: BTreeMap<String, String>,
 }
@@ -42,7 +42,7 @@ pub(super) struct EndpointSummary {
 /// A deleted endpoint.
 static DELETED_ENDPOINT: EndpointSummary = EndpointSummary {
     url: None,
-    standing: EndpointStatus::Unknown,
+    status: EndpointStatus::Unknown,
     headers: BTreeMap::new(),
 };
 
@@ -57,55 +57,58 @@ struct Endpoint {
 
 /// Endpoints by id.
 pub(super) struct EndpointLookup {
-    known: BTreeMap<String, EndpointSummary>,
+    by_id: BTreeMap<String, EndpointSummary>,
     /// True if the tenant has more endpoints than [`MAX_CHOICES`].
     pub(super) has_more: bool,
 }
 
 impl EndpointLookup {
     /// Creates an empty lookup table.
-    pub(super) fn none() -> EndpointLookup {
+    pub(super) fn empty() -> EndpointLookup {
         EndpointLookup {
-            known: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             has_more: false,
         }
     }
 
     /// Loads the tenant's newest endpoints, for a selection.
-    pub(super) async fn newest(visit: &PageRequest) -> Result<EndpointLookup, Problem> {
+    pub(super) async fn newest(request: &PageRequest) -> Result<EndpointLookup, Problem> {
         let path = format!("/endpoints?limit={MAX_CHOICES}");
-        let listed: Listed<Endpoint> = visit.get(&path).await?;
-        let mut addresses = EndpointLookup::none();
-        addresses.has_more = listed.next_cursor.is_some();
+        let listed: Listed<Endpoint> = request.tenant_get(&path).await?;
+        let mut lookup = EndpointLookup::empty();
+        lookup.has_more = listed.next_cursor.is_some();
         for endpoint in listed.data {
-            addresses.keep(endpoint);
+            lookup.insert(endpoint);
         }
-        Ok(addresses)
+        Ok(lookup)
     }
 
-    fn keep(&mut self, endpoint: Endpoint) {
-        let address = EndpointSummary {
+    fn insert(&mut self, endpoint: Endpoint) {
+        let summary = EndpointSummary {
             url: Some(endpoint.url),
-            standing: endpoint.status,
+            status: endpoint.status,
             headers: endpoint.headers,
         };
-        self.known.insert(endpoint.id, address);
+        self.by_id.insert(endpoint.id, summary);
     }
 
     /// Looks up the ids that are not known yet. A deleted endpoint is remembered as deleted.
     pub(super) async fn look_up(
         &mut self,
-        visit: &PageRequest,
+        request: &PageRequest,
         ids: &[&str],
     ) -> Result<(), Problem> {
         for id in ids {
-            if self.known.contains_key(*id) {
+            if self.by_id.contains_key(*id) {
                 continue;
             }
-            match visit.get::<Endpoint>(&format!("/endpoints/{id}")).await {
-                Ok(endpoint) => self.keep(endpoint),
+            match request
+                .tenant_get::<Endpoint>(&format!("/endpoints/{id}"))
+                .await
+            {
+                Ok(endpoint) => self.insert(endpoint),
                 Err(problem) if problem.code == Code::NotFound => {
-                    self.known
+                    self.by_id
                         .insert((*id).to_owned(), DELETED_ENDPOINT.clone());
                 }
                 Err(problem) => return Err(problem),
@@ -115,21 +118,21 @@ impl EndpointLookup {
     }
 
     /// Returns an endpoint that was looked up.
-    pub(super) fn of(&self, id: &str) -> &EndpointSummary {
-        self.known.get(id).unwrap_or(&DELETED_ENDPOINT)
+    pub(super) fn get(&self, id: &str) -> &EndpointSummary {
+        self.by_id.get(id).unwrap_or(&DELETED_ENDPOINT)
     }
 
     /// Returns the endpoints for a selection: ids and labels.
     pub(super) fn choices(&self) -> impl Iterator<Item = (&str, &str)> {
-        let known = self.known.iter();
-        known.filter_map(|(id, address)| Some((id.as_str(), address.url.as_deref()?)))
+        let endpoints = self.by_id.iter();
+        endpoints.filter_map(|(id, endpoint)| Some((id.as_str(), endpoint.url.as_deref()?)))
     }
 }
 
 /// Renders an endpoint as a link to its page.
-pub(super) fn link(visit: &PageRequest, id: &str, address: &EndpointSummary) -> Markup {
-    match &address.url {
-        Some(url) => html! { a href=(visit.here(&format!("/endpoints/{id}"))) { (url) } },
+pub(super) fn link(request: &PageRequest, id: &str, endpoint: &EndpointSummary) -> Markup {
+    match &endpoint.url {
+        Some(url) => html! { a href=(request.tenant_link(&format!("/endpoints/{id}"))) { (url) } },
         None => html! { span { "deleted " code { (id) } } },
     }
 }

@@ -1,4 +1,4 @@
-//! Signing in with a key, and signing out.
+//! The sign-in page: signing in with a key, and signing out.
 //!
 //! The key is sent once and not stored: a session has its own token, of which only the hash is stored. A session ends
 //! when it expires, when the visitor signs out, and when its key is revoked.
@@ -20,10 +20,13 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditOutcome, CreateResult, Pass, SessionIdentity, Via};
 use posthaste_system::random::fresh_token;
 
+use super::auth::{self, AuthMethod};
 use super::form::Form;
-use super::login::{self, DASHBOARD_PATH, LoginMethod};
-use super::page::{Done, Page, Tab};
-use super::{Dashboard, HtmlResponse, Site, handler, layout, visit};
+use super::layout;
+use super::page::{FlashMessage, Page, Tab};
+use super::responses::{self, HtmlResponse, redirect};
+use super::state::{Dashboard, Site};
+use super::urls::{self, DASHBOARD_PATH};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::dashboard::sign_in";
@@ -35,79 +38,83 @@ const FAILED_SIGN_IN_RATE_LIMIT: Pace = Pace {
 };
 
 /// Shows the sign-in form, or handles its submission.
-pub(super) async fn answer(
+pub(super) async fn handle(
     dashboard: &Arc<Dashboard>,
-    request: Request<Body>,
+    http_request: Request<Body>,
 ) -> Result<HtmlResponse, Problem> {
-    match *request.method() {
-        Method::GET | Method::HEAD => Ok(ask(dashboard, &request)),
-        Method::POST => sign_in(dashboard, request).await,
+    match *http_request.method() {
+        Method::GET | Method::HEAD => Ok(show(dashboard, &http_request)),
+        Method::POST => sign_in(dashboard, http_request).await,
         _ => Err(Problem::method_not_allowed("GET, POST".to_owned())),
     }
 }
 
-fn ask(dashboard: &Dashboard, request: &Request<Body>) -> HtmlResponse {
-    let query = visit::read_query(request.uri());
-    let given = |wanted: &str| {
-        let found = query.iter().find(|(name, _)| name == wanted);
+fn show(dashboard: &Dashboard, http_request: &Request<Body>) -> HtmlResponse {
+    let query = urls::parse_query(http_request.uri());
+    let param = |name: &str| {
+        let found = query.iter().find(|(param, _)| param == name);
         found.map_or("", |(_, text)| text.as_str())
     };
-    let done = Done::read(given("done"));
-    let page = page(given("next"), None);
+    let message = FlashMessage::from_query(param("done"));
+    let page = page(param("next"), None);
     let markup =
-        layout::render_unauthenticated_with_message(dashboard, Site::Dashboard, &page, done);
-    handler::html(&markup, StatusCode::OK)
+        layout::render_unauthenticated_with_message(dashboard, Site::Dashboard, &page, message);
+    responses::html(&markup, StatusCode::OK)
 }
 
 async fn sign_in(
     dashboard: &Arc<Dashboard>,
-    request: Request<Body>,
+    http_request: Request<Body>,
 ) -> Result<HtmlResponse, Problem> {
-    let (parts, body) = request.into_parts();
+    let (parts, body) = http_request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
-    login::check_origin(dashboard, &parts.headers)?;
+    auth::check_origin(dashboard, &parts.headers)?;
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
     let caller = match app.holder_of(hash).await {
         Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
-            return wrong_key(dashboard, &origin, form.text("next"));
+            return unknown_key(dashboard, &origin, form.text("next"));
         }
         Err(problem) => return Err(problem),
     };
-    let trail = write_audit_entry(dashboard, "sign_in", &caller, &origin).await?;
+    let audited = begin_audit_entry(dashboard, "sign_in", &caller, &origin).await?;
     let now = app.clock.wall();
-    let life_ms = dashboard.settings.session.as_millis();
+    let lifetime_ms = dashboard.settings.session.as_millis();
     let token = fresh_token();
     let pass = Pass {
         id: app.mint(),
         hash: hash_key(&token),
         holder: SessionIdentity::Key(hash),
         created_at: now,
-        expires_at: Timestamp(now.0.saturating_add(life_ms)),
+        expires_at: Timestamp(now.0.saturating_add(lifetime_ms)),
     };
     match app.store.create_pass(now, pass).await? {
-        CreateResult::Created => trail.end(AuditOutcome::Done, None).await,
+        CreateResult::Created => audited.end(AuditOutcome::Done, None).await,
         CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => {
             return Err(Problem::internal(&"a fresh session was refused"));
         }
     }
-    let mut answer = handler::to(wanted(form.text("next")));
+    let mut response = redirect(safe_redirect_target(form.text("next")));
     set_cookie(
         dashboard,
         &parts.headers,
-        &mut answer,
+        &mut response,
         &token,
-        life_ms / 1_000,
+        lifetime_ms / 1_000,
     );
-    Ok(answer)
+    Ok(response)
 }
 
-fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<HtmlResponse, Problem> {
+fn unknown_key(
+    dashboard: &Dashboard,
+    origin: &Origin,
+    next: &str,
+) -> Result<HtmlResponse, Problem> {
     let now = dashboard.app.clock.now().tick;
     if let Err(wait) = dashboard
-        .wrong_keys
+        .failed_sign_ins
         .spend(now, FAILED_SIGN_IN_RATE_LIMIT, 1)
     {
         let detail = "Too many wrong keys were given. Wait a little, and try again.";
@@ -115,49 +122,49 @@ fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<HtmlR
     }
     // The rate limit above also keeps an attacker from filling the log.
     tracing::warn!(target: LOG_TARGET, from = ?origin.from, "somebody tried to sign in with an unknown key");
-    let wrong = "That key is not known, or it was revoked.";
-    let page = page(next, Some(wrong));
-    let markup = layout::bare(dashboard, Site::Dashboard, &page);
-    Ok(handler::html(&markup, StatusCode::UNAUTHORIZED))
+    let error = "That key is not known, or it was revoked.";
+    let page = page(next, Some(error));
+    let markup = layout::render_unauthenticated(dashboard, Site::Dashboard, &page);
+    Ok(responses::html(&markup, StatusCode::UNAUTHORIZED))
 }
 
-/// Ends a session.
-pub(super) async fn leave(
+/// Ends the session and deletes the cookie.
+pub(super) async fn sign_out(
     dashboard: &Arc<Dashboard>,
-    request: Request<Body>,
+    http_request: Request<Body>,
 ) -> Result<HtmlResponse, Problem> {
-    if *request.method() != Method::POST {
+    if *http_request.method() != Method::POST {
         return Err(Problem::method_not_allowed("POST".to_owned()));
     }
-    let (parts, body) = request.into_parts();
+    let (parts, body) = http_request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
-    match login::authenticate_dashboard(dashboard, &parts.headers).await {
+    match auth::authenticate_dashboard(dashboard, &parts.headers).await {
         Ok(visitor) => {
-            login::check_form(dashboard, &visitor, &parts.headers, &form)?;
-            match visitor.door {
-                LoginMethod::Session { pass, .. } => {
+            auth::check_form(dashboard, &visitor, &parts.headers, &form)?;
+            match visitor.method {
+                AuthMethod::Session { pass, .. } => {
                     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
                     let caller = &visitor.caller;
-                    let trail = write_audit_entry(dashboard, "sign_out", caller, &origin).await?;
+                    let audited = begin_audit_entry(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;
                     app.store.end_pass(app.clock.wall(), None, pass).await?;
-                    trail.end(AuditOutcome::Done, None).await;
+                    audited.end(AuditOutcome::Done, None).await;
                 }
-                LoginMethod::Portal { .. } | LoginMethod::Key(_) => {}
+                AuthMethod::Portal { .. } | AuthMethod::Key(_) => {}
             }
         }
         // The session has ended already.
         Err(problem) if problem.code == Code::Unauthorized => {}
         Err(problem) => return Err(problem),
     }
-    let done = Done::SignedOut.word();
-    let mut answer = handler::to(&format!("{DASHBOARD_PATH}/sign-in?done={done}"));
-    set_cookie(dashboard, &parts.headers, &mut answer, "", 0);
-    Ok(answer)
+    let message = FlashMessage::SignedOut.query_value();
+    let mut response = redirect(&format!("{DASHBOARD_PATH}/sign-in?done={message}"));
+    set_cookie(dashboard, &parts.headers, &mut response, "", 0);
+    Ok(response)
 }
 
-/// Writes a sign-in or sign-out to the audit log.
-async fn write_audit_entry(
+/// Begins the audit log entry of a sign-in or sign-out.
+async fn begin_audit_entry(
     dashboard: &Dashboard,
     action: &str,
     caller: &Caller,
@@ -182,28 +189,30 @@ async fn write_audit_entry(
 fn set_cookie(
     dashboard: &Dashboard,
     headers: &HeaderMap,
-    answer: &mut HtmlResponse,
+    response: &mut HtmlResponse,
     token: &str,
-    life_secs: u64,
+    lifetime_secs: u64,
 ) {
-    let is_secure = login::is_secure(dashboard, headers);
-    let name = login::cookie_name(is_secure);
+    let is_secure = auth::is_secure(dashboard, headers);
+    let name = auth::cookie_name(is_secure);
     let secure = if is_secure { "; Secure" } else { "" };
+    let cookie = format!(
+        "{name}={token}; Path=/; Max-Age={lifetime_secs}; HttpOnly; SameSite=Strict{secure}"
+    );
     let cookie =
-        format!("{name}={token}; Path=/; Max-Age={life_secs}; HttpOnly; SameSite=Strict{secure}");
-    let cookie = HeaderValue::from_str(&cookie).expect("a token is plain ASCII");
-    answer.headers_mut().insert(SET_COOKIE, cookie);
+        HeaderValue::from_str(&cookie).expect("a token consists of visible ASCII characters");
+    response.headers_mut().insert(SET_COOKIE, cookie);
 }
 
 /// The sign-in page.
-fn page(next: &str, wrong: Option<&str>) -> Page {
+fn page(next: &str, error: Option<&str>) -> Page {
     let form: Markup = html! {
         form method="post" action={ (DASHBOARD_PATH) "/sign-in" } class="card narrow" {
-            @if let Some(wrong) = wrong { p.wrong role="alert" id="wrong" { (wrong) } }
+            @if let Some(error) = error { p.wrong role="alert" id="wrong" { (error) } }
             input type="hidden" name="next" value=(next);
             label for="key" { "Key" }
             input #key type="password" name="key" required autocomplete="current-password" autofocus
-                spellcheck="false" aria-describedby=[wrong.map(|_| "wrong")];
+                spellcheck="false" aria-describedby=[error.map(|_| "wrong")];
             p.hint { "An admin key or a tenant's key. It begins with " code { "ph_" } "." }
             button.primary type="submit" { "Sign in" }
         }
@@ -212,7 +221,7 @@ fn page(next: &str, wrong: Option<&str>) -> Page {
 }
 
 /// Returns the page to open after signing in, if it is one of ours.
-fn wanted(next: &str) -> &str {
+fn safe_redirect_target(next: &str) -> &str {
     let below = next.strip_prefix(DASHBOARD_PATH);
     let is_ours = below
         .is_some_and(|below| below.is_empty() || below.starts_with('/') || below.starts_with('?'));
@@ -227,10 +236,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_sent_to_another_site() {
+    fn redirect_target_is_never_another_site() {
         let own = "/dashboard/t/acme/deliveries?status=failed";
-        assert_eq!(wanted(own), own);
-        assert_eq!(wanted("/dashboard"), "/dashboard");
+        assert_eq!(safe_redirect_target(own), own);
+        assert_eq!(safe_redirect_target("/dashboard"), "/dashboard");
         for other in [
             "",
             "//evil.example",
@@ -240,7 +249,7 @@ mod tests {
             "/dashboard\r\nset-cookie: a=b",
             "javascript:alert(1)",
         ] {
-            assert_eq!(wanted(other), DASHBOARD_PATH, "{other}");
+            assert_eq!(safe_redirect_target(other), DASHBOARD_PATH, "{other}");
         }
     }
 }

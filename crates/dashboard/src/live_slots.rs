@@ -20,20 +20,20 @@ const MAX_RENDERED_AT_ONCE: usize = 4;
 
 /// The slots for live pages.
 pub(super) struct LiveSlots {
-    most: usize,
-    taken: Mutex<SlotUsage>,
-    turns: Semaphore,
+    max_slots: usize,
+    usage: Mutex<SlotUsage>,
+    render_permits: Semaphore,
 }
 
 #[derive(Default)]
 struct SlotUsage {
-    all: usize,
-    of_tenants: FxHashMap<TenantId, usize>,
+    total: usize,
+    by_tenant: FxHashMap<TenantId, usize>,
 }
 
 /// A slot in use. Dropping it frees the slot.
 pub(super) struct LiveSlot {
-    places: Arc<LiveSlots>,
+    slots: Arc<LiveSlots>,
     tenant: Option<TenantId>,
 }
 
@@ -41,15 +41,15 @@ impl LiveSlots {
     /// Creates the slots of a server with this connection limit. They use at most half of the connections.
     pub(super) fn for_connections(connections: usize) -> LiveSlots {
         LiveSlots {
-            most: MAX_LIVE_STREAMS.min(connections / 2),
-            taken: Mutex::default(),
-            turns: Semaphore::new(MAX_RENDERED_AT_ONCE),
+            max_slots: MAX_LIVE_STREAMS.min(connections / 2),
+            usage: Mutex::default(),
+            render_permits: Semaphore::new(MAX_RENDERED_AT_ONCE),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, SlotUsage> {
         // No code panics while it holds the lock half-way through a change.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a slot for the caller, or returns `None` if its share is used up.
@@ -59,44 +59,46 @@ impl LiveSlots {
             Caller::Admin(_) => None,
             Caller::Nobody => return None,
         };
-        let mut taken = self.lock();
-        if taken.all >= self.most {
+        let mut usage = self.lock();
+        if usage.total >= self.max_slots {
             return None;
         }
         if let Some(tenant) = &tenant {
-            let of_all: usize = taken.of_tenants.values().sum();
-            let own = taken.of_tenants.get(tenant).copied().unwrap_or_default();
-            if own >= MAX_LIVE_STREAMS_PER_TENANT || of_all >= self.most - self.most / 4 {
+            let of_all_tenants: usize = usage.by_tenant.values().sum();
+            let own = usage.by_tenant.get(tenant).copied().unwrap_or_default();
+            if own >= MAX_LIVE_STREAMS_PER_TENANT
+                || of_all_tenants >= self.max_slots - self.max_slots / 4
+            {
                 return None;
             }
-            taken.of_tenants.insert(tenant.clone(), own + 1);
+            usage.by_tenant.insert(tenant.clone(), own + 1);
         }
-        taken.all += 1;
-        drop(taken);
+        usage.total += 1;
+        drop(usage);
         Some(LiveSlot {
-            places: self.clone(),
+            slots: self.clone(),
             tenant,
         })
     }
 
     /// Waits for permission to render a page. Dropping the permit admits the next page.
-    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
-        let turn = self.turns.acquire().await;
-        turn.expect("nobody closes the semaphore")
+    pub(super) async fn render_permit(&self) -> SemaphorePermit<'_> {
+        let permit = self.render_permits.acquire().await;
+        permit.expect("the semaphore is never closed")
     }
 }
 
 impl Drop for LiveSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
-        taken.all -= 1;
+        let mut usage = self.slots.lock();
+        usage.total -= 1;
         let Some(tenant) = &self.tenant else {
             return;
         };
-        match taken.of_tenants.get_mut(tenant) {
+        match usage.by_tenant.get_mut(tenant) {
             Some(own) if *own > 1 => *own -= 1,
             Some(_) | None => {
-                taken.of_tenants.remove(tenant);
+                usage.by_tenant.remove(tenant);
             }
         }
     }
@@ -108,40 +110,40 @@ mod tests {
     use posthaste_api::auth::Credential;
     use posthaste_core::id::PassId;
 
-    fn somebody(tenant: &str) -> Caller {
-        let tenant = tenant.parse().expect("an id");
+    fn caller_of(tenant: &str) -> Caller {
+        let tenant = tenant.parse().expect("a valid tenant id");
         Caller::Tenant(Credential::Link(PassId(1)), tenant)
     }
 
-    fn take_all(places: &Arc<LiveSlots>, caller: &Caller) -> Vec<LiveSlot> {
-        std::iter::from_fn(|| places.take(caller)).collect()
+    fn take_all(slots: &Arc<LiveSlots>, caller: &Caller) -> Vec<LiveSlot> {
+        std::iter::from_fn(|| slots.take(caller)).collect()
     }
 
     #[test]
-    fn nobody_takes_the_places_of_others() {
-        let places = Arc::new(LiveSlots::for_connections(100_000));
-        let acme = take_all(&places, &somebody("acme"));
+    fn tenants_and_admins_keep_their_reserved_slots() {
+        let slots = Arc::new(LiveSlots::for_connections(100_000));
+        let acme = take_all(&slots, &caller_of("acme"));
         assert_eq!(acme.len(), MAX_LIVE_STREAMS_PER_TENANT);
-        let many = (0..50).map(|number| take_all(&places, &somebody(&format!("t{number}"))));
+        let many = (0..50).map(|number| take_all(&slots, &caller_of(&format!("t{number}"))));
         let many: Vec<LiveSlot> = many.flatten().collect();
         assert_eq!(acme.len() + many.len(), MAX_LIVE_STREAMS / 4 * 3);
         let admin = Caller::Admin(Credential::Configured);
-        assert_eq!(take_all(&places, &admin).len(), MAX_LIVE_STREAMS / 4);
+        assert_eq!(take_all(&slots, &admin).len(), MAX_LIVE_STREAMS / 4);
         drop(many);
         drop(acme);
         assert_eq!(
-            take_all(&places, &somebody("acme")).len(),
+            take_all(&slots, &caller_of("acme")).len(),
             MAX_LIVE_STREAMS_PER_TENANT
         );
-        assert_eq!(take_all(&places, &admin).len(), MAX_LIVE_STREAMS);
-        let taken = places.lock();
-        assert_eq!((taken.all, taken.of_tenants.len()), (0, 0));
+        assert_eq!(take_all(&slots, &admin).len(), MAX_LIVE_STREAMS);
+        let usage = slots.lock();
+        assert_eq!((usage.total, usage.by_tenant.len()), (0, 0));
     }
 
     #[test]
-    fn connections_are_left_for_everything_else() {
-        let places = Arc::new(LiveSlots::for_connections(10));
+    fn slots_use_at_most_half_of_the_connections() {
+        let slots = Arc::new(LiveSlots::for_connections(10));
         let admin = Caller::Admin(Credential::Configured);
-        assert_eq!(take_all(&places, &admin).len(), 5);
+        assert_eq!(take_all(&slots, &admin).len(), 5);
     }
 }

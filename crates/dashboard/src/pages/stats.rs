@@ -1,13 +1,16 @@
-//! Delivery stats on pages: five health figures with their normal ranges, and charts over time.
+//! Delivery stats on pages: five health indicators with their normal ranges, and charts over time.
+//!
+//! [`Stats`] holds the indicators and [`Series`] the counts by time bucket. [`Window`] is the time range that the visitor
+//! chose.
 
 use maud::{Markup, html};
 use posthaste_charts::words;
 use serde::Deserialize;
 
-use super::super::parts::chart::{self, ChartText, Marks};
-use super::super::parts::{Mood, badge, duration, empty};
+use crate::components::chart::{self, ChartText, Marks};
+use crate::components::{BadgeKind, badge, duration, empty_list};
 
-/// The health figures of a scope, as the API returns them.
+/// The health indicators of a scope, as the API returns them.
 #[derive(Deserialize)]
 pub(super) struct Stats {
     windows: Windows,
@@ -87,7 +90,7 @@ impl Window {
         }
     }
 
-    fn in_words(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Window::Hour => "Last hour",
             Window::Day => "Last day",
@@ -102,7 +105,7 @@ impl Window {
                     @for window in [Window::Hour, Window::Day] {
                         li {
                             a href={ (link) "?window=" (window.name()) }
-                                aria-current=[(window == self).then_some("true")] { (window.in_words()) }
+                                aria-current=[(window == self).then_some("true")] { (window.label()) }
                         }
                     }
                 }
@@ -111,7 +114,7 @@ impl Window {
     }
 }
 
-/// The unit of a figure.
+/// The unit of an indicator.
 #[derive(Clone, Copy)]
 enum Unit {
     Share,
@@ -154,7 +157,7 @@ fn short(value: f64) -> String {
 }
 
 impl Stats {
-    /// Renders the five figures over a range, each with its course during it.
+    /// Renders the five indicators over a range, each with its values over time.
     pub(super) fn cards(&self, window: Window, series: &Series) -> Markup {
         let figures = match window {
             Window::Hour => &self.windows.hour,
@@ -167,33 +170,33 @@ impl Stats {
                 (card(&figures.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
                     &series.trend(|it| (it.failed, it.finished()), Bucket::finished)))
                 (card(&figures.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
-                    &series.arrivals()))
+                    &series.attempts_per_success()))
                 (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
                     &series.trend(|it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
                 (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
-                    &Trend::always_known()))
+                    &Trend::without_series()))
             }
         }
     }
 }
 
-/// The course of a figure over time.
+/// The values of an indicator over time.
 struct Trend {
     /// Values by bucket.
     values: Vec<Option<f64>>,
-    /// True if there was any data for the figure.
-    is_known: bool,
-    /// Text that replaces the figure where no number would be correct.
-    instead: Option<&'static str>,
+    /// True if there was any data for the indicator.
+    has_data: bool,
+    /// Text that replaces the value where no number would be correct.
+    replacement: Option<&'static str>,
 }
 
 impl Trend {
-    /// A figure that does not depend on the buckets, and so is always known.
-    fn always_known() -> Trend {
+    /// An indicator that does not depend on the buckets, and so always has a value.
+    fn without_series() -> Trend {
         Trend {
             values: Vec::new(),
-            is_known: true,
-            instead: None,
+            has_data: true,
+            replacement: None,
         }
     }
 }
@@ -201,23 +204,23 @@ impl Trend {
 fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
     // Without data the API returns the value of a healthy state. Nothing was measured, so the page does not say
     // "healthy".
-    let (mood, word) = match (trend.is_known, figure.state.as_str()) {
-        (false, _) => (Mood::Quiet, "nothing to tell"),
-        (true, "healthy") => (Mood::Good, "healthy"),
-        (true, "alert") => (Mood::Bad, "alert"),
-        (true, _) => (Mood::Warning, "worth a look"),
+    let (kind, state) = match (trend.has_data, figure.state.as_str()) {
+        (false, _) => (BadgeKind::Quiet, "nothing to tell"),
+        (true, "healthy") => (BadgeKind::Good, "healthy"),
+        (true, "alert") => (BadgeKind::Bad, "alert"),
+        (true, _) => (BadgeKind::Warning, "worth a look"),
     };
-    let value = match (trend.is_known, trend.instead) {
+    let value = match (trend.has_data, trend.replacement) {
         (true, None) => unit.write(figure.value),
-        (true, Some(words)) => words.to_owned(),
+        (true, Some(text)) => text.to_owned(),
         (false, _) => "–".to_owned(),
     };
     html! {
         li.card.figure {
             h3 { (name) }
-            p.value { strong { (value) } " " (badge(mood, word)) }
+            p.value { strong { (value) } " " (badge(kind, state)) }
             p.hint { (meaning) }
-            (chart::spark(&trend.values, name))
+            (chart::sparkline(&trend.values, name))
             p.hint { "Healthy " (unit.range(&figure.healthy)) ", alert " (unit.range(&figure.alert)) "." }
         }
     }
@@ -232,25 +235,25 @@ impl Bucket {
 
 impl Series {
     /// Attempts per successful delivery. Undefined where no delivery succeeded.
-    fn arrivals(&self) -> Trend {
+    fn attempts_per_success(&self) -> Trend {
         let trend = self.trend(|it| (it.attempts, it.succeeded), |it| it.attempts);
         let none_arrived = self.buckets.iter().all(|it| it.succeeded == 0);
         Trend {
-            instead: none_arrived.then_some("none arrived"),
+            replacement: none_arrived.then_some("none arrived"),
             ..trend
         }
     }
 
-    /// The course of a ratio, and whether there was any data for it.
-    fn trend(&self, part: fn(&Bucket) -> (u32, u32), known_by: fn(&Bucket) -> u32) -> Trend {
+    /// Returns a ratio by bucket, and whether there was any data for it.
+    fn trend(&self, part: fn(&Bucket) -> (u32, u32), denominator: fn(&Bucket) -> u32) -> Trend {
         let ratio = |bucket: &Bucket| {
             let (part, whole) = part(bucket);
             (whole > 0).then(|| f64::from(part) / f64::from(whole))
         };
         Trend {
             values: self.buckets.iter().map(ratio).collect(),
-            is_known: self.buckets.iter().any(|bucket| known_by(bucket) > 0),
-            instead: None,
+            has_data: self.buckets.iter().any(|bucket| denominator(bucket) > 0),
+            replacement: None,
         }
     }
 
@@ -262,14 +265,14 @@ impl Series {
                 Window::Hour => "hour",
                 Window::Day => "day",
             };
-            return empty(&format!("Nothing was sent in the last {when}."));
+            return empty_list(&format!("Nothing was sent in the last {when}."));
         }
         html! {
             div.columns { div.card { (self.throughput(attempts)) } div.card { (self.latency()) } }
         }
     }
 
-    fn ends(&self) -> (Markup, Markup) {
+    fn time_labels(&self) -> (Markup, Markup) {
         let clock = |at: Option<&Bucket>| {
             let start = at.map_or("", |bucket| bucket.start.as_str());
             html! { time datetime=(start) { (start.get(11..16).unwrap_or_default()) } }
@@ -278,31 +281,31 @@ impl Series {
     }
 
     fn throughput(&self, attempts: u64) -> Markup {
-        let height = |bucket: &Bucket| {
+        let counts = |bucket: &Bucket| {
             let failed = bucket.attempts.saturating_sub(bucket.succeeded);
             (f64::from(bucket.succeeded), f64::from(failed))
         };
-        let heights: Vec<(f64, f64)> = self.buckets.iter().map(height).collect();
-        let most = self.buckets.iter().map(|it| it.attempts).max().unwrap_or(0);
+        let heights: Vec<(f64, f64)> = self.buckets.iter().map(counts).collect();
+        let max = self.buckets.iter().map(|it| it.attempts).max().unwrap_or(0);
         let succeeded: u64 = self.buckets.iter().map(|it| u64::from(it.succeeded)).sum();
-        let (from, to) = self.ends();
-        let every = every(&self.bucket);
+        let (left_label, right_label) = self.time_labels();
+        let bucket = bucket_name(&self.bucket);
         chart::columns(
-            &chart::even(&heights),
-            f64::from(most),
+            &chart::equal_columns(&heights),
+            f64::from(max),
             Marks::default(),
             ChartText {
-                title: &format!("Attempts per {every}"),
-                told: &format!(
-                    "{} attempts in all, {} of them succeeded; at most {} in one {every}.",
+                title: &format!("Attempts per {bucket}"),
+                description: &format!(
+                    "{} attempts in all, {} of them succeeded; at most {} in one {bucket}.",
                     words::count(attempts),
                     words::count(succeeded),
-                    words::count(u64::from(most)),
+                    words::count(u64::from(max)),
                 ),
-                most: &words::count(u64::from(most)),
-                keys: &[("good", "succeeded"), ("bad", "failed")],
-                from,
-                to,
+                max_label: &words::count(u64::from(max)),
+                legend: &[("good", "succeeded"), ("bad", "failed")],
+                left_label,
+                right_label,
             },
         )
     }
@@ -311,26 +314,26 @@ impl Series {
         let all = || self.buckets.iter().map(|bucket| bucket.latency_ms.as_ref());
         let mean: Vec<Option<f64>> = all().map(|it| it.map(|it| it.mean)).collect();
         let slowest: Vec<Option<f64>> = all().map(|it| it.map(|it| it.max)).collect();
-        let most = slowest.iter().flatten().copied().fold(0.0, f64::max);
-        let (from, to) = self.ends();
-        let most_in_words = duration(most.ceil() as u64);
+        let max = slowest.iter().flatten().copied().fold(0.0, f64::max);
+        let (left_label, right_label) = self.time_labels();
+        let max_text = duration(max.ceil() as u64);
         chart::lines(
             &[("slowest", slowest), ("mean", mean)],
-            most,
+            max,
             ChartText {
                 title: "How long an attempt takes",
-                told: &format!("The slowest took {most_in_words}."),
-                most: &most_in_words,
-                keys: &[("slowest", "slowest"), ("mean", "mean")],
-                from,
-                to,
+                description: &format!("The slowest took {max_text}."),
+                max_label: &max_text,
+                legend: &[("slowest", "slowest"), ("mean", "mean")],
+                left_label,
+                right_label,
             },
         )
     }
 }
 
 /// The length of a bucket, as it follows "per".
-fn every(bucket: &str) -> String {
+fn bucket_name(bucket: &str) -> String {
     match bucket {
         "1m" => "minute".to_owned(),
         "15m" => "quarter of an hour".to_owned(),
@@ -357,7 +360,7 @@ mod tests {
             "retrying_over_24h": figure(1_200.0, "< 10", "> 100", "alert"),
         });
         let windows = json!({"windows": {"5m": figures, "1h": figures, "24h": figures}});
-        serde_json::from_value(windows).expect("stats")
+        serde_json::from_value(windows).expect("valid stats")
     }
 
     fn bucket(attempts: u32, succeeded: u32) -> Value {
@@ -368,21 +371,27 @@ mod tests {
 
     fn series(buckets: &[Value]) -> Series {
         let series = json!({"window": "1h", "bucket": "1m", "buckets": buckets});
-        serde_json::from_value(series).expect("a series")
+        serde_json::from_value(series).expect("a valid series")
     }
 
     #[test]
-    fn where_nothing_arrived_no_number_is_made_up() {
-        let none = series(&[bucket(26, 0)]).arrivals();
-        assert_eq!((none.is_known, none.instead), (true, Some("none arrived")));
-        let shown = stats().cards(Window::Hour, &series(&[bucket(26, 0)])).0;
-        assert!(shown.contains("none arrived"), "{shown}");
-        assert_eq!(series(&[bucket(3, 2)]).arrivals().instead, None);
+    fn ratio_without_successes_is_replaced_by_text() {
+        let none = series(&[bucket(26, 0)]).attempts_per_success();
+        assert_eq!(
+            (none.has_data, none.replacement),
+            (true, Some("none arrived"))
+        );
+        let markup = stats().cards(Window::Hour, &series(&[bucket(26, 0)])).0;
+        assert!(markup.contains("none arrived"), "{markup}");
+        assert_eq!(
+            series(&[bucket(3, 2)]).attempts_per_success().replacement,
+            None
+        );
     }
 
     #[test]
-    fn figures_are_told_in_words_with_their_ranges() {
-        let shown = stats().cards(Window::Hour, &series(&[bucket(3, 2)])).0;
+    fn indicators_are_shown_with_their_ranges() {
+        let markup = stats().cards(Window::Hour, &series(&[bucket(3, 2)])).0;
         for part in [
             "12.3 %",
             "Healthy below 5 %, alert above 10 %.",
@@ -392,35 +401,37 @@ mod tests {
             "1,200",
             "worth a look",
         ] {
-            assert!(shown.contains(part), "{part}: {shown}");
+            assert!(markup.contains(part), "{part}: {markup}");
         }
         // There was no second attempt.
-        assert_eq!(shown.matches("nothing to tell").count(), 1, "{shown}");
+        assert_eq!(markup.matches("nothing to tell").count(), 1, "{markup}");
     }
 
     #[test]
-    fn nothing_is_called_healthy_that_nobody_has_seen() {
-        let shown = stats().cards(Window::Hour, &series(&[bucket(0, 0)])).0;
-        assert_eq!(shown.matches("nothing to tell").count(), 4, "{shown}");
+    fn indicator_without_data_is_not_called_healthy() {
+        let markup = stats().cards(Window::Hour, &series(&[bucket(0, 0)])).0;
+        assert_eq!(markup.matches("nothing to tell").count(), 4, "{markup}");
         assert!(
-            !shown.contains("> healthy<") && shown.contains("1,200"),
-            "{shown}"
+            !markup.contains("> healthy<") && markup.contains("1,200"),
+            "{markup}"
         );
         // If no delivery succeeded yet, attempts count all the same.
-        let shown = stats().cards(Window::Hour, &series(&[bucket(9, 0)])).0;
-        assert_eq!(shown.matches("nothing to tell").count(), 2, "{shown}");
+        let markup = stats().cards(Window::Hour, &series(&[bucket(9, 0)])).0;
+        assert_eq!(markup.matches("nothing to tell").count(), 2, "{markup}");
     }
 
     #[test]
-    fn what_happened_is_drawn_unless_nothing_did() {
-        let shown = series(&[bucket(4, 1), bucket(0, 0)]).charts(Window::Hour).0;
-        assert!(shown.contains("4 attempts in all, 1 of them succeeded; at most 4 in one minute."));
-        assert!(shown.contains(">03:04</time>"), "{shown}");
-        assert!(shown.contains("The slowest took 80ms."), "{shown}");
-        let shown = series(&[bucket(0, 0)]).charts(Window::Day).0;
+    fn charts_are_drawn_only_if_there_were_attempts() {
+        let markup = series(&[bucket(4, 1), bucket(0, 0)]).charts(Window::Hour).0;
         assert!(
-            shown.contains("Nothing was sent in the last day."),
-            "{shown}"
+            markup.contains("4 attempts in all, 1 of them succeeded; at most 4 in one minute.")
+        );
+        assert!(markup.contains(">03:04</time>"), "{markup}");
+        assert!(markup.contains("The slowest took 80ms."), "{markup}");
+        let markup = series(&[bucket(0, 0)]).charts(Window::Day).0;
+        assert!(
+            markup.contains("Nothing was sent in the last day."),
+            "{markup}"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Live updates of pages.
 //!
-//! A browser requests the address of a page a second time, as an event stream. [`stream`] renders the page about once
+//! A browser requests the URL of a page a second time, as an event stream. [`stream`] renders the page about once
 //! a second and sends the sections that changed. Pages therefore show current data, also about deliveries that other
 //! nodes send, and every section has only one rendering.
 //!
@@ -9,7 +9,6 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,11 +24,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::login::{self, LoginMethod};
+use super::auth::{self, AuthMethod};
 use super::page::{Page, PageResult};
-use super::pages::PageHandler;
-use super::visit::PageRequest;
-use super::{Dashboard, HtmlResponse};
+use super::page_request::PageRequest;
+use super::responses::{self, HtmlResponse};
+use super::routes::PageHandler;
 
 /// Interval between two renderings of a page.
 const RENDER_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,64 +44,56 @@ const EVENT_BUFFER: usize = 4;
 const RETRY_MS: u32 = 3_000;
 
 /// Sends a page's sections as they change.
-pub(super) fn stream(visit: PageRequest, show: PageHandler) -> HtmlResponse {
-    let Some(place) = visit.dashboard.places.take(&visit.visitor.caller) else {
-        return too_many_streams();
+pub(super) fn stream(request: PageRequest, show: PageHandler) -> HtmlResponse {
+    let Some(slot) = request.dashboard.live_slots.take(&request.visitor.caller) else {
+        return responses::empty(StatusCode::SERVICE_UNAVAILABLE);
     };
-    let (events, waiting) = mpsc::channel(EVENT_BUFFER);
+    let (events, receiver) = mpsc::channel(EVENT_BUFFER);
     tokio::spawn(async move {
-        let mut stopping = visit.dashboard.stopping.clone();
-        let listener = events.clone();
-        let follow = follow(visit, show, events);
+        let mut stopping = request.dashboard.stopping.clone();
+        let connection = events.clone();
+        let send_updates = send_updates(request, show, events);
         tokio::select! {
-            () = follow => {}
+            () = send_updates => {}
             // The stream's slot is freed as soon as the browser disconnects, even if the store is slow to answer.
-            () = listener.closed() => {}
+            () = connection.closed() => {}
             // A dropped sender means that the server has stopped.
             _ = stopping.wait_for(|stopping| *stopping) => {}
         }
-        drop(place);
+        drop(slot);
     });
-    response(Body::new(Events(waiting)))
-}
-
-/// Answers that the maximum number of streams is open.
-fn too_many_streams() -> HtmlResponse {
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    answer
+    response(Body::new(EventStream(receiver)))
 }
 
 /// Returns a stream with one event: the visitor's session or link has ended.
 pub(super) fn ended() -> HtmlResponse {
-    let said = event("ended", &json!({}));
-    response(Body::from(said))
+    response(Body::from(event("ended", &json!({}))))
 }
 
 fn response(body: Body) -> HtmlResponse {
-    let mut answer = Response::new(body);
-    let headers = answer.headers_mut();
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Some proxies buffer a response until it is complete. This header switches that off.
     let buffering = HeaderName::from_static("x-accel-buffering");
     headers.insert(buffering, HeaderValue::from_static("no"));
-    answer
+    response
 }
 
 /// Renders the page repeatedly until the browser disconnects, the visitor loses access, or time is up.
-async fn follow(mut visit: PageRequest, show: PageHandler, events: mpsc::Sender<Bytes>) {
-    let began = Instant::now();
-    let mut spoke = began;
-    let mut prints = FxHashMap::default();
-    let hello = Bytes::from(format!("retry: {RETRY_MS}\n\n"));
-    if events.send(hello).await.is_err() {
+async fn send_updates(mut request: PageRequest, show: PageHandler, events: mpsc::Sender<Bytes>) {
+    let started = Instant::now();
+    let mut last_sent = started;
+    let mut hashes = FxHashMap::default();
+    let first = Bytes::from(format!("retry: {RETRY_MS}\n\n"));
+    if events.send(first).await.is_err() {
         return;
     }
-    while began.elapsed() < MAX_STREAM_AGE {
-        let said = match render_once(&mut visit, show).await {
+    while started.elapsed() < MAX_STREAM_AGE {
+        let update = match render_once(&mut request, show).await {
             Rendered::Page(page) if page.sections.iter().any(|section| section.is_live) => {
-                changes(&page, &mut prints)
+                changes(&page, &mut hashes)
             }
             Rendered::Page(_) | Rendered::Redirect => return,
             Rendered::Unavailable => Vec::new(),
@@ -111,14 +102,14 @@ async fn follow(mut visit: PageRequest, show: PageHandler, events: mpsc::Sender<
                 return;
             }
         };
-        let said = match said.is_empty() {
-            false => said,
-            true if spoke.elapsed() >= KEEP_ALIVE_INTERVAL => b":\n\n".to_vec(),
+        let update = match update.is_empty() {
+            false => update,
+            true if last_sent.elapsed() >= KEEP_ALIVE_INTERVAL => b":\n\n".to_vec(),
             true => Vec::new(),
         };
-        if !said.is_empty() {
-            spoke = Instant::now();
-            match timeout(SEND_TIMEOUT, events.send(said.into())).await {
+        if !update.is_empty() {
+            last_sent = Instant::now();
+            match timeout(SEND_TIMEOUT, events.send(update.into())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return,
             }
@@ -131,7 +122,7 @@ async fn follow(mut visit: PageRequest, show: PageHandler, events: mpsc::Sender<
 enum Rendered {
     /// The rendered page.
     Page(Page),
-    /// The address redirects to another page.
+    /// The URL redirects to another page.
     Redirect,
     /// The page cannot be rendered now; the next try may succeed.
     Unavailable,
@@ -140,12 +131,12 @@ enum Rendered {
 }
 
 /// Waits for a rendering permit and renders the page.
-async fn render_once(visit: &mut PageRequest, show: PageHandler) -> Rendered {
-    let dashboard = visit.dashboard.clone();
-    let _turn = dashboard.places.turn().await;
-    visit.now = dashboard.app.clock.wall();
-    match check_access(visit).await {
-        Ok(()) => match show(visit.clone()).await {
+async fn render_once(request: &mut PageRequest, show: PageHandler) -> Rendered {
+    let dashboard = request.dashboard.clone();
+    let _permit = dashboard.live_slots.render_permit().await;
+    request.now = dashboard.app.clock.wall();
+    match check_access(request).await {
+        Ok(()) => match show(request.clone()).await {
             Ok(PageResult::Page(page)) => Rendered::Page(page),
             Ok(PageResult::Redirect(_)) => Rendered::Redirect,
             Err(_) => Rendered::Unavailable,
@@ -156,32 +147,30 @@ async fn render_once(visit: &mut PageRequest, show: PageHandler) -> Rendered {
 }
 
 /// Checks that the visitor's session, link or key is still valid.
-async fn check_access(visit: &PageRequest) -> Result<(), Problem> {
-    let dashboard: &Arc<Dashboard> = &visit.dashboard;
-    match &visit.visitor.door {
-        LoginMethod::Session { token, .. } => login::authenticate_session(dashboard, token)
-            .await
-            .map(drop),
-        LoginMethod::Portal { token } => {
-            login::authenticate_portal(dashboard, token).await.map(drop)
+async fn check_access(request: &PageRequest) -> Result<(), Problem> {
+    let dashboard = &request.dashboard;
+    match &request.visitor.method {
+        AuthMethod::Session { token, .. } => {
+            auth::authenticate_session(dashboard, token).await.map(drop)
         }
-        LoginMethod::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
+        AuthMethod::Portal { token } => auth::authenticate_portal(dashboard, token).await.map(drop),
+        AuthMethod::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
     }
 }
 
 /// Returns the events for live sections that changed since the last rendering.
-fn changes(page: &Page, prints: &mut FxHashMap<&'static str, String>) -> Vec<u8> {
-    let mut said = Vec::new();
+fn changes(page: &Page, hashes: &mut FxHashMap<&'static str, String>) -> Vec<u8> {
+    let mut events = Vec::new();
     for section in page.sections.iter().filter(|section| section.is_live) {
-        let print = section.print();
-        if prints.get(section.id) == Some(&print) {
+        let hash = section.content_hash();
+        if hashes.get(section.id) == Some(&hash) {
             continue;
         }
-        let told = json!({"id": section.id, "print": print, "html": section.markup.0});
-        said.extend(event("section", &told));
-        prints.insert(section.id, print);
+        let data = json!({"id": section.id, "print": hash, "html": section.markup.0});
+        events.extend(event("section", &data));
+        hashes.insert(section.id, hash);
     }
-    said
+    events
 }
 
 /// Encodes one event. The JSON contains no line breaks, so that it fits on one `data:` line.
@@ -190,9 +179,9 @@ fn event(name: &str, data: &serde_json::Value) -> Vec<u8> {
 }
 
 /// The response body of a stream.
-struct Events(mpsc::Receiver<Bytes>);
+struct EventStream(mpsc::Receiver<Bytes>);
 
-impl hyper::body::Body for Events {
+impl hyper::body::Body for EventStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -218,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_sent_when_it_changes_and_only_then() {
-        let mut prints = FxHashMap::default();
-        let said = |text: &str, prints: &mut _| {
-            String::from_utf8(changes(&page(text), prints)).expect("text")
+    fn only_changed_live_sections_are_sent() {
+        let mut hashes = FxHashMap::default();
+        let sent = |text: &str, hashes: &mut _| {
+            String::from_utf8(changes(&page(text), hashes)).expect("events are UTF-8")
         };
-        let first = said("one\ntwo", &mut prints);
+        let first = sent("one\ntwo", &mut hashes);
         assert!(first.starts_with("event: section\ndata: {"), "{first}");
         assert_eq!(first.lines().count(), 3, "one line of data: {first}");
         assert!(!first.contains("form"), "{first}");
-        assert_eq!(said("one\ntwo", &mut prints), "");
-        assert!(said("three", &mut prints).contains("three"));
+        assert_eq!(sent("one\ntwo", &mut hashes), "");
+        assert!(sent("three", &mut hashes).contains("three"));
     }
 }

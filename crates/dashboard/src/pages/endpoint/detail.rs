@@ -1,0 +1,349 @@
+//! The page of one endpoint: status, health, stats, settings, and forms for its actions.
+
+use maud::{Markup, html};
+use posthaste_core::time::{Span, Timestamp};
+use serde::Deserialize;
+
+use super::api_types::{Endpoint, Health};
+use super::secret;
+use super::subpage::path;
+use crate::components::{
+    Field, FieldErrors, Listed, PolicyPreview, action_button, copyable, csrf_field, delivery_badge,
+    empty_list, humanize, time,
+};
+use crate::page::{Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::pages::stats::{Series, Stats, Window};
+use crate::urls::query_string;
+use posthaste_api::problem::Problem;
+use posthaste_api::route::Verb;
+
+/// Number of recent failures shown.
+const FAILURES_SHOWN: usize = 5;
+/// Number of held deliveries that are searched for failures. Only a delivery that was attempted before can have one.
+const HELD_SEARCHED: usize = 50;
+/// Default range of a replay of missed events.
+const DEFAULT_MISSED_RANGE: Span = Span::from_hours(24);
+
+#[derive(Deserialize)]
+struct Delivery {
+    id: String,
+    event_type: String,
+    status: String,
+    created_at: String,
+    last_error: Option<LastError>,
+}
+
+#[derive(Deserialize)]
+struct LastError {
+    kind: String,
+    status_code: Option<u16>,
+    detail: String,
+}
+
+pub(super) async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+    Ok(page(&request, &FieldErrors::default(), None).await?.into())
+}
+
+/// Renders the page. After a replay request that failed, it shows the errors and the time that was typed.
+pub(super) async fn page(
+    request: &PageRequest,
+    errors: &FieldErrors,
+    since: Option<&str>,
+) -> Result<Page, Problem> {
+    let path = path(request);
+    let endpoint: Endpoint = request.tenant_get(&path).await?;
+    let health: Health = request.tenant_get(&format!("{path}/health")).await?;
+    let stats: Stats = request.tenant_get(&format!("{path}/stats")).await?;
+    let window = Window::read(request.query("window"));
+    let query = query_string([("window", window.name())]);
+    let series: Series = request
+        .tenant_get(&format!("{path}/stats/series{query}"))
+        .await?;
+    let target = "/v1/policies/preview";
+    let policy: PolicyPreview = request
+        .call(Verb::Post, target, Some(endpoint.retry_policy.clone()))
+        .await?;
+    let failures = recent_failures(request, &endpoint, &health).await?;
+    let attention_reason = attention_reason(request, &endpoint).await?;
+    let default_since = Timestamp(
+        request
+            .now
+            .0
+            .saturating_sub(DEFAULT_MISSED_RANGE.as_millis()),
+    );
+    let since = since.map_or_else(|| to_the_minute(default_since), str::to_owned);
+    let link = request.tenant_link(&path);
+    Ok(Page::new(Tab::Endpoints, endpoint.url.clone())
+        .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
+        .with_status(errors.status())
+        .live(
+            "state",
+            status_section(request, &endpoint, &health, attention_reason.as_deref()),
+        )
+        .live(
+            "health",
+            html! {
+                div.titled { h2 { "Health" } (window.choice(&link)) }
+                (series.charts(window))
+                (stats.cards(window, &series))
+            },
+        )
+        .live(
+            "failures",
+            failures_section(request, &endpoint, &health, &failures),
+        )
+        .live(
+            "policy",
+            html! { div.card {
+                h2 { "When it is tried again" }
+                p.hint { "The policy is " (policy.name()) ", " (endpoint.policy_from()) "." }
+                (policy.render())
+            } },
+        )
+        .live("settings", settings_section(request, &endpoint))
+        .static_section("missed", missed_form(request, &since, errors))
+        .static_section("secret", secret::section(request))
+        .static_section("danger", stop_section(request)))
+}
+
+/// Formats a time for a browser's time field: UTC, to the minute.
+fn to_the_minute(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.get(..16).unwrap_or(&text).to_owned()
+}
+
+async fn recent_failures(
+    request: &PageRequest,
+    endpoint: &Endpoint,
+    health: &Health,
+) -> Result<Vec<Delivery>, Problem> {
+    let mut failures = Vec::new();
+    // Either all waiting deliveries of an endpoint are held, or none. A query for the other status would scan slowly
+    // and find nothing.
+    let is_holding = endpoint.status != "enabled" || !health.breaker.is_passing();
+    let waiting = match is_holding {
+        true => ("held", HELD_SEARCHED),
+        false => ("retrying", FAILURES_SHOWN),
+    };
+    for (status, max) in [("failed", FAILURES_SHOWN), waiting] {
+        let limit = max.to_string();
+        let query = query_string([
+            ("endpoint", endpoint.id.as_str()),
+            ("status", status),
+            ("limit", limit.as_str()),
+        ]);
+        let listed: Listed<Delivery> = request.tenant_get(&format!("/deliveries{query}")).await?;
+        let failed = |delivery: &Delivery| delivery.last_error.is_some();
+        failures.extend(listed.data.into_iter().filter(failed));
+    }
+    // Ids sort by time.
+    failures.sort_by(|a, b| b.id.cmp(&a.id));
+    failures.truncate(FAILURES_SHOWN);
+    Ok(failures)
+}
+
+/// An endpoint that needs attention, and why.
+#[derive(Deserialize)]
+struct Needy {
+    endpoint_id: String,
+    detail: String,
+}
+
+#[derive(Deserialize)]
+struct Attention {
+    data: Vec<Needy>,
+}
+
+/// Returns the reason why the endpoint needs attention, if it does.
+async fn attention_reason(
+    request: &PageRequest,
+    endpoint: &Endpoint,
+) -> Result<Option<String>, Problem> {
+    let attention: Attention = request.tenant_get("/attention").await?;
+    let mut items = attention.data.into_iter();
+    let found = items.find(|item| item.endpoint_id == endpoint.id);
+    Ok(found.map(|item| item.detail))
+}
+
+fn status_section(
+    request: &PageRequest,
+    endpoint: &Endpoint,
+    health: &Health,
+    attention_reason: Option<&str>,
+) -> Markup {
+    let link = |verb: &str| request.tenant_link(&format!("/endpoints/{}/{verb}", endpoint.id));
+    html! {
+        div.card {
+            p { (endpoint.badges(health)) }
+            @if !endpoint.description.is_empty() { p { (endpoint.description) } }
+            p { (endpoint.state_in_words(health)) }
+            dl.facts {
+                @if let Some(reason) = attention_reason { dt { "What is wrong" } dd { (reason) } }
+                dt { "Breaker" } dd { (health.breaker.in_words(endpoint.status == "enabled")) }
+                dt { "Backlog" } dd { (health.backlog()) }
+                dt { "Next attempt" } dd { (health.next(endpoint)) }
+                dt { "Success lately" } dd {
+                    (health.success())
+                    @if health.consecutive_failures > 0 { "; the last " (health.consecutive_failures) " failed" }
+                }
+                @if let Some(latency) = health.latency() { dt { "Latency" } dd { (latency) } }
+            }
+            div.actions {
+                @match endpoint.status.as_str() {
+                    "enabled" => {
+                        (action_button(request, &link("test"), "primary", "Send a test event"))
+                        (action_button(request, &link("pause"), "", "Pause"))
+                        @if !health.breaker.is_passing() { (action_button(request, &link("resume"), "", "Close the breaker")) }
+                    }
+                    "paused" => {
+                        (action_button(request, &link("resume"), "primary", "Resume"))
+                        (action_button(request, &link("test"), "", "Send a test event"))
+                    }
+                    _ => { (action_button(request, &link("enable"), "primary", "Enable")) }
+                }
+                a.button href=(link("edit")) { "Edit" }
+                a href=(request.tenant_link(&format!("/deliveries?endpoint={}", endpoint.id))) { "Its deliveries" }
+                a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", endpoint.id))) { "Its dead letters" }
+            }
+        }
+    }
+}
+
+fn failures_section(
+    request: &PageRequest,
+    endpoint: &Endpoint,
+    health: &Health,
+    failures: &[Delivery],
+) -> Markup {
+    let held_link =
+        request.tenant_link(&format!("/deliveries?endpoint={}&status=held", endpoint.id));
+    let failed_link = request.tenant_link(&format!(
+        "/deliveries?endpoint={}&status=failed",
+        endpoint.id
+    ));
+    html! {
+        h2 { "Last errors" }
+        @if failures.is_empty() && health.consecutive_failures > 0 {
+            p.empty { "The last attempts failed. What they were for waits: " a href=(held_link) { "look at what is held" } "." }
+        } @else if failures.is_empty() {
+            (empty_list("No delivery to this endpoint has failed lately."))
+        } @else {
+            table.stack {
+                caption.unseen { "Deliveries that failed or are being retried, newest first" }
+                thead { tr {
+                    th scope="col" { "Delivery" } th scope="col" { "Status" } th scope="col" { "Event" }
+                    th scope="col" { "What went wrong" } th scope="col" { "Since" }
+                } }
+                tbody { @for delivery in failures { tr {
+                    th scope="row" { a href=(request.tenant_link(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
+                    td data-label="Status" { (delivery_badge(&delivery.status)) }
+                    td data-label="Event" { (delivery.event_type) }
+                    td.words data-label="What went wrong" { (error_text(delivery.last_error.as_ref())) }
+                    td data-label="Since" { (time(&delivery.created_at)) }
+                } } }
+            }
+            p { a href=(failed_link) { "All that failed" } }
+        }
+    }
+}
+
+fn error_text(error: Option<&LastError>) -> String {
+    match error {
+        None => "not tried yet".to_owned(),
+        Some(error) => {
+            let reason = match (error.kind.as_str(), error.status_code) {
+                ("http", Some(code)) => format!("answered {code}"),
+                (kind, _) => humanize(kind),
+            };
+            match error.detail.is_empty() {
+                true => reason,
+                false => format!("{reason}: {}", error.detail),
+            }
+        }
+    }
+}
+
+fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
+    let names: Vec<&str> = endpoint.headers.keys().map(String::as_str).collect();
+    let style = match endpoint.signature_style.as_str() {
+        "github" => "Standard Webhooks, and as GitHub signs",
+        "stripe" => "Standard Webhooks, and as Stripe signs",
+        _ => "Standard Webhooks",
+    };
+    let auth = endpoint
+        .auth
+        .as_ref()
+        .and_then(|auth| auth["kind"].as_str());
+    html! {
+        div.card {
+            h2 { "Settings" }
+            dl.facts {
+                dt { "Id" } dd { (copyable(&endpoint.id, "the id")) }
+                dt { "Takes" } dd { (endpoint.types()) }
+                dt { "Time limit" } dd { (endpoint.timeout) " for each attempt" }
+                dt { "In flight" } dd { "at most " (endpoint.max_in_flight) " at once" }
+                dt { "Rate" } dd { "at most " (endpoint.rate()) }
+                dt { "Order" } dd {
+                    @if endpoint.ordered { "one after the other, for each ordering key" }
+                    @else { "as they come" }
+                }
+                dt { "Signatures" } dd { (style) }
+                dt { "Own headers" } dd {
+                    @if names.is_empty() { "none" } @else { (names.join(", ")) span.hint { " (values are shown when it is edited)" } }
+                }
+                dt { "Authorization" } dd { (auth.map_or("none".to_owned(), humanize)) }
+                dt { "Client certificate" } dd {
+                    @match &endpoint.client_certificate {
+                        None => { "none" }
+                        Some(certificate) => {
+                            code { (certificate["fingerprint"].as_str().unwrap_or("unknown")) }
+                            @if let Some(end) = certificate["expires_at"].as_str() { ", expires " (time(end)) }
+                        }
+                    }
+                }
+                dt { "Owner" } dd { (endpoint.owner_email.as_deref().unwrap_or("nobody is named")) }
+                dt { "Created" } dd { (time(&endpoint.created_at)) }
+            }
+            div.actions { a.button href=(request.tenant_link(&format!("/endpoints/{}/edit", endpoint.id))) { "Edit" } }
+        }
+    }
+}
+
+fn missed_form(request: &PageRequest, since: &str, errors: &FieldErrors) -> Markup {
+    let field = Field::new(
+        "since",
+        "Since (UTC)",
+        "Every event from then on that it wants and never got is sent now, paced like any other traffic.",
+        since,
+        errors,
+    );
+    html! {
+        div.card #missed-form {
+            h2 { "Replay what it missed" }
+            (errors.summary())
+            form.narrow method="post" action=(request.tenant_link(&format!("{}/missed", path(request)))) {
+                (csrf_field(request))
+                (field.line("datetime-local"))
+                div.actions { button type="submit" { "Replay what it missed" } }
+            }
+        }
+    }
+}
+
+fn stop_section(request: &PageRequest) -> Markup {
+    let link = |verb: &str| request.tenant_link(&format!("{}/{verb}", path(request)));
+    html! {
+        div.card {
+            h2 { "Stop sending" }
+            p.hint {
+                "Pausing holds deliveries and loses none. Disabling fails what waits; it can be replayed after enabling. Deleting ends it for good; its history stays until it ages out."
+            }
+            div.actions {
+                // Each leads to a page that asks for confirmation.
+                (action_button(request, &link("disable"), "danger", "Disable…"))
+                (action_button(request, &link("delete"), "danger", "Delete…"))
+            }
+        }
+    }
+}

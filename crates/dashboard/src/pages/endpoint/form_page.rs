@@ -1,0 +1,259 @@
+//! The pages with the form that creates or changes an endpoint. Each error is shown beside its field.
+
+use maud::{Markup, html};
+use posthaste_api::problem::Problem;
+use posthaste_api::route::Verb;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::api_types::Endpoint;
+use super::form::{EndpointForm, errors_in_form};
+use super::secret::secret_text;
+use super::subpage::path;
+use crate::components::{Field, FieldErrors, csrf_field};
+use crate::form::Form;
+use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page_request::PageRequest;
+use crate::pages::policy_presets::{policy_choices, policy_presets};
+
+pub(super) async fn new(request: PageRequest) -> Result<PageResult, Problem> {
+    let form = EndpointForm {
+        signature_style: "standard".to_owned(),
+        ..EndpointForm::default()
+    };
+    Ok(new_page(&request, &form, &FieldErrors::default())
+        .await?
+        .into())
+}
+
+async fn new_page(
+    request: &PageRequest,
+    form: &EndpointForm,
+    errors: &FieldErrors,
+) -> Result<Page, Problem> {
+    let presets = policy_presets(request).await?;
+    let page = Page::new(Tab::Endpoints, "Add an endpoint");
+    Ok(with_form(
+        request,
+        page,
+        form,
+        errors,
+        &presets,
+        &request.tenant_link("/endpoints/new"),
+        true,
+    ))
+}
+
+/// The API's answer to a new endpoint.
+#[derive(Deserialize)]
+struct Created {
+    id: String,
+    url: String,
+    secret: String,
+    public_key: Option<String>,
+}
+
+pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
+    let form = EndpointForm::read(&sent);
+    let created: Result<Created, FieldErrors> = match form.document(true) {
+        Err(errors) => Err(errors),
+        Ok(document) => match request
+            .tenant_call(Verb::Post, "/endpoints", Some(document))
+            .await
+        {
+            Ok(created) => Ok(created),
+            Err(problem) => Err(errors_in_form(problem)?),
+        },
+    };
+    let created = match created {
+        Ok(created) => created,
+        Err(errors) => {
+            return Ok(ActionResult::Page(
+                new_page(&request, &form, &errors).await?,
+            ));
+        }
+    };
+    let link = request.tenant_link(&format!("/endpoints/{}", created.id));
+    let body = html! {
+        div.card {
+            p { "Events it wants are delivered to it from now on. This is its signing secret:" }
+            (secret_text(&created.secret, created.public_key.as_deref()))
+            div.actions { a.button.primary href=(link) { "To the endpoint" } }
+        }
+    };
+    let page = Page::new(Tab::Endpoints, "The endpoint is there")
+        .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
+        .breadcrumb(created.url, link)
+        .static_section("shown", body);
+    Ok(ActionResult::Page(page))
+}
+
+pub(super) async fn edit(request: PageRequest) -> Result<PageResult, Problem> {
+    let endpoint: Endpoint = request.tenant_get(&path(&request)).await?;
+    let form = EndpointForm::from_endpoint(&endpoint);
+    let page = edit_page(&request, &endpoint, &form, &FieldErrors::default()).await?;
+    Ok(page.into())
+}
+
+async fn edit_page(
+    request: &PageRequest,
+    endpoint: &Endpoint,
+    form: &EndpointForm,
+    errors: &FieldErrors,
+) -> Result<Page, Problem> {
+    let presets = policy_presets(request).await?;
+    let link = request.tenant_link(&path(request));
+    let page = Page::new(Tab::Endpoints, "Edit the endpoint");
+    let page = page
+        .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
+        .breadcrumb(endpoint.url.clone(), link.clone());
+    let action = format!("{link}/edit");
+    Ok(with_form(
+        request, page, form, errors, &presets, &action, false,
+    ))
+}
+
+pub(super) async fn change(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
+    let form = EndpointForm::read(&sent);
+    let path = path(&request);
+    let changed: Result<(), FieldErrors> = match form.document(false) {
+        Err(errors) => Err(errors),
+        Ok(document) => {
+            let changed: Result<Value, Problem> = request
+                .tenant_call(Verb::Patch, &path, Some(document))
+                .await;
+            match changed {
+                Ok(_) => Ok(()),
+                Err(problem) => Err(errors_in_form(problem)?),
+            }
+        }
+    };
+    match changed {
+        Ok(()) => Ok(ActionResult::Redirect(
+            request.tenant_link(&path),
+            FlashMessage::Saved,
+        )),
+        Err(errors) => {
+            let endpoint: Endpoint = request.tenant_get(&path).await?;
+            let page = edit_page(&request, &endpoint, &form, &errors).await?;
+            Ok(ActionResult::Page(page))
+        }
+    }
+}
+
+fn with_form(
+    request: &PageRequest,
+    page: Page,
+    form: &EndpointForm,
+    errors: &FieldErrors,
+    presets: &[String],
+    action: &str,
+    is_new: bool,
+) -> Page {
+    let label = if is_new { "Add the endpoint" } else { "Save" };
+    let body = html! {
+        (errors.summary())
+        form.narrow method="post" action=(action) {
+            (csrf_field(request))
+            (destination_fields(form, errors, request.dashboard.sends_email()))
+            (retry_fields(form, errors, presets, &request.tenant_link("/lab")))
+            (limit_fields(form, errors))
+            (authentication_fields(form, errors, is_new))
+            div.actions {
+                button.primary type="submit" { (label) }
+                a href=(action.trim_end_matches("/edit").trim_end_matches("/new")) { "Cancel" }
+            }
+        }
+    };
+    page.static_section("form", body)
+        .with_status(errors.status())
+}
+
+fn destination_fields(form: &EndpointForm, errors: &FieldErrors, sends_email: bool) -> Markup {
+    let owner_hint = match sends_email {
+        true => "Who is told by mail when it fails, is about to be disabled, or recovers.",
+        false => "Whom to ask when it breaks. This server sends no mail.",
+    };
+    html! {
+        fieldset {
+            legend { "Where events go" }
+            (Field::new("url", "URL", "Where deliveries are sent to.", &form.url, errors).line("url"))
+            (Field::new("description", "Description", "", &form.description, errors).line("text"))
+            (Field::new("event_types", "Event types",
+                "One in a line, such as invoice.paid or invoice.*; none means all.",
+                &form.event_types, errors).lines(3))
+            (Field::new("owner_email", "Owner's e-mail", owner_hint, &form.owner_email, errors).line("email"))
+        }
+    }
+}
+
+fn retry_fields(
+    form: &EndpointForm,
+    errors: &FieldErrors,
+    presets: &[String],
+    lab: &str,
+) -> Markup {
+    let choices: Vec<(&str, &str)> = [("", "The default")]
+        .into_iter()
+        .chain(policy_choices(presets))
+        .collect();
+    html! {
+        fieldset {
+            legend { "When it is tried again" }
+            (Field::new("policy", "Retry policy", "", &form.policy, errors).choice(&choices))
+            p.hint { a href=(lab) { "Look at them in the retry lab" } }
+            (Field::new("retry_policy", "Written out, as JSON", "Counts only if it is chosen above.", &form.retry_policy, errors).lines(6))
+        }
+    }
+}
+
+fn limit_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
+    html! {
+        fieldset {
+            legend { "How gently" }
+            (Field::new("timeout", "Time limit of an attempt", "From 1s to 60s; empty means the default.", &form.timeout, errors).line("text"))
+            (Field::new("max_in_flight", "At most so many at once", "Empty means the default.", &form.max_in_flight, errors).line("text"))
+            (Field::new("per_second", "At most so many a second", "Empty means the default.", &form.per_second, errors).line("text"))
+            (Field::new("burst", "At most so many at once after a pause", "Empty means two seconds' worth.", &form.burst, errors).line("text"))
+            label.choice {
+                input type="checkbox" name="ordered" value="yes" checked[form.ordered];
+                " One after the other, for each ordering key"
+            }
+        }
+    }
+}
+
+fn authentication_fields(form: &EndpointForm, errors: &FieldErrors, is_new: bool) -> Markup {
+    let styles = [
+        ("standard", "Standard Webhooks"),
+        ("github", "Standard Webhooks, and as GitHub signs"),
+        ("stripe", "Standard Webhooks, and as Stripe signs"),
+    ];
+    let kinds = [
+        ("", "One that both sides share (hmac)"),
+        ("ed25519", "A key pair (ed25519)"),
+    ];
+    let if_empty = match is_new {
+        true => "Empty means none.",
+        false => "Empty leaves it as it is; null removes it.",
+    };
+    let auth_hint = format!(
+        "As JSON: {{\"kind\": \"bearer\", \"token\": \"…\"}}, {{\"kind\": \"basic\", \"username\": \"…\", \"password\": \"…\"}}, or oauth2. {if_empty}"
+    );
+    let certificate_hint = format!(
+        "As JSON: {{\"certificate\": \"-----BEGIN…\", \"private_key\": \"-----BEGIN…\"}}. {if_empty}"
+    );
+    html! {
+        fieldset {
+            legend { "How the receiver knows who sends" }
+            (Field::new("signature_style", "Signatures", "", &form.signature_style, errors).choice(&styles))
+            @if is_new {
+                (Field::new("secret_kind", "Signing secret", "It is made, and shown once it is there.", &form.secret_kind, errors).choice(&kinds))
+                (Field::new("secret", "Or one to take over", "whsec_… or whsk_…; empty means a fresh one.", &form.secret, errors).line("text"))
+            }
+            (Field::new("headers", "Own headers", "One in a line: X-Team: billing", &form.headers, errors).lines(3))
+            (Field::new("auth", "Authorization", &auth_hint, &form.auth, errors).lines(3))
+            (Field::new("client_certificate", "Client certificate", &certificate_hint, &form.client_certificate, errors).lines(3))
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The signing secret of an endpoint: shows it and rotates it. The pages with a secret are responses to a form, so they
+//! are not cached.
+
+use maud::{Markup, html};
+use posthaste_api::problem::Problem;
+use posthaste_api::route::Verb;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Endpoint;
+use super::subpage::{path, subpage};
+use crate::components::{Field, FieldErrors, action_button, copyable, csrf_field, time};
+use crate::form::Form;
+use crate::page::ActionResult;
+use crate::page_request::PageRequest;
+
+/// Renders the forms that show and rotate the secret.
+pub(super) fn section(request: &PageRequest) -> Markup {
+    let link = |verb: &str| request.tenant_link(&format!("{}/{verb}", path(request)));
+    let none = FieldErrors::default();
+    let overlap = Field::new(
+        "overlap",
+        "Earlier secrets sign along for",
+        "Give receivers this long to change over: 24h, 7d; 0s ends the earlier ones at once.",
+        "24h",
+        &none,
+    );
+    html! {
+        div.card {
+            h2 { "Signing secret" }
+            p { "Receivers verify with it that deliveries come from here." }
+            (action_button(request, &link("secret"), "", "Show the secret"))
+            form.narrow.spaced method="post" action=(link("rotate")) data-ask="Really change the secret for a new one?" {
+                (csrf_field(request))
+                (overlap.line("text"))
+                div.actions { button type="submit" { "Rotate the secret" } }
+            }
+        }
+    }
+}
+
+/// The current secret, and previous ones that still sign.
+#[derive(Deserialize)]
+struct Secret {
+    secret: String,
+    public_key: Option<String>,
+    previous: Vec<Previous>,
+}
+
+#[derive(Deserialize)]
+struct Previous {
+    secret: String,
+    valid_until: String,
+}
+
+pub(super) async fn show(request: PageRequest) -> Result<ActionResult, Problem> {
+    let secret: Secret = request
+        .tenant_get(&format!("{}/secret", path(&request)))
+        .await?;
+    secret_page(&request, "Signing secret", &secret).await
+}
+
+pub(super) async fn rotate(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
+    let document = match sent.filled("overlap") {
+        None => json!({}),
+        Some(overlap) => json!({"overlap": overlap}),
+    };
+    let target = format!("{}/secret/rotate", path(&request));
+    let secret: Secret = request
+        .tenant_call(Verb::Post, &target, Some(document))
+        .await?;
+    secret_page(&request, "The new signing secret", &secret).await
+}
+
+async fn secret_page(
+    request: &PageRequest,
+    title: &str,
+    secret: &Secret,
+) -> Result<ActionResult, Problem> {
+    let endpoint: Endpoint = request.tenant_get(&path(request)).await?;
+    let body = html! {
+        div.card {
+            (secret_text(&secret.secret, secret.public_key.as_deref()))
+            @if !secret.previous.is_empty() {
+                h2 { "Earlier secrets that still sign along" }
+                ul { @for earlier in &secret.previous {
+                    li { (copyable(&earlier.secret, "an earlier secret")) " until " (time(&earlier.valid_until)) }
+                } }
+            }
+            div.actions { a.button href=(request.tenant_link(&path(request))) { "Done" } }
+        }
+    };
+    Ok(ActionResult::Page(
+        subpage(request, title, &endpoint.url).static_section("shown", body),
+    ))
+}
+
+/// Renders a secret for the person who configures the receiver.
+pub(super) fn secret_text(secret: &str, public_key: Option<&str>) -> Markup {
+    html! {
+        p { "Give it to the receiver, and to nobody else. The endpoint's page shows it again to whoever asks for it there." }
+        p { (copyable(secret, "the secret")) }
+        @if let Some(key) = public_key {
+            p { "Receivers verify with the public half:" }
+            p { (copyable(key, "the public key")) }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Times that a visitor types or picks, converted to the API's format.
+
+use posthaste_core::time::{Span, Timestamp};
+
+/// Converts a time to the API's format. Accepts a day, a minute or a second (UTC), or a duration before now.
+pub(super) fn parse_time(text: &str, now: Timestamp) -> Option<String> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Some(at.to_string());
+    }
+    if let Ok(span) = text.parse::<Span>() {
+        let ago = now.0.saturating_sub(span.as_millis());
+        return Some(Timestamp(ago).to_string());
+    }
+    let rest = match text.len() {
+        10 => "T00:00:00Z",
+        16 => ":00Z",
+        19 => "Z",
+        _ => return None,
+    };
+    let at = format!("{text}{rest}").parse::<Timestamp>().ok()?;
+    Some(at.to_string())
+}
+
+/// Completes a time from a browser's time field. It has no zone and is taken as UTC, as the field's label says.
+pub(super) fn in_utc(text: &str) -> String {
+    match text.len() {
+        16 => format!("{text}:00Z"),
+        19 => format!("{text}Z"),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_notations_are_parsed() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().expect("a valid time");
+        for (text, expected) in [
+            ("2026-11-15T10:00:00.5+01:00", "2026-11-15T09:00:00.500Z"),
+            ("2026-11-15 10:30", "2026-11-15T10:30:00.000Z"),
+            ("2026-11-15T10:30", "2026-11-15T10:30:00.000Z"),
+            ("2026-11-15 10:30:05", "2026-11-15T10:30:05.000Z"),
+            ("2026-11-15", "2026-11-15T00:00:00.000Z"),
+            ("2h", "2026-11-15T10:00:00.000Z"),
+            ("1d12h", "2026-11-14T00:00:00.000Z"),
+        ] {
+            assert_eq!(parse_time(text, now).as_deref(), Some(expected), "{text}");
+        }
+        for text in [
+            "yesterday",
+            "2026-13-01",
+            "2026-11-15 25:00",
+            "10:30",
+            "ééééé",
+        ] {
+            assert_eq!(parse_time(text, now), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn browser_times_are_completed_as_utc() {
+        assert_eq!(in_utc("2026-01-02T03:04"), "2026-01-02T03:04:00Z");
+        assert_eq!(in_utc("2026-01-02T03:04:05"), "2026-01-02T03:04:05Z");
+        assert_eq!(in_utc("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05Z");
+        assert_eq!(in_utc("yesterday"), "yesterday");
+    }
+}
