@@ -115,6 +115,22 @@ impl PageRequest {
         }
     }
 
+    /// Builds a link to a page that exists for the whole site and for each tenant, such as `/alerts`.
+    pub(super) fn scope_link(&self, path: &str) -> String {
+        match self.tenant {
+            None => self.link(path),
+            Some(_) => self.tenant_link(path),
+        }
+    }
+
+    /// Calls the API with `GET` on a path that exists for the whole server and for each tenant, such as `/stats`.
+    pub(super) async fn scope_get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
+        match self.tenant {
+            None => self.get(&format!("/v1{path}")).await,
+            Some(_) => self.tenant_get(path).await,
+        }
+    }
+
     /// Calls the API with `GET` on a path below the tenant, such as `/endpoints?limit=20`.
     pub(super) async fn tenant_get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
         let tenant = self.tenant();

@@ -37,14 +37,38 @@ pub(super) struct Route<T> {
     handler: T,
 }
 
-/// Creates a route.
-pub(super) const fn route<T>(scope: RouteScope, pattern: &'static str, handler: T) -> Route<T> {
-    Route {
-        scope,
-        pattern,
-        handler,
+impl<T> Route<T> {
+    /// Creates a route.
+    pub(super) const fn new(scope: RouteScope, pattern: &'static str, handler: T) -> Route<T> {
+        Route {
+            scope,
+            pattern,
+            handler,
+        }
     }
 }
+
+/// Creates the route of a page: `page_route!(Tenant, "/endpoints", show)`.
+macro_rules! page_route {
+    ($scope:ident, $pattern:literal, $show:path) => {
+        $crate::routes::Route::new($crate::routes::RouteScope::$scope, $pattern, |request| {
+            Box::pin($show(request))
+        })
+    };
+}
+pub(super) use page_route;
+
+/// Creates the route of an action: `action_route!(Tenant, "/endpoints/new", create)`.
+macro_rules! action_route {
+    ($scope:ident, $pattern:literal, $act:path) => {
+        $crate::routes::Route::new(
+            $crate::routes::RouteScope::$scope,
+            $pattern,
+            |request, form| Box::pin($act(request, form)),
+        )
+    };
+}
+pub(super) use action_route;
 
 /// Finds the handler for a path, and the parameters in the path.
 pub(super) fn find<T: Copy>(

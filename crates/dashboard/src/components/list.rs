@@ -17,15 +17,20 @@ pub(crate) fn empty_list(sentence: &str) -> Markup {
     html! { p.empty { (sentence) } }
 }
 
-/// Links to older items and back to the newest.
-pub(crate) fn pager(newest: Option<&str>, older: Option<&str>) -> Markup {
-    if newest.is_none() && older.is_none() {
+/// Links to older items and back to the newest. `cursor` is the beginning of this page, and `link` builds the link to
+/// the page that begins at a cursor.
+pub(crate) fn pager(
+    cursor: &str,
+    next_cursor: Option<&str>,
+    link: impl Fn(&str) -> String,
+) -> Markup {
+    if cursor.is_empty() && next_cursor.is_none() {
         return html! {};
     }
     html! {
         nav.pager aria-label="Pages" {
-            @if let Some(link) = newest { a href=(link) { "Newest" } }
-            @if let Some(link) = older { a rel="next" href=(link) { "Older" } }
+            @if !cursor.is_empty() { a href=(link("")) { "Newest" } }
+            @if let Some(next) = next_cursor { a rel="next" href=(link(next)) { "Older" } }
         }
     }
 }

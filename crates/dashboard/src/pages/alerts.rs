@@ -6,13 +6,14 @@ use posthaste_api::problem::Problem;
 use posthaste_core::alert::AlertName;
 use serde::Deserialize;
 
-use super::time_input::in_utc;
+use super::form_state::FormState;
+use super::time_input::in_utc_query;
 use crate::components::{
     BadgeKind, Field, FieldErrors, Listed, badge, empty_list, humanize, pager, time,
 };
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::routes::{PageHandler, Route, page_route};
 use crate::urls::query_string;
 
 /// Number of resolved alerts on a page.
@@ -23,13 +24,12 @@ const MAX_OPEN: &str = "100";
 /// Number of open alerts at the top of other pages.
 const SUMMARY_ALERTS: &str = "5";
 
+/// Fields of the filter.
+const FILTER_FIELDS: [&str; 4] = ["name", "tenant", "since", "until"];
+
 pub(super) const PAGES: &[Route<PageHandler>] = &[
-    route(RouteScope::Server, "/alerts", |request| {
-        Box::pin(show(request))
-    }),
-    route(RouteScope::Tenant, "/alerts", |request| {
-        Box::pin(show(request))
-    }),
+    page_route!(Server, "/alerts", show),
+    page_route!(Tenant, "/alerts", show),
 ];
 
 #[derive(Deserialize)]
@@ -47,88 +47,31 @@ struct Scope {
     endpoint_id: Option<String>,
 }
 
-/// Filter of the list.
-struct Filter<'a> {
-    name: &'a str,
-    tenant: &'a str,
-    since: &'a str,
-    until: &'a str,
-}
-
-impl<'a> Filter<'a> {
-    fn read(request: &'a PageRequest) -> Filter<'a> {
-        Filter {
-            name: request.query("name"),
-            // On a tenant's pages all alerts belong to that tenant.
-            tenant: match request.tenant {
-                None => request.query("tenant"),
-                Some(_) => "",
-            },
-            since: request.query("since"),
-            until: request.query("until"),
-        }
-    }
-
-    /// Builds a link to the page with this filter, beginning at a cursor.
-    fn link(&self, request: &PageRequest, cursor: &str) -> String {
-        let query = query_string([
-            ("name", self.name),
-            ("tenant", self.tenant),
-            ("since", self.since),
-            ("until", self.until),
-            ("cursor", cursor),
-        ]);
-        format!("{}{query}", page_path(request))
-    }
-
-    /// Loads the alerts that match the filter.
-    async fn load(
-        &self,
-        request: &PageRequest,
-        state: &str,
-        limit: &str,
-        cursor: &str,
-    ) -> Result<Listed<Alert>, Problem> {
-        let (since, until) = (in_utc(self.since), in_utc(self.until));
-        let query = query_string([
-            ("state", state),
-            ("name", self.name),
-            ("tenant", self.tenant),
-            ("since", since.as_str()),
-            ("until", until.as_str()),
-            ("limit", limit),
-            ("cursor", cursor),
-        ]);
-        request
-            .get(&format!("{}/alerts{query}", api_base(request)))
-            .await
-    }
-}
-
-/// Returns the path of this page.
-fn page_path(request: &PageRequest) -> String {
-    match request.tenant {
-        None => request.link("/alerts"),
-        Some(_) => request.tenant_link("/alerts"),
-    }
-}
-
-/// Returns the API path that the alerts are below.
-fn api_base(request: &PageRequest) -> String {
-    match &request.tenant {
-        None => "/v1".to_owned(),
-        Some(tenant) => format!("/v1/tenants/{tenant}"),
-    }
+/// Loads the alerts that match the filter.
+async fn load(
+    request: &PageRequest,
+    filter: &FormState,
+    state: &str,
+    limit: &str,
+    cursor: &str,
+) -> Result<Listed<Alert>, Problem> {
+    let page = [("state", state), ("limit", limit), ("cursor", cursor)];
+    let query = in_utc_query(filter.fields().chain(page));
+    request.scope_get(&format!("/alerts{query}")).await
 }
 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
-    let filter = Filter::read(&request);
+    let filter = FormState::read(&FILTER_FIELDS, |name| match (name, &request.tenant) {
+        // On a tenant's pages all alerts belong to that tenant.
+        ("tenant", Some(_)) => "",
+        (name, _) => request.query(name),
+    });
     let cursor = request.query("cursor");
     let page = Page::new(Tab::Alerts, "Alerts")
         .lead(html! { "What is wrong now, and what was. Each is told once when it begins and once when it is over." });
-    let loaded = match filter.load(&request, "open", MAX_OPEN, "").await {
+    let loaded = match load(&request, &filter, "open", MAX_OPEN, "").await {
         Err(problem) => Err(problem),
-        Ok(open) => match filter.load(&request, "resolved", PER_PAGE, cursor).await {
+        Ok(open) => match load(&request, &filter, "resolved", PER_PAGE, cursor).await {
             Err(problem) => Err(problem),
             Ok(resolved) => Ok((open, resolved)),
         },
@@ -136,16 +79,14 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let (open, resolved) = match loaded {
         Ok(lists) => lists,
         Err(problem) if problem.errors.is_some() => {
-            let errors = FieldErrors::of_fields(&problem, &["name", "tenant", "since", "until"]);
+            let errors = FieldErrors::of_fields(&problem, &FILTER_FIELDS);
             let page = page.static_section("filter", filter_form(&request, &filter, &errors));
             return Ok(page.with_status(StatusCode::UNPROCESSABLE_ENTITY).into());
         }
         Err(problem) => return Err(problem),
     };
-    let newest = (!cursor.is_empty()).then(|| filter.link(&request, ""));
-    let older = resolved
-        .next_cursor
-        .map(|cursor| filter.link(&request, &cursor));
+    let link = |cursor: &str| request.scope_link(&format!("/alerts{}", filter.page_query(cursor)));
+    let pager = pager(cursor, resolved.next_cursor.as_deref(), link);
     let resolved_list = match resolved.data.is_empty() {
         true => empty_list("None is over that fits."),
         false => table(
@@ -163,10 +104,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
             "open",
             html! { h2 { "Now" } (open_alerts(&request, &open)) },
         )
-        .live(
-            "resolved",
-            html! { h2 { "Over" } (resolved_list) (pager(newest.as_deref(), older.as_deref())) },
-        )
+        .live("resolved", html! { h2 { "Over" } (resolved_list) (pager) })
         .into())
 }
 
@@ -184,35 +122,33 @@ fn open_alerts(request: &PageRequest, open: &Listed<Alert>) -> Markup {
 /// Renders the open alerts for the top of another page; `None` if there are none.
 pub(super) async fn summary(request: &PageRequest) -> Result<Option<Markup>, Problem> {
     let query = query_string([("state", "open"), ("limit", SUMMARY_ALERTS)]);
-    let open: Listed<Alert> = request
-        .get(&format!("{}/alerts{query}", api_base(request)))
-        .await?;
+    let open: Listed<Alert> = request.scope_get(&format!("/alerts{query}")).await?;
     if open.data.is_empty() {
         return Ok(None);
     }
     let more = open.next_cursor.is_some();
     Ok(Some(html! {
-        div.titled { h2 { "Alerts" } a href=(page_path(request)) { "All alerts" } }
+        div.titled { h2 { "Alerts" } a href=(request.scope_link("/alerts")) { "All alerts" } }
         (table(request, &open.data, "The newest alerts that go on"))
         @if more { p.hint { "And more." } }
     }))
 }
 
-fn filter_form(request: &PageRequest, filter: &Filter<'_>, errors: &FieldErrors) -> Markup {
-    let field = |name, label, value| Field::new(name, label, "", value, errors);
+fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) -> Markup {
+    let field = |name, label| Field::new(name, label, "", filter.value(name), errors);
     let names = AlertName::ALL.map(|name| (name.name(), humanize(name.name())));
     let names = names.iter().map(|(name, label)| (*name, label.as_str()));
     let names: Vec<(&str, &str)> = std::iter::once(("", "Any")).chain(names).collect();
     html! {
         (errors.summary())
-        form.filters action=(page_path(request)) {
-            (field("name", "Alert", filter.name).choice(&names))
-            @if request.tenant.is_none() { (field("tenant", "Tenant", filter.tenant).line("text")) }
-            (field("since", "Since (UTC)", filter.since).line("datetime-local"))
-            (field("until", "Until (UTC)", filter.until).line("datetime-local"))
+        form.filters action=(request.scope_link("/alerts")) {
+            (field("name", "Alert").choice(&names))
+            @if request.tenant.is_none() { (field("tenant", "Tenant").line("text")) }
+            (field("since", "Since (UTC)").line("datetime-local"))
+            (field("until", "Until (UTC)").line("datetime-local"))
             div.do {
                 button type="submit" { "Show" }
-                a href=(page_path(request)) { "All" }
+                a href=(request.scope_link("/alerts")) { "All" }
             }
         }
     }

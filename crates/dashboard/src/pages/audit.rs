@@ -5,21 +5,22 @@ use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use serde::Deserialize;
 
-use super::time_input::in_utc;
+use super::form_state::FormState;
+use super::time_input::in_utc_query;
 use crate::components::{
     BadgeKind, Field, FieldErrors, Listed, badge, empty_list, humanize, pager, time,
 };
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
-use crate::urls::query_string;
+use crate::routes::{PageHandler, Route, page_route};
 
 /// Number of entries on a page.
 const PER_PAGE: u8 = 50;
 
-pub(super) const PAGES: &[Route<PageHandler>] = &[route(RouteScope::Server, "/audit", |request| {
-    Box::pin(show(request))
-})];
+/// Fields of the filter.
+const FILTER_FIELDS: [&str; 3] = ["tenant", "since", "until"];
+
+pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Server, "/audit", show)];
 
 #[derive(Deserialize)]
 struct Entry {
@@ -34,63 +35,30 @@ struct Entry {
     code: Option<String>,
 }
 
-/// Filter of the list.
-struct Filter<'a> {
-    tenant: &'a str,
-    since: &'a str,
-    until: &'a str,
-}
-
-impl Filter<'_> {
-    /// Builds a link to the page with this filter, beginning at a cursor.
-    fn link(&self, request: &PageRequest, cursor: &str) -> String {
-        let query = query_string([
-            ("tenant", self.tenant),
-            ("since", self.since),
-            ("until", self.until),
-            ("cursor", cursor),
-        ]);
-        request.link(&format!("/audit{query}"))
-    }
-}
-
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
-    let filter = Filter {
-        tenant: request.query("tenant"),
-        since: request.query("since"),
-        until: request.query("until"),
-    };
+    let filter = FormState::read(&FILTER_FIELDS, |name| request.query(name));
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
-    let (since, until) = (in_utc(filter.since), in_utc(filter.until));
-    let query = query_string([
-        ("tenant", filter.tenant),
-        ("since", since.as_str()),
-        ("until", until.as_str()),
-        ("limit", limit.as_str()),
-        ("cursor", cursor),
-    ]);
+    let page = [("limit", limit.as_str()), ("cursor", cursor)];
+    let query = in_utc_query(filter.fields().chain(page));
     let result: Result<Listed<Entry>, Problem> = request.get(&format!("/v1/audit{query}")).await;
     let page = Page::new(Tab::Audit, "Audit")
         .lead(html! { "Who did what, from where, and what came of it." });
     let listed = match result {
         Ok(listed) => listed,
         Err(problem) if problem.errors.is_some() => {
-            let errors = FieldErrors::of_fields(&problem, &["tenant", "since", "until"]);
+            let errors = FieldErrors::of_fields(&problem, &FILTER_FIELDS);
             let page = page.static_section("filter", filter_form(&request, &filter, &errors));
             return Ok(page.with_status(StatusCode::UNPROCESSABLE_ENTITY).into());
         }
         Err(problem) => return Err(problem),
     };
-    let newest = (!cursor.is_empty()).then(|| filter.link(&request, ""));
-    let older = listed
-        .next_cursor
-        .map(|cursor| filter.link(&request, &cursor));
+    let link = |cursor: &str| request.link(&format!("/audit{}", filter.page_query(cursor)));
     let list = match listed.data.is_empty() {
         true => empty_list("Nothing was done that fits."),
         false => table(&request, &listed.data),
     };
-    let pager = pager(newest.as_deref(), older.as_deref());
+    let pager = pager(cursor, listed.next_cursor.as_deref(), link);
     Ok(page
         .static_section(
             "filter",
@@ -100,14 +68,14 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         .into())
 }
 
-fn filter_form(request: &PageRequest, filter: &Filter<'_>, errors: &FieldErrors) -> Markup {
-    let field = |name, label, value| Field::new(name, label, "", value, errors);
+fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) -> Markup {
+    let field = |name, label| Field::new(name, label, "", filter.value(name), errors);
     html! {
         (errors.summary())
         form.filters action=(request.link("/audit")) {
-            (field("tenant", "Tenant", filter.tenant).line("text"))
-            (field("since", "Since (UTC)", filter.since).line("datetime-local"))
-            (field("until", "Until (UTC)", filter.until).line("datetime-local"))
+            (field("tenant", "Tenant").line("text"))
+            (field("since", "Since (UTC)").line("datetime-local"))
+            (field("until", "Until (UTC)").line("datetime-local"))
             div.do {
                 button type="submit" { "Show" }
                 a href=(request.link("/audit")) { "All" }

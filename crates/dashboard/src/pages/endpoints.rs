@@ -8,22 +8,20 @@ use super::endpoint::{Endpoint, Health};
 use crate::components::{Listed, empty_list, pager};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::routes::{PageHandler, Route, page_route};
 use crate::urls::query_string;
 
 /// Number of endpoints on a page. Kept small, because the health of each one is a separate API call.
 const PER_PAGE: u8 = 25;
 
-pub(super) const PAGES: &[Route<PageHandler>] =
-    &[route(RouteScope::Tenant, "/endpoints", |request| {
-        Box::pin(show(request))
-    })];
+pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Tenant, "/endpoints", show)];
 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
     let listed: Listed<Endpoint> = request.tenant_get(&format!("/endpoints{query}")).await?;
+    let next_cursor = listed.next_cursor;
     let mut rows = Vec::with_capacity(listed.data.len());
     for endpoint in listed.data {
         let path = format!("/endpoints/{}/health", endpoint.id);
@@ -34,11 +32,10 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
             Err(problem) => return Err(problem),
         }
     }
-    let newest = (!cursor.is_empty()).then(|| request.tenant_link("/endpoints"));
-    let older = listed.next_cursor.map(|cursor| {
-        let query = query_string([("cursor", cursor.as_str())]);
+    let link = |cursor: &str| {
+        let query = query_string([("cursor", cursor)]);
         request.tenant_link(&format!("/endpoints{query}"))
-    });
+    };
     let new = request.tenant_link("/endpoints/new");
     let page = Page::new(Tab::Endpoints, "Endpoints")
         .lead(html! { "Where events are delivered to." })
@@ -52,7 +49,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         ),
         false => table(&request, &rows),
     };
-    let pager = pager(newest.as_deref(), older.as_deref());
+    let pager = pager(cursor, next_cursor.as_deref(), link);
     Ok(page.live("list", html! { (list) (pager) }).into())
 }
 

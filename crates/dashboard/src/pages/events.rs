@@ -12,15 +12,12 @@ use super::endpoint_lookup::EndpointLookup;
 use crate::components::{Listed, copyable, empty_list, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::routes::{PageHandler, Route, page_route};
 
 /// Maximum number of deliveries shown here. The list of deliveries has all of them.
 const MAX_SHOWN: usize = 50;
 
-pub(super) const PAGES: &[Route<PageHandler>] =
-    &[route(RouteScope::Tenant, "/events/{event}", |request| {
-        Box::pin(show(request))
-    })];
+pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Tenant, "/events/{event}", show)];
 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let id = request.path_param("event");

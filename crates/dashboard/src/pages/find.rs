@@ -6,16 +6,12 @@ use serde::Deserialize;
 
 use crate::page::PageResult;
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::routes::{PageHandler, Route, page_route};
 use crate::urls::url_encoded;
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
-    route(RouteScope::Server, "/find", |request| {
-        Box::pin(find_in_server(request))
-    }),
-    route(RouteScope::Tenant, "/find", |request| {
-        Box::pin(find_in_tenant(request))
-    }),
+    page_route!(Server, "/find", find_in_server),
+    page_route!(Tenant, "/find", find_in_tenant),
 ];
 
 #[derive(Deserialize)]

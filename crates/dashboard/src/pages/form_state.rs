@@ -11,6 +11,7 @@ use posthaste_core::time::Timestamp;
 use super::delivery::status_text;
 use super::endpoint_lookup::EndpointLookup;
 use super::time_input::parse_time;
+use crate::urls::query_string;
 
 /// Error message for a time that cannot be parsed.
 pub(super) const INVALID_TIME: &str =
@@ -37,6 +38,11 @@ impl FormState {
         self.fields
             .iter()
             .map(|(name, text)| (*name, text.as_str()))
+    }
+
+    /// Builds the query of the page with these values, beginning at a cursor.
+    pub(super) fn page_query(&self, cursor: &str) -> String {
+        query_string(self.fields().chain([("cursor", cursor)]))
     }
 
     /// Returns the value of a field.

@@ -11,16 +11,12 @@ use super::{alerts, dead_letters, portal_links, usage};
 use crate::components::{BadgeKind, Listed, badge, copy_button, humanize, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::routes::{PageHandler, Route, page_route};
 use crate::urls::query_string;
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
-    route(RouteScope::Server, "", |request| {
-        Box::pin(show_server(request))
-    }),
-    route(RouteScope::Tenant, "", |request| {
-        Box::pin(show_tenant(request))
-    }),
+    page_route!(Server, "", show_server),
+    page_route!(Tenant, "", show_tenant),
 ];
 
 /// URL of this server if neither the settings nor the request name item.
@@ -51,7 +47,7 @@ async fn show_server(request: PageRequest) -> Result<PageResult, Problem> {
         let page = page.lead(html! { "Nothing is here yet." });
         return Ok(page.live("start", first_steps(&request)).into());
     }
-    Ok(with_stats(&request, page, "/v1").await?.into())
+    Ok(with_stats(&request, page).await?.into())
 }
 
 async fn show_tenant(request: PageRequest) -> Result<PageResult, Problem> {
@@ -64,8 +60,7 @@ async fn show_tenant(request: PageRequest) -> Result<PageResult, Problem> {
     let page = match endpoints.data.is_empty() {
         true => page.live("start", first_steps_of_tenant(&request)),
         false => {
-            let base = format!("/v1/tenants/{}", request.tenant());
-            let page = with_stats(&request, page, &base).await?;
+            let page = with_stats(&request, page).await?;
             page.live("given-up", dead_letters::summary(&request).await?)
         }
     };
@@ -77,12 +72,12 @@ async fn show_tenant(request: PageRequest) -> Result<PageResult, Problem> {
     .into())
 }
 
-async fn with_stats(request: &PageRequest, page: Page, base: &str) -> Result<Page, Problem> {
+async fn with_stats(request: &PageRequest, page: Page) -> Result<Page, Problem> {
     let window = Window::read(request.query("window"));
     let query = query_string([("window", window.name())]);
-    let attention: Attention = request.get(&format!("{base}/attention")).await?;
-    let stats: Stats = request.get(&format!("{base}/stats")).await?;
-    let series: Series = request.get(&format!("{base}/stats/series{query}")).await?;
+    let attention: Attention = request.scope_get("/attention").await?;
+    let stats: Stats = request.scope_get("/stats").await?;
+    let series: Series = request.scope_get(&format!("/stats/series{query}")).await?;
     // The section is always present, so that a new alert appears without a reload.
     let open_alerts = alerts::summary(request).await?.unwrap_or_default();
     Ok(page

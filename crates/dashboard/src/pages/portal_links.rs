@@ -10,20 +10,14 @@ use crate::components::{Field, FieldErrors, Listed, action_button, copyable, csr
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{ActionHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, Route, action_route};
 
 /// Number of links listed, newest first. Older links are not listed and expire on their own.
 const MAX_LISTED: u8 = 20;
 
 pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
-    route(RouteScope::Tenant, "/portal-link", |request, sent| {
-        Box::pin(create(request, sent))
-    }),
-    route(
-        RouteScope::Tenant,
-        "/portal-link/{link}/end",
-        |request, _| Box::pin(revoke(request)),
-    ),
+    action_route!(Tenant, "/portal-link", create),
+    action_route!(Tenant, "/portal-link/{link}/end", revoke),
 ];
 
 #[derive(Deserialize)]
@@ -60,7 +54,7 @@ fn table(request: &PageRequest, links: &[ActiveLink]) -> Markup {
     }
 }
 
-async fn revoke(request: PageRequest) -> Result<ActionResult, Problem> {
+async fn revoke(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let path = format!("/portal-links/{}", request.path_param("link"));
     let _: Value = request.tenant_call(Verb::Delete, &path, None).await?;
     Ok(ActionResult::Redirect(

@@ -19,16 +19,12 @@ use crate::components::chart::{self, ChartText, Column, Marks};
 use crate::components::{Field, FieldErrors, PolicyPreview};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, RouteScope, route};
+use crate::routes::{PageHandler, Route, page_route};
 use crate::urls::query_string;
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
-    route(RouteScope::Server, "/lab", |request| {
-        Box::pin(show(request))
-    }),
-    route(RouteScope::Tenant, "/lab", |request| {
-        Box::pin(show(request))
-    }),
+    page_route!(Server, "/lab", show),
+    page_route!(Tenant, "/lab", show),
 ];
 
 /// Minimum time range of a chart, in milliseconds.
@@ -153,14 +149,6 @@ async fn simulate(
     })
 }
 
-/// Returns the link to the lab for this visitor.
-fn link(request: &PageRequest) -> String {
-    match request.tenant {
-        None => request.link("/lab"),
-        Some(_) => request.tenant_link("/lab"),
-    }
-}
-
 fn input_form(
     request: &PageRequest,
     inputs: &LabInputs,
@@ -176,7 +164,7 @@ fn input_form(
     );
     html! {
         (errors.summary())
-        form.card action=(link(request)) {
+        form.card action=(request.scope_link("/lab")) {
             div.columns {
                 div {
                     (field("preset", "Policy", "", &inputs.preset).choice(&choices))
@@ -209,7 +197,7 @@ fn timeline(request: &PageRequest, inputs: &LabInputs, policy: &PolicyPreview) -
             details #written-out {
                 summary { "The policy, written out" }
                 pre tabindex="0" { code { (written) } }
-                p { a href={ (link(request)) (query) } { "Change it" } }
+                p { a href={ (request.scope_link("/lab")) (query) } { "Change it" } }
             }
         }
     }

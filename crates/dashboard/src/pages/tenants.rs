@@ -10,21 +10,15 @@ use crate::components::{Field, FieldErrors, Listed, csrf_field, empty_list, page
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 use crate::urls::query_string;
 
 /// Number of tenants on a page.
 const PER_PAGE: u8 = 50;
 
-pub(super) const PAGES: &[Route<PageHandler>] =
-    &[route(RouteScope::Server, "/tenants", |request| {
-        Box::pin(show(request))
-    })];
+pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Server, "/tenants", show)];
 
-pub(super) const ACTIONS: &[Route<ActionHandler>] =
-    &[route(RouteScope::Server, "/tenants", |request, sent| {
-        Box::pin(create(request, sent))
-    })];
+pub(super) const ACTIONS: &[Route<ActionHandler>] = &[action_route!(Server, "/tenants", create)];
 
 #[derive(Deserialize)]
 struct Tenant {
@@ -49,16 +43,15 @@ async fn page(
     let limit = PER_PAGE.to_string();
     let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
     let listed: Listed<Tenant> = request.get(&format!("/v1/tenants{query}")).await?;
-    let newest = (!cursor.is_empty()).then(|| request.link("/tenants"));
-    let older = listed.next_cursor.map(|cursor| {
-        let query = query_string([("cursor", cursor.as_str())]);
+    let link = |cursor: &str| {
+        let query = query_string([("cursor", cursor)]);
         request.link(&format!("/tenants{query}"))
-    });
+    };
     let list = match listed.data.is_empty() {
         true => empty_list("There are no tenants yet. Create the first below."),
         false => table(request, &listed.data),
     };
-    let pager = pager(newest.as_deref(), older.as_deref());
+    let pager = pager(cursor, listed.next_cursor.as_deref(), link);
     Ok(Page::new(Tab::Tenants, "Tenants")
         .lead(html! { "Your customers, each with endpoints of its own. Each sees only what is its own." })
         .live("list", html! { (list) (pager) })

@@ -2,6 +2,8 @@
 
 use posthaste_core::time::{Span, Timestamp};
 
+use crate::urls::query_string;
+
 /// Converts a time to the API's format. Accepts a day, a minute or a second (UTC), or a duration before now.
 pub(super) fn parse_time(text: &str, now: Timestamp) -> Option<String> {
     if let Ok(at) = text.parse::<Timestamp>() {
@@ -28,6 +30,17 @@ pub(super) fn in_utc(text: &str) -> String {
         19 => format!("{text}Z"),
         _ => text.to_owned(),
     }
+}
+
+/// Builds an API query from fields of which `since` and `until` are times from a browser's time field.
+pub(super) fn in_utc_query<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let fields: Vec<(&str, String)> = fields
+        .map(|(name, text)| match name {
+            "since" | "until" => (name, in_utc(text)),
+            _ => (name, text.to_owned()),
+        })
+        .collect();
+    query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::components::{BadgeKind, Listed, badge, copyable, csrf_field, empty_li
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 use crate::urls::query_string;
 
 /// Number of groups on a page.
@@ -38,20 +38,11 @@ const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), 
 /// Default lifetime of a customer's link.
 const DEFAULT_LINK_LIFETIME: &str = "24h";
 
-pub(super) const PAGES: &[Route<PageHandler>] =
-    &[route(RouteScope::Tenant, "/dead-letters", |request| {
-        Box::pin(show(request))
-    })];
+pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Tenant, "/dead-letters", show)];
 
 pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
-    route(
-        RouteScope::Tenant,
-        "/dead-letters/replay",
-        |request, form| Box::pin(replay(request, form)),
-    ),
-    route(RouteScope::Tenant, "/dead-letters/link", |request, form| {
-        Box::pin(create_link(request, form))
-    }),
+    action_route!(Tenant, "/dead-letters/replay", replay),
+    action_route!(Tenant, "/dead-letters/link", create_link),
 ];
 
 /// The dead letters of one endpoint with one cause.
@@ -129,8 +120,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         let query = query_string([("endpoint", endpoint), ("cursor", cursor)]);
         request.tenant_link(&format!("/dead-letters{query}"))
     };
-    let newest = (!cursor.is_empty()).then(|| link(""));
-    let older = groups.next_cursor.as_deref().map(link);
+    let next_cursor = groups.next_cursor.as_deref();
     let page = Page::new(Tab::DeadLetters, "Dead letters")
         .lead(html! { "What was given up, by endpoint and cause." })
         .live("running", running_replays(&request, &running.data, &lookup))
@@ -140,9 +130,9 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
                 @if !endpoint.is_empty() {
                     p.hint { "Only those of one endpoint. " a href=(request.tenant_link("/dead-letters")) { "Show all" } }
                 }
-                @if groups.data.is_empty() { (empty_list(empty_list_text(endpoint, cursor, older.is_some()))) }
+                @if groups.data.is_empty() { (empty_list(empty_list_text(endpoint, cursor, next_cursor.is_some()))) }
                 @for group in &groups.data { (card(&request, group)) }
-                (pager(newest.as_deref(), older.as_deref()))
+                (pager(cursor, next_cursor, link))
             },
         );
     Ok(page.into())

@@ -63,16 +63,16 @@ impl Filters {
         self.state.fields().any(|(_, text)| !text.is_empty())
     }
 
-    /// Returns whether this is not the first page of the list.
-    pub(super) fn is_older(&self) -> bool {
-        !self.cursor.is_empty()
+    /// Returns the beginning of this page of the list; empty on the first page.
+    pub(super) fn cursor(&self) -> &str {
+        &self.cursor
     }
 
     /// Records the errors that the API returned. Returns whether a request without the invalid parts makes sense.
     pub(super) fn add_api_errors(&mut self, problem: &Problem) -> bool {
         let mut mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
         let is_cursor_invalid =
-            mistakes.any(|mistake| mistake.field == "cursor") && self.is_older();
+            mistakes.any(|mistake| mistake.field == "cursor") && !self.cursor.is_empty();
         if is_cursor_invalid {
             self.cursor.clear();
         }
@@ -98,7 +98,7 @@ impl Filters {
 
     /// Builds the page's query with all filters, beginning at a cursor.
     pub(super) fn page_query(&self, cursor: &str) -> String {
-        query_string(self.state.fields().chain([("cursor", cursor)]))
+        self.state.page_query(cursor)
     }
 
     /// Renders the filter form.

@@ -16,22 +16,16 @@ use crate::components::{Listed, csrf_field, empty_list, pager};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 use crate::urls::url_encoded;
 
 /// Number of deliveries on a page.
 const PER_PAGE: usize = 50;
 
-pub(super) const PAGES: &[Route<PageHandler>] =
-    &[route(RouteScope::Tenant, "/deliveries", |request| {
-        Box::pin(show(request))
-    })];
+pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Tenant, "/deliveries", show)];
 
-pub(super) const ACTIONS: &[Route<ActionHandler>] = &[route(
-    RouteScope::Tenant,
-    "/deliveries/replay",
-    |request, form| Box::pin(replay(request, form)),
-)];
+pub(super) const ACTIONS: &[Route<ActionHandler>] =
+    &[action_route!(Tenant, "/deliveries/replay", replay)];
 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let mut filters = Filters::read(&request);
@@ -73,8 +67,7 @@ fn list(
 ) -> Markup {
     let link =
         |cursor: &str| request.tenant_link(&format!("/deliveries{}", filters.page_query(cursor)));
-    let newest = filters.is_older().then(|| link(""));
-    let older = deliveries.next_cursor.as_deref().map(link);
+    let next_cursor = deliveries.next_cursor.as_deref();
     let is_selectable = filters.is_failed_only();
     let table = |style| {
         let caption = "Deliveries, the newest first";
@@ -82,7 +75,7 @@ fn list(
     };
     html! {
         @if deliveries.data.is_empty() {
-            (empty_list(empty_list_text(filters, older.is_some())))
+            (empty_list(empty_list_text(filters, next_cursor.is_some())))
         } @else if is_selectable {
             form method="post" action=(request.tenant_link("/deliveries/replay")) {
                 (csrf_field(request))
@@ -92,7 +85,7 @@ fn list(
         } @else {
             (table(TableStyle::ReadOnly))
         }
-        (pager(newest.as_deref(), older.as_deref()))
+        (pager(filters.cursor(), next_cursor, link))
     }
 }
 

@@ -18,27 +18,17 @@ use self::curl::{CurlRequest, FILE};
 use self::payload::Event;
 use super::endpoint_lookup::{self, EndpointLookup, EndpointStatus, EndpointSummary};
 use crate::components::{action_button, copy_button, copyable, csrf_field, delivery_badge, time};
+use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 
-pub(super) const PAGES: &[Route<PageHandler>] = &[route(
-    RouteScope::Tenant,
-    "/deliveries/{delivery}",
-    |request| Box::pin(show(request)),
-)];
+pub(super) const PAGES: &[Route<PageHandler>] =
+    &[page_route!(Tenant, "/deliveries/{delivery}", show)];
 
 pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
-    route(
-        RouteScope::Tenant,
-        "/deliveries/{delivery}/retry",
-        |request, _| Box::pin(retry(request)),
-    ),
-    route(
-        RouteScope::Tenant,
-        "/deliveries/{delivery}/cancel",
-        |request, _| Box::pin(cancel(request)),
-    ),
+    action_route!(Tenant, "/deliveries/{delivery}/retry", retry),
+    action_route!(Tenant, "/deliveries/{delivery}/cancel", cancel),
 ];
 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
@@ -264,7 +254,7 @@ fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) 
     }
 }
 
-async fn retry(request: PageRequest) -> Result<ActionResult, Problem> {
+async fn retry(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let after: Delivery = request
         .tenant_call(Verb::Post, &path(&request, "/retry"), None)
         .await?;
@@ -283,7 +273,7 @@ async fn retry(request: PageRequest) -> Result<ActionResult, Problem> {
     ))
 }
 
-async fn cancel(request: PageRequest) -> Result<ActionResult, Problem> {
+async fn cancel(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let _: Value = request
         .tenant_call(Verb::Post, &path(&request, "/cancel"), None)
         .await?;

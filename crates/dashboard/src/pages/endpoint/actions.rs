@@ -19,8 +19,16 @@ use crate::pages::time_input::in_utc;
 /// Form field that says that the visitor has confirmed.
 const CONFIRMED_FIELD: &str = "sure";
 
+pub(super) async fn pause(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
+    change_status(request, "pause", FlashMessage::Paused).await
+}
+
+pub(super) async fn resume(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
+    change_status(request, "resume", FlashMessage::Resumed).await
+}
+
 /// Performs an API verb that changes the endpoint status.
-pub(super) async fn change_status(
+async fn change_status(
     request: PageRequest,
     verb: &str,
     done: FlashMessage,
@@ -32,7 +40,7 @@ pub(super) async fn change_status(
     Ok(ActionResult::Redirect(request.tenant_link(&path), done))
 }
 
-pub(super) async fn enable(request: PageRequest) -> Result<ActionResult, Problem> {
+pub(super) async fn enable(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let path = path(&request);
     let _: Value = request
         .tenant_call(Verb::Post, &format!("{path}/enable"), None)
@@ -121,7 +129,10 @@ struct TestDelivery {
     status: String,
 }
 
-pub(super) async fn send_test_event(request: PageRequest) -> Result<ActionResult, Problem> {
+pub(super) async fn send_test_event(
+    request: PageRequest,
+    _: Form,
+) -> Result<ActionResult, Problem> {
     let target = format!("{}/test", path(&request));
     let accepted: Accepted = request.tenant_call(Verb::Post, &target, None).await?;
     let link = match accepted.deliveries.first() {

@@ -3,38 +3,57 @@
 //! The form is filled from an endpoint or read from a request, and converted to the API's document. Errors of the API are
 //! mapped to form fields.
 
+use std::collections::BTreeMap;
+
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 use serde_json::{Map, Value, json};
 
 use super::api_types::Endpoint;
-use crate::components::FieldErrors;
+use crate::components::{Field, FieldErrors};
 use crate::form::Form;
 use crate::pages::policy_presets::CUSTOM_POLICY;
 
+/// Fields of the API with the form fields that show them.
+const FIELDS: [(&str, &str); 16] = [
+    ("rate_limit.per_second", "per_second"),
+    ("rate_limit.burst", "burst"),
+    ("rate_limit", "per_second"),
+    ("url", "url"),
+    ("description", "description"),
+    ("event_types", "event_types"),
+    ("retry_policy", "retry_policy"),
+    ("timeout", "timeout"),
+    ("max_in_flight", "max_in_flight"),
+    ("headers", "headers"),
+    ("owner_email", "owner_email"),
+    ("signature_style", "signature_style"),
+    ("auth", "auth"),
+    ("client_certificate", "client_certificate"),
+    ("secret_kind", "secret_kind"),
+    ("secret", "secret"),
+];
+/// The form field of the API's `ordered`. It is a checkbox.
+const ORDERED_FIELD: &str = "ordered";
+/// The form field that chooses between a preset and a custom policy. The API has no such field.
+const POLICY_FIELD: &str = "policy";
+
 /// The values of the form.
-#[derive(Default)]
 pub(super) struct EndpointForm {
-    pub(super) url: String,
-    pub(super) description: String,
-    pub(super) event_types: String,
-    pub(super) policy: String,
-    pub(super) retry_policy: String,
-    pub(super) timeout: String,
-    pub(super) max_in_flight: String,
-    pub(super) per_second: String,
-    pub(super) burst: String,
-    pub(super) ordered: bool,
-    pub(super) headers: String,
-    pub(super) owner_email: String,
-    pub(super) signature_style: String,
-    pub(super) auth: String,
-    pub(super) client_certificate: String,
-    pub(super) secret: String,
-    pub(super) secret_kind: String,
+    /// Values by form field; a missing field is empty.
+    values: BTreeMap<&'static str, String>,
+    pub(super) is_ordered: bool,
 }
 
 impl EndpointForm {
+    /// Creates the form of a new endpoint.
+    pub(super) fn new() -> EndpointForm {
+        EndpointForm {
+            values: [("signature_style", "standard".to_owned())].into(),
+            is_ordered: false,
+        }
+    }
+
     /// Fills the form from an existing endpoint. Secrets are not shown: their fields are empty.
     pub(super) fn from_endpoint(endpoint: &Endpoint) -> EndpointForm {
         let has_own_policy = endpoint.retry_policy_from == "endpoint";
@@ -48,73 +67,81 @@ impl EndpointForm {
         let header = |(name, value): (&String, &Value)| {
             format!("{name}: {}", value.as_str().unwrap_or_default())
         };
+        let headers: Vec<String> = endpoint.headers.iter().map(header).collect();
+        let values = [
+            ("url", endpoint.url.clone()),
+            ("description", endpoint.description.clone()),
+            ("event_types", endpoint.event_types.join("\n")),
+            (POLICY_FIELD, policy),
+            ("retry_policy", custom),
+            ("timeout", endpoint.timeout.clone()),
+            ("max_in_flight", endpoint.max_in_flight.to_string()),
+            ("per_second", endpoint.rate_limit.per_second.to_string()),
+            ("burst", endpoint.rate_limit.burst.to_string()),
+            ("headers", headers.join("\n")),
+            (
+                "owner_email",
+                endpoint.owner_email.clone().unwrap_or_default(),
+            ),
+            ("signature_style", endpoint.signature_style.clone()),
+        ];
         EndpointForm {
-            url: endpoint.url.clone(),
-            description: endpoint.description.clone(),
-            event_types: endpoint.event_types.join("\n"),
-            policy,
-            retry_policy: custom,
-            timeout: endpoint.timeout.clone(),
-            max_in_flight: endpoint.max_in_flight.to_string(),
-            per_second: endpoint.rate_limit.per_second.to_string(),
-            burst: endpoint.rate_limit.burst.to_string(),
-            ordered: endpoint.ordered,
-            headers: endpoint
-                .headers
-                .iter()
-                .map(header)
-                .collect::<Vec<_>>()
-                .join("\n"),
-            owner_email: endpoint.owner_email.clone().unwrap_or_default(),
-            signature_style: endpoint.signature_style.clone(),
-            ..EndpointForm::default()
+            values: values.into(),
+            is_ordered: endpoint.ordered,
         }
     }
 
     /// Reads a submitted form.
     pub(super) fn read(sent: &Form) -> EndpointForm {
-        let text = |name: &str| sent.text(name).to_owned();
+        let names = FIELDS.iter().map(|(_, name)| *name).chain([POLICY_FIELD]);
         EndpointForm {
-            url: text("url"),
-            description: text("description"),
-            event_types: text("event_types"),
-            policy: text("policy"),
-            retry_policy: text("retry_policy"),
-            timeout: text("timeout"),
-            max_in_flight: text("max_in_flight"),
-            per_second: text("per_second"),
-            burst: text("burst"),
-            ordered: sent.is_ticked("ordered"),
-            headers: text("headers"),
-            owner_email: text("owner_email"),
-            signature_style: text("signature_style"),
-            auth: text("auth"),
-            client_certificate: text("client_certificate"),
-            secret: text("secret"),
-            secret_kind: text("secret_kind"),
+            values: names
+                .map(|name| (name, sent.text(name).to_owned()))
+                .collect(),
+            is_ordered: sent.is_ticked(ORDERED_FIELD),
         }
+    }
+
+    fn value(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// Returns a field of the form.
+    pub(super) fn field<'a>(
+        &'a self,
+        name: &'a str,
+        label: &'a str,
+        hint: &'a str,
+        errors: &'a FieldErrors,
+    ) -> Field<'a> {
+        Field::new(name, label, hint, self.value(name), errors)
     }
 
     /// Builds the API's document, or returns the fields that cannot be parsed.
     pub(super) fn document(&self, is_new: bool) -> Result<Value, FieldErrors> {
         let mut errors = FieldErrors::default();
         let mut document = json!({
-            "url": self.url,
-            "description": self.description,
-            "event_types": lines(&self.event_types).collect::<Vec<_>>(),
-            "timeout": filled(&self.timeout),
-            "max_in_flight": number(&self.max_in_flight),
-            "ordered": self.ordered,
-            "owner_email": filled(&self.owner_email),
-            "signature_style": filled(&self.signature_style),
+            "url": self.value("url"),
+            "description": self.value("description"),
+            "event_types": lines(self.value("event_types")).collect::<Vec<_>>(),
+            "timeout": filled(self.value("timeout")),
+            "max_in_flight": number(self.value("max_in_flight")),
+            "ordered": self.is_ordered,
+            "owner_email": filled(self.value("owner_email")),
+            "signature_style": filled(self.value("signature_style")),
         });
-        document["rate_limit"] = match (self.per_second.is_empty(), self.burst.is_empty()) {
+        document["rate_limit"] = match (
+            self.value("per_second").is_empty(),
+            self.value("burst").is_empty(),
+        ) {
             (true, true) => Value::Null,
-            (_, _) => json!({"per_second": number(&self.per_second), "burst": number(&self.burst)}),
+            (_, _) => {
+                json!({"per_second": number(self.value("per_second")), "burst": number(self.value("burst"))})
+            }
         };
-        document["retry_policy"] = match self.policy.as_str() {
+        document["retry_policy"] = match self.value(POLICY_FIELD) {
             "" => Value::Null,
-            CUSTOM_POLICY => match serde_json::from_str(&self.retry_policy) {
+            CUSTOM_POLICY => match serde_json::from_str(self.value("retry_policy")) {
                 Ok(policy) => policy,
                 Err(error) => {
                     errors = errors.with("retry_policy", format!("is not JSON: {error}"));
@@ -123,14 +150,12 @@ impl EndpointForm {
             },
             preset => json!({"preset": preset}),
         };
-        match headers(&self.headers) {
+        match headers(self.value("headers")) {
             Ok(headers) => document["headers"] = Value::Object(headers),
             Err(message) => errors = errors.with("headers", message),
         }
-        for (name, text) in [
-            ("auth", &self.auth),
-            ("client_certificate", &self.client_certificate),
-        ] {
+        for name in ["auth", "client_certificate"] {
+            let text = self.value(name);
             if text.is_empty() {
                 continue;
             }
@@ -144,8 +169,8 @@ impl EndpointForm {
             }
         }
         if is_new {
-            document["secret"] = json!(filled(&self.secret));
-            document["secret_kind"] = json!(filled(&self.secret_kind));
+            document["secret"] = json!(filled(self.value("secret")));
+            document["secret_kind"] = json!(filled(self.value("secret_kind")));
         }
         match errors.is_empty() {
             true => Ok(document),
@@ -200,25 +225,6 @@ fn headers(text: &str) -> Result<Map<String, Value>, String> {
 
 /// Maps an API field to its form field.
 fn form_field(field: &str) -> Option<&'static str> {
-    const FIELDS: [(&str, &str); 17] = [
-        ("rate_limit.per_second", "per_second"),
-        ("rate_limit.burst", "burst"),
-        ("rate_limit", "per_second"),
-        ("url", "url"),
-        ("description", "description"),
-        ("event_types", "event_types"),
-        ("retry_policy", "retry_policy"),
-        ("timeout", "timeout"),
-        ("max_in_flight", "max_in_flight"),
-        ("ordered", "ordered"),
-        ("headers", "headers"),
-        ("owner_email", "owner_email"),
-        ("signature_style", "signature_style"),
-        ("auth", "auth"),
-        ("client_certificate", "client_certificate"),
-        ("secret_kind", "secret_kind"),
-        ("secret", "secret"),
-    ];
     let belongs = |(name, _): &&(&str, &str)| {
         let rest = field.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

@@ -4,23 +4,21 @@ use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::route::Verb;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::api_types::Endpoint;
 use super::form::{EndpointForm, errors_in_form};
 use super::secret::secret_text;
 use super::subpage::path;
-use crate::components::{Field, FieldErrors, csrf_field};
+use crate::components::{FieldErrors, csrf_field};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::pages::policy_presets::{policy_choices, policy_presets};
 
 pub(super) async fn new(request: PageRequest) -> Result<PageResult, Problem> {
-    let form = EndpointForm {
-        signature_style: "standard".to_owned(),
-        ..EndpointForm::default()
-    };
+    let form = EndpointForm::new();
     Ok(new_page(&request, &form, &FieldErrors::default())
         .await?
         .into())
@@ -55,22 +53,12 @@ struct Created {
 
 pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let form = EndpointForm::read(&sent);
-    let created: Result<Created, FieldErrors> = match form.document(true) {
-        Err(errors) => Err(errors),
-        Ok(document) => match request
-            .tenant_call(Verb::Post, "/endpoints", Some(document))
-            .await
-        {
-            Ok(created) => Ok(created),
-            Err(problem) => Err(errors_in_form(problem)?),
-        },
-    };
-    let created = match created {
+    let document = form.document(true);
+    let created: Created = match call(&request, Verb::Post, "/endpoints", document).await? {
         Ok(created) => created,
         Err(errors) => {
-            return Ok(ActionResult::Page(
-                new_page(&request, &form, &errors).await?,
-            ));
+            let page = new_page(&request, &form, &errors).await?;
+            return Ok(ActionResult::Page(page));
         }
     };
     let link = request.tenant_link(&format!("/endpoints/{}", created.id));
@@ -116,28 +104,33 @@ async fn edit_page(
 pub(super) async fn change(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let form = EndpointForm::read(&sent);
     let path = path(&request);
-    let changed: Result<(), FieldErrors> = match form.document(false) {
-        Err(errors) => Err(errors),
-        Ok(document) => {
-            let changed: Result<Value, Problem> = request
-                .tenant_call(Verb::Patch, &path, Some(document))
-                .await;
-            match changed {
-                Ok(_) => Ok(()),
-                Err(problem) => Err(errors_in_form(problem)?),
-            }
+    match call::<Value>(&request, Verb::Patch, &path, form.document(false)).await? {
+        Ok(_) => {
+            let link = request.tenant_link(&path);
+            Ok(ActionResult::Redirect(link, FlashMessage::Saved))
         }
-    };
-    match changed {
-        Ok(()) => Ok(ActionResult::Redirect(
-            request.tenant_link(&path),
-            FlashMessage::Saved,
-        )),
         Err(errors) => {
             let endpoint: Endpoint = request.tenant_get(&path).await?;
             let page = edit_page(&request, &endpoint, &form, &errors).await?;
             Ok(ActionResult::Page(page))
         }
+    }
+}
+
+/// Sends a valid document to the API. Returns the errors in the form, whether they were found here or by the API.
+async fn call<T: DeserializeOwned>(
+    request: &PageRequest,
+    verb: Verb,
+    path: &str,
+    document: Result<Value, FieldErrors>,
+) -> Result<Result<T, FieldErrors>, Problem> {
+    let document = match document {
+        Ok(document) => document,
+        Err(errors) => return Ok(Err(errors)),
+    };
+    match request.tenant_call(verb, path, Some(document)).await {
+        Ok(response) => Ok(Ok(response)),
+        Err(problem) => errors_in_form(problem).map(Err),
     }
 }
 
@@ -177,12 +170,11 @@ fn destination_fields(form: &EndpointForm, errors: &FieldErrors, sends_email: bo
     html! {
         fieldset {
             legend { "Where events go" }
-            (Field::new("url", "URL", "Where deliveries are sent to.", &form.url, errors).line("url"))
-            (Field::new("description", "Description", "", &form.description, errors).line("text"))
-            (Field::new("event_types", "Event types",
-                "One in a line, such as invoice.paid or invoice.*; none means all.",
-                &form.event_types, errors).lines(3))
-            (Field::new("owner_email", "Owner's e-mail", owner_hint, &form.owner_email, errors).line("email"))
+            (form.field("url", "URL", "Where deliveries are sent to.", errors).line("url"))
+            (form.field("description", "Description", "", errors).line("text"))
+            (form.field("event_types", "Event types",
+                "One in a line, such as invoice.paid or invoice.*; none means all.", errors).lines(3))
+            (form.field("owner_email", "Owner's e-mail", owner_hint, errors).line("email"))
         }
     }
 }
@@ -200,9 +192,9 @@ fn retry_fields(
     html! {
         fieldset {
             legend { "When it is tried again" }
-            (Field::new("policy", "Retry policy", "", &form.policy, errors).choice(&choices))
+            (form.field("policy", "Retry policy", "", errors).choice(&choices))
             p.hint { a href=(lab) { "Look at them in the retry lab" } }
-            (Field::new("retry_policy", "Written out, as JSON", "Counts only if it is chosen above.", &form.retry_policy, errors).lines(6))
+            (form.field("retry_policy", "Written out, as JSON", "Counts only if it is chosen above.", errors).lines(6))
         }
     }
 }
@@ -211,12 +203,12 @@ fn limit_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
     html! {
         fieldset {
             legend { "How gently" }
-            (Field::new("timeout", "Time limit of an attempt", "From 1s to 60s; empty means the default.", &form.timeout, errors).line("text"))
-            (Field::new("max_in_flight", "At most so many at once", "Empty means the default.", &form.max_in_flight, errors).line("text"))
-            (Field::new("per_second", "At most so many a second", "Empty means the default.", &form.per_second, errors).line("text"))
-            (Field::new("burst", "At most so many at once after a pause", "Empty means two seconds' worth.", &form.burst, errors).line("text"))
+            (form.field("timeout", "Time limit of an attempt", "From 1s to 60s; empty means the default.", errors).line("text"))
+            (form.field("max_in_flight", "At most so many at once", "Empty means the default.", errors).line("text"))
+            (form.field("per_second", "At most so many a second", "Empty means the default.", errors).line("text"))
+            (form.field("burst", "At most so many at once after a pause", "Empty means two seconds' worth.", errors).line("text"))
             label.choice {
-                input type="checkbox" name="ordered" value="yes" checked[form.ordered];
+                input type="checkbox" name="ordered" value="yes" checked[form.is_ordered];
                 " One after the other, for each ordering key"
             }
         }
@@ -246,14 +238,14 @@ fn authentication_fields(form: &EndpointForm, errors: &FieldErrors, is_new: bool
     html! {
         fieldset {
             legend { "How the receiver knows who sends" }
-            (Field::new("signature_style", "Signatures", "", &form.signature_style, errors).choice(&styles))
+            (form.field("signature_style", "Signatures", "", errors).choice(&styles))
             @if is_new {
-                (Field::new("secret_kind", "Signing secret", "It is made, and shown once it is there.", &form.secret_kind, errors).choice(&kinds))
-                (Field::new("secret", "Or one to take over", "whsec_… or whsk_…; empty means a fresh one.", &form.secret, errors).line("text"))
+                (form.field("secret_kind", "Signing secret", "It is made, and shown once it is there.", errors).choice(&kinds))
+                (form.field("secret", "Or one to take over", "whsec_… or whsk_…; empty means a fresh one.", errors).line("text"))
             }
-            (Field::new("headers", "Own headers", "One in a line: X-Team: billing", &form.headers, errors).lines(3))
-            (Field::new("auth", "Authorization", &auth_hint, &form.auth, errors).lines(3))
-            (Field::new("client_certificate", "Client certificate", &certificate_hint, &form.client_certificate, errors).lines(3))
+            (form.field("headers", "Own headers", "One in a line: X-Team: billing", errors).lines(3))
+            (form.field("auth", "Authorization", &auth_hint, errors).lines(3))
+            (form.field("client_certificate", "Client certificate", &certificate_hint, errors).lines(3))
         }
     }
 }

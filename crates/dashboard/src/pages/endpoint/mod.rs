@@ -8,89 +8,34 @@ mod form_page;
 mod secret;
 mod subpage;
 
-use crate::page::FlashMessage;
-use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 
 pub(super) use api_types::{Endpoint, Health};
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
-    route(RouteScope::Tenant, "/endpoints/new", |request| {
-        Box::pin(form_page::new(request))
-    }),
-    route(RouteScope::Tenant, "/endpoints/{endpoint}", |request| {
-        Box::pin(detail::show(request))
-    }),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/edit",
-        |request| Box::pin(form_page::edit(request)),
-    ),
+    page_route!(Tenant, "/endpoints/new", form_page::new),
+    page_route!(Tenant, "/endpoints/{endpoint}", detail::show),
+    page_route!(Tenant, "/endpoints/{endpoint}/edit", form_page::edit),
 ];
 
 pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
-    route(RouteScope::Tenant, "/endpoints/new", |request, sent| {
-        Box::pin(form_page::create(request, sent))
-    }),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/edit",
-        |request, sent| Box::pin(form_page::change(request, sent)),
-    ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/pause",
-        |request, _| {
-            Box::pin(actions::change_status(
-                request,
-                "pause",
-                FlashMessage::Paused,
-            ))
-        },
-    ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/resume",
-        |request, _| {
-            Box::pin(actions::change_status(
-                request,
-                "resume",
-                FlashMessage::Resumed,
-            ))
-        },
-    ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/enable",
-        |request, _| Box::pin(actions::enable(request)),
-    ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/disable",
-        |request, sent| Box::pin(actions::disable(request, sent)),
-    ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/delete",
-        |request, sent| Box::pin(actions::delete(request, sent)),
-    ),
-    route(
-        RouteScope::Tenant,
+    action_route!(Tenant, "/endpoints/new", form_page::create),
+    action_route!(Tenant, "/endpoints/{endpoint}/edit", form_page::change),
+    action_route!(Tenant, "/endpoints/{endpoint}/pause", actions::pause),
+    action_route!(Tenant, "/endpoints/{endpoint}/resume", actions::resume),
+    action_route!(Tenant, "/endpoints/{endpoint}/enable", actions::enable),
+    action_route!(Tenant, "/endpoints/{endpoint}/disable", actions::disable),
+    action_route!(Tenant, "/endpoints/{endpoint}/delete", actions::delete),
+    action_route!(
+        Tenant,
         "/endpoints/{endpoint}/test",
-        |request, _| Box::pin(actions::send_test_event(request)),
+        actions::send_test_event
     ),
-    route(
-        RouteScope::Tenant,
+    action_route!(
+        Tenant,
         "/endpoints/{endpoint}/missed",
-        |request, sent| Box::pin(actions::replay_missed(request, sent)),
+        actions::replay_missed
     ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/secret",
-        |request, _| Box::pin(secret::show(request)),
-    ),
-    route(
-        RouteScope::Tenant,
-        "/endpoints/{endpoint}/rotate",
-        |request, sent| Box::pin(secret::rotate(request, sent)),
-    ),
+    action_route!(Tenant, "/endpoints/{endpoint}/secret", secret::show),
+    action_route!(Tenant, "/endpoints/{endpoint}/rotate", secret::rotate),
 ];

@@ -53,7 +53,7 @@ struct Previous {
     valid_until: String,
 }
 
-pub(super) async fn show(request: PageRequest) -> Result<ActionResult, Problem> {
+pub(super) async fn show(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let secret: Secret = request
         .tenant_get(&format!("{}/secret", path(&request)))
         .await?;

@@ -14,30 +14,20 @@ use crate::components::{Listed, copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{ActionHandler, PageHandler, Route, RouteScope, route};
+use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 use crate::urls::query_string;
 
 /// Number of replays on a page.
 const PER_PAGE: usize = 50;
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
-    route(RouteScope::Tenant, "/replays", |request| {
-        Box::pin(show_list(request))
-    }),
-    route(RouteScope::Tenant, "/replays/{replay}", |request| {
-        Box::pin(show_one(request))
-    }),
+    page_route!(Tenant, "/replays", show_list),
+    page_route!(Tenant, "/replays/{replay}", show_one),
 ];
 
 pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
-    route(RouteScope::Tenant, "/replays/begin", |request, form| {
-        Box::pin(start(request, form))
-    }),
-    route(
-        RouteScope::Tenant,
-        "/replays/{replay}/cancel",
-        |request, _| Box::pin(cancel(request)),
-    ),
+    action_route!(Tenant, "/replays/begin", start),
+    action_route!(Tenant, "/replays/{replay}/cancel", cancel),
 ];
 
 async fn show_list(request: PageRequest) -> Result<PageResult, Problem> {
@@ -52,18 +42,17 @@ async fn list_page(request: &PageRequest, form: &ReplayForm) -> Result<Page, Pro
     let replays: Listed<Replay> = request.tenant_get(&format!("/replays{query}")).await?;
     let mut lookup = EndpointLookup::newest(request).await?;
     look_up_endpoints(request, &mut lookup, &replays.data).await?;
-    let older = replays.next_cursor.as_deref();
-    let older = older.map(|cursor| {
-        request.tenant_link(&format!("/replays{}", query_string([("cursor", cursor)])))
-    });
-    let newest = (!cursor.is_empty()).then(|| request.tenant_link("/replays"));
+    let link = |cursor: &str| {
+        let query = query_string([("cursor", cursor)]);
+        request.tenant_link(&format!("/replays{query}"))
+    };
     let page = Page::new(Tab::Replays, "Replays")
         .live(
             "replays",
             html! {
                 @if replays.data.is_empty() { (empty_list("Nothing has been replayed yet.")) }
                 @else { (table(request, &replays.data, &lookup)) }
-                (pager(newest.as_deref(), older.as_deref()))
+                (pager(cursor, replays.next_cursor.as_deref(), link))
             },
         )
         .static_section("new", form.render(request, &lookup));
@@ -203,7 +192,7 @@ async fn start(request: PageRequest, form: Form) -> Result<ActionResult, Problem
     ))
 }
 
-async fn cancel(request: PageRequest) -> Result<ActionResult, Problem> {
+async fn cancel(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let _: Replay = request
         .tenant_call(Verb::Post, &path(&request, "/cancel"), None)
         .await?;
