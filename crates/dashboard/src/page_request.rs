@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::auth::{AuthMethod, Visitor};
+use super::page::{ActionResult, FlashMessage};
 use super::state::{Dashboard, Site};
 
 /// Parameters in a path: name and value.
@@ -113,6 +114,15 @@ impl PageRequest {
             // A tenant id contains no characters that would need escaping in a path.
             false => format!("{base}/t/{tenant}{path}"),
         }
+    }
+
+    /// Redirects to a page of this tenant, which shows the message.
+    pub(super) fn redirect(
+        &self,
+        path: &str,
+        message: FlashMessage,
+    ) -> Result<ActionResult, Problem> {
+        Ok(ActionResult::Redirect(self.tenant_link(path), message))
     }
 
     /// Builds a link to a page that exists for the whole site and for each tenant, such as `/alerts`.

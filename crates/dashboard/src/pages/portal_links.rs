@@ -57,10 +57,7 @@ fn table(request: &PageRequest, links: &[ActiveLink]) -> Markup {
 async fn revoke(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let path = format!("/portal-links/{}", request.path_param("link"));
     let _: Value = request.tenant_call(Verb::Delete, &path, None).await?;
-    Ok(ActionResult::Redirect(
-        request.tenant_link(""),
-        FlashMessage::LinkEnded,
-    ))
+    request.redirect("", FlashMessage::LinkEnded)
 }
 
 /// Renders the form that creates a portal link.

@@ -22,7 +22,7 @@ use super::replays;
 use super::replays::api_types::{Progress, Replay};
 use crate::components::{BadgeKind, Listed, badge, copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
-use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
+use crate::page::{ActionResult, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
 use crate::urls::query_string;
@@ -285,11 +285,7 @@ async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Proble
     if let Some(kind) = form.filled("error_kind") {
         filter["error_kind"] = json!(kind);
     }
-    let replay: Replay = request
-        .tenant_call(Verb::Post, "/replays", Some(filter))
-        .await?;
-    let page = request.tenant_link(&format!("/replays/{}", replay.id));
-    Ok(ActionResult::Redirect(page, FlashMessage::ReplayBegun))
+    replays::start_replay(&request, filter).await
 }
 
 #[derive(Deserialize)]

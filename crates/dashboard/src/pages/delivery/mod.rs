@@ -258,7 +258,7 @@ async fn retry(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let after: Delivery = request
         .tenant_call(Verb::Post, &path(&request, "/retry"), None)
         .await?;
-    let done = match after.status {
+    let message = match after.status {
         Status::Held => FlashMessage::NextInLine,
         Status::Pending
         | Status::Retrying
@@ -267,20 +267,14 @@ async fn retry(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
         | Status::Failed
         | Status::Cancelled => FlashMessage::Retried,
     };
-    Ok(ActionResult::Redirect(
-        request.tenant_link(&path(&request, "")),
-        done,
-    ))
+    request.redirect(&path(&request, ""), message)
 }
 
 async fn cancel(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let _: Value = request
         .tenant_call(Verb::Post, &path(&request, "/cancel"), None)
         .await?;
-    Ok(ActionResult::Redirect(
-        request.tenant_link(&path(&request, "")),
-        FlashMessage::Cancelled,
-    ))
+    request.redirect(&path(&request, ""), FlashMessage::Cancelled)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::components::{FieldErrors, csrf_field};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage};
 use crate::page_request::PageRequest;
+use crate::pages::replays::start_replay;
 use crate::pages::time_input::in_utc;
 
 /// Form field that says that the visitor has confirmed.
@@ -31,13 +32,13 @@ pub(super) async fn resume(request: PageRequest, _: Form) -> Result<ActionResult
 async fn change_status(
     request: PageRequest,
     verb: &str,
-    done: FlashMessage,
+    message: FlashMessage,
 ) -> Result<ActionResult, Problem> {
     let path = path(&request);
     let _: Value = request
         .tenant_call(Verb::Post, &format!("{path}/{verb}"), None)
         .await?;
-    Ok(ActionResult::Redirect(request.tenant_link(&path), done))
+    request.redirect(&path, message)
 }
 
 pub(super) async fn enable(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
@@ -74,10 +75,7 @@ pub(super) async fn delete(request: PageRequest, sent: Form) -> Result<ActionRes
     let () = request
         .tenant_call(Verb::Delete, &path(&request), None)
         .await?;
-    Ok(ActionResult::Redirect(
-        request.tenant_link("/endpoints"),
-        FlashMessage::Deleted,
-    ))
+    request.redirect("/endpoints", FlashMessage::Deleted)
 }
 
 struct Question {
@@ -139,7 +137,7 @@ pub(super) async fn send_test_event(
         Some(delivery) => request.tenant_link(&format!("/deliveries/{}", delivery.id)),
         None => request.tenant_link(&format!("/events/{}", accepted.id)),
     };
-    let done = match accepted.deliveries.first() {
+    let message = match accepted.deliveries.first() {
         None => FlashMessage::Tested,
         Some(delivery) => {
             let path = format!("/deliveries/{}", delivery.id);
@@ -150,12 +148,7 @@ pub(super) async fn send_test_event(
             }
         }
     };
-    Ok(ActionResult::Redirect(link, done))
-}
-
-#[derive(Deserialize)]
-struct Replay {
-    id: String,
+    Ok(ActionResult::Redirect(link, message))
 }
 
 pub(super) async fn replay_missed(
@@ -165,14 +158,7 @@ pub(super) async fn replay_missed(
     let since = sent.text("since");
     let document =
         json!({"endpoint": request.path_param("endpoint"), "missed_since": in_utc(since)});
-    let started: Result<Replay, Problem> = request
-        .tenant_call(Verb::Post, "/replays", Some(document))
-        .await;
-    match started {
-        Ok(replay) => {
-            let link = request.tenant_link(&format!("/replays/{}", replay.id));
-            Ok(ActionResult::Redirect(link, FlashMessage::ReplayBegun))
-        }
+    match start_replay(&request, document).await {
         Err(problem) if problem.code == Code::Invalid => {
             let form_field = |field: &str| (field == "missed_since").then_some("since");
             let errors = FieldErrors::new(&problem, form_field);
@@ -180,6 +166,6 @@ pub(super) async fn replay_missed(
                 detail::page(&request, &errors, Some(since)).await?,
             ))
         }
-        Err(problem) => Err(problem),
+        result => result,
     }
 }

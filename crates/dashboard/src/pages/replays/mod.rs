@@ -6,6 +6,7 @@ mod form;
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::route::Verb;
+use serde_json::Value;
 
 use self::api_types::{Progress, Replay};
 use self::form::ReplayForm;
@@ -174,14 +175,8 @@ fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup
 async fn start(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let mut replay_form = ReplayForm::read(|name| form.text(name));
     if let Some(document) = replay_form.document(request.now) {
-        let started: Result<Replay, Problem> = request
-            .tenant_call(Verb::Post, "/replays", Some(document))
-            .await;
-        match started {
-            Ok(replay) => {
-                let link = request.tenant_link(&format!("/replays/{}", replay.id));
-                return Ok(ActionResult::Redirect(link, FlashMessage::ReplayBegun));
-            }
+        match start_replay(&request, document).await {
+            Ok(result) => return Ok(result),
             Err(problem) if replay_form.add_api_errors(&problem) => {}
             Err(problem) => return Err(problem),
         }
@@ -192,12 +187,22 @@ async fn start(request: PageRequest, form: Form) -> Result<ActionResult, Problem
     ))
 }
 
+/// Starts a replay and redirects to its page.
+pub(super) async fn start_replay(
+    request: &PageRequest,
+    filter: Value,
+) -> Result<ActionResult, Problem> {
+    let call = request.tenant_call(Verb::Post, "/replays", Some(filter));
+    let replay: Replay = call.await?;
+    request.redirect(
+        &format!("/replays/{}", replay.id),
+        FlashMessage::ReplayBegun,
+    )
+}
+
 async fn cancel(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let _: Replay = request
         .tenant_call(Verb::Post, &path(&request, "/cancel"), None)
         .await?;
-    Ok(ActionResult::Redirect(
-        request.tenant_link(&path(&request, "")),
-        FlashMessage::ReplayStopped,
-    ))
+    request.redirect(&path(&request, ""), FlashMessage::ReplayStopped)
 }
