@@ -61,7 +61,7 @@ pub(super) enum AuthMethod {
         /// The token in the cookie.
         token: String,
         /// The id of the stored session.
-        pass: PassId,
+        id: PassId,
     },
     /// A portal link.
     Portal {
@@ -120,14 +120,14 @@ pub(super) async fn authenticate_session(
     dashboard: &Dashboard,
     token: &str,
 ) -> Result<Visitor, Problem> {
-    let pass = find_session(dashboard, token).await?;
-    match pass.holder {
+    let session = find_session(dashboard, token).await?;
+    match session.holder {
         // The key is looked up at every request: a session ends when its key is revoked.
         SessionIdentity::Key(hash) => Ok(Visitor {
             caller: dashboard.app.holder_of(hash).await?,
             method: AuthMethod::Session {
                 token: token.to_owned(),
-                pass: pass.id,
+                id: session.id,
             },
         }),
         // A portal link opens only the portal, not the dashboard.
@@ -140,12 +140,12 @@ pub(super) async fn authenticate_portal(
     dashboard: &Dashboard,
     token: &str,
 ) -> Result<Visitor, Problem> {
-    let pass = find_session(dashboard, token).await?;
-    match pass.holder {
+    let session = find_session(dashboard, token).await?;
+    match session.holder {
         SessionIdentity::Tenant(tenant) => {
-            check_link_rate(dashboard, pass.hash)?;
+            check_link_rate(dashboard, session.hash)?;
             Ok(Visitor {
-                caller: Caller::Tenant(Credential::Link(pass.id), tenant),
+                caller: Caller::Tenant(Credential::Link(session.id), tenant),
                 method: AuthMethod::Portal {
                     token: token.to_owned(),
                 },
@@ -178,8 +178,8 @@ async fn find_session(dashboard: &Dashboard, token: &str) -> Result<Pass, Proble
         return Err(Problem::unauthorized());
     }
     let app = &dashboard.app;
-    let pass = app.store.pass(app.clock.wall(), hash_key(token)).await?;
-    pass.ok_or_else(Problem::unauthorized)
+    let session = app.store.pass(app.clock.wall(), hash_key(token)).await?;
+    session.ok_or_else(Problem::unauthorized)
 }
 
 /// Refuses a form that another site made the browser send.

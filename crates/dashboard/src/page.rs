@@ -1,7 +1,7 @@
 //! The structure of a page: [`Page`], its [`Section`]s and [`Tab`].
 //!
-//! A page handler returns a [`PageResult`], an action an [`ActionResult`]. After an action that succeeded, the browser is
-//! redirected to a page that shows a [`FlashMessage`].
+//! A page handler returns a [`PageResult`], an action an [`ActionResult`]. After an action that succeeded, the browser
+//! is redirected to a page that shows a [`FlashMessage`].
 
 use http::StatusCode;
 use maud::Markup;
@@ -183,7 +183,8 @@ pub(super) enum ActionResult {
     Page(Page),
 }
 
-/// The message about an action that the next page shows. It is passed in the link, so it is one of a fixed set and never free text.
+/// The message about an action that the next page shows. It is passed in the link, so it is one of a fixed set and
+/// never free text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlashMessage {
     /// An endpoint was created.

@@ -1,7 +1,7 @@
 //! Routes: the paths of pages and actions, and their handlers.
 //!
-//! A [`Route`] has a pattern such as `/endpoints/{endpoint}` below its [`RouteScope`]. [`find`] returns the handler for a
-//! path, and the [`PathParams`] in it.
+//! A [`Route`] has a pattern such as `/endpoints/{endpoint}` below its [`RouteScope`]. [`find`] returns the handler for
+//! a path, and the [`PathParams`] in it.
 
 use std::pin::Pin;
 

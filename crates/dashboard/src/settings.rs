@@ -1,4 +1,4 @@
-//! Settings of the dashboard and the portal.
+//! Settings of the dashboard and the portal: [`DashboardSettings`], and the operator's [`Brand`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -139,18 +139,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_read_strictly_and_written_as_they_were() {
-        let blue: Colour = "#0a58CA".parse().expect("a colour");
+    fn colours_are_parsed_strictly_and_written_back() {
+        let blue: Colour = "#0a58CA".parse().expect("a valid colour");
         assert_eq!(blue.to_string(), "#0a58ca");
-        for wrong in [
+        for invalid in [
             "", "0a58ca", "#0a58c", "#0a58cg", "red", "#+a58ca", "#fff;}",
         ] {
-            assert_eq!(wrong.parse::<Colour>(), Err(ColourError), "{wrong}");
+            assert_eq!(invalid.parse::<Colour>(), Err(ColourError), "{invalid}");
         }
     }
 
     #[test]
-    fn ink_can_be_read_on_every_colour() {
+    fn ink_has_enough_contrast_on_every_colour() {
         for red in (0..=255).step_by(51) {
             for green in (0..=255).step_by(51) {
                 for blue in (0..=255).step_by(51) {

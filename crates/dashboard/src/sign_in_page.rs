@@ -83,14 +83,14 @@ async fn sign_in(
     let now = app.clock.wall();
     let lifetime_ms = dashboard.settings.session.as_millis();
     let token = fresh_token();
-    let pass = Pass {
+    let session = Pass {
         id: app.mint(),
         hash: hash_key(&token),
         holder: SessionIdentity::Key(hash),
         created_at: now,
         expires_at: Timestamp(now.0.saturating_add(lifetime_ms)),
     };
-    match app.store.create_pass(now, pass).await? {
+    match app.store.create_pass(now, session).await? {
         CreateResult::Created => audited.end(AuditOutcome::Done, None).await,
         CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => {
             return Err(Problem::internal(&"a fresh session was refused"));
@@ -142,12 +142,12 @@ pub(super) async fn sign_out(
         Ok(visitor) => {
             auth::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.method {
-                AuthMethod::Session { pass, .. } => {
+                AuthMethod::Session { id, .. } => {
                     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
                     let caller = &visitor.caller;
                     let audited = begin_audit_entry(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;
-                    app.store.end_pass(app.clock.wall(), None, pass).await?;
+                    app.store.end_pass(app.clock.wall(), None, id).await?;
                     audited.end(AuditOutcome::Done, None).await;
                 }
                 AuthMethod::Portal { .. } | AuthMethod::Key(_) => {}

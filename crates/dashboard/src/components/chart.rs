@@ -1,4 +1,5 @@
-//! Column and line charts as SVG: [`columns`], [`lines`], [`sparkline`]. The text is HTML beside the shapes, so that it stays readable at any width.
+//! Column and line charts as SVG: [`columns`], [`lines`], [`sparkline`]. The text is HTML beside the shapes, so that it
+//! stays readable at any width.
 
 use std::fmt::Write;
 
@@ -43,7 +44,7 @@ pub(crate) struct ChartText<'a> {
 /// Marks in a chart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
-    /// Value at which a horizontal line is drawn.
+    /// Value at which a horizontal line is markup.
     pub(crate) horizontal_line: Option<f64>,
     /// Right edge of a shaded area that begins at the left, between 0 and 1.
     pub(crate) shaded_until: Option<f64>,
@@ -194,7 +195,7 @@ fn line(values: &[Option<f64>], max: f64, height: f64) -> Element {
         let x = step * index as f64;
         let y = height * (0.98 - 0.96 * share);
         let command = if is_connected { 'L' } else { 'M' };
-        // Each value is drawn as a horizontal step, so that a single value between gaps is visible too.
+        // Each value is markup as a horizontal step, so that a single value between gaps is visible too.
         let _ = write!(
             path,
             "{command}{} {}H{}",
@@ -224,47 +225,47 @@ mod tests {
 
     #[test]
     fn bad_part_is_stacked_on_good_part_and_maximum_has_full_height() {
-        let drawn = columns(
+        let markup = columns(
             &equal_columns(&[(6.0, 6.0), (0.0, 0.0), (3.0, 0.0)]),
             12.0,
             Marks::default(),
             text("a < b"),
         );
-        assert!(drawn.0.contains("M30 100V50H170V100z"), "{}", drawn.0);
-        assert!(drawn.0.contains("M30 50V0H170V50z"), "{}", drawn.0);
-        assert!(drawn.0.contains("M430 100V75H570V100z"), "{}", drawn.0);
-        assert!(drawn.0.contains("a &lt; b") && !drawn.0.contains("a < b"));
-        assert!(!drawn.0.contains("style"), "{}", drawn.0);
+        assert!(markup.0.contains("M30 100V50H170V100z"), "{}", markup.0);
+        assert!(markup.0.contains("M30 50V0H170V50z"), "{}", markup.0);
+        assert!(markup.0.contains("M430 100V75H570V100z"), "{}", markup.0);
+        assert!(markup.0.contains("a &lt; b") && !markup.0.contains("a < b"));
+        assert!(!markup.0.contains("style"), "{}", markup.0);
     }
 
     #[test]
     fn small_values_are_visible_and_zero_is_not_drawn() {
-        let drawn = columns(
+        let markup = columns(
             &equal_columns(&[(1.0, 0.0)]),
             1_000_000.0,
             Marks::default(),
             text("a"),
         );
-        assert!(drawn.0.contains("V99H"), "{}", drawn.0);
+        assert!(markup.0.contains("V99H"), "{}", markup.0);
         let marks = Marks {
             horizontal_line: Some(5.0),
             shaded_until: Some(0.25),
         };
-        let drawn = columns(&equal_columns(&[(0.0, 0.0)]), 0.0, marks, text("a"));
-        assert!(drawn.0.contains("width=\"150\""), "{}", drawn.0);
+        let markup = columns(&equal_columns(&[(0.0, 0.0)]), 0.0, marks, text("a"));
+        assert!(markup.0.contains("width=\"150\""), "{}", markup.0);
         assert!(
-            !drawn.0.contains("<path") && !drawn.0.contains("NaN"),
+            !markup.0.contains("<path") && !markup.0.contains("NaN"),
             "{}",
-            drawn.0
+            markup.0
         );
     }
 
     #[test]
     fn line_is_interrupted_where_values_are_missing() {
-        let drawn = sparkline(&[Some(1.0), Some(2.0), None, Some(0.0)], "Retries").0;
+        let markup = sparkline(&[Some(1.0), Some(2.0), None, Some(0.0)], "Retries").0;
         assert!(
-            drawn.contains("d=\"M0 50H150L150 2H300M450 98H600\""),
-            "{drawn}"
+            markup.contains("d=\"M0 50H150L150 2H300M450 98H600\""),
+            "{markup}"
         );
         assert_eq!(sparkline(&[None, None], "Retries").0, "");
         assert!(sparkline(&[Some(0.0)], "Retries").0.contains("M0 98H600"));

@@ -17,8 +17,8 @@ pub(crate) fn csrf_field(request: &PageRequest) -> Markup {
 pub(crate) struct FieldErrors(Vec<(String, String)>);
 
 impl FieldErrors {
-    /// Collects the errors that the API returned. `form_field` maps an API field to its form field; errors without a form
-    /// field are shown above the form.
+    /// Collects the errors that the API returned. `form_field` maps an API field to its form field; errors without a
+    /// form field are shown above the form.
     pub(crate) fn new(
         problem: &Problem,
         form_field: impl Fn(&str) -> Option<&'static str>,

@@ -14,8 +14,8 @@ pub(crate) fn time(text: &str) -> Markup {
 /// A time that the node computes from its monotonic clock. Its milliseconds differ slightly each time and would
 /// change the page at every rendering, so they are cut off.
 pub(crate) fn to_the_second(at: &str) -> Markup {
-    let whole = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
-    time(&format!("{whole}Z"))
+    let seconds = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
+    time(&format!("{seconds}Z"))
 }
 
 /// A duration in words.

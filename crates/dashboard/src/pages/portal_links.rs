@@ -88,8 +88,8 @@ struct Link {
     expires_at: String,
 }
 
-async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let lifetime = sent.text("expires_in");
+async fn create(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let lifetime = form.text("expires_in");
     let document = match lifetime {
         "" => json!({}),
         lifetime => json!({"expires_in": lifetime}),

@@ -1,7 +1,7 @@
 //! Delivery stats on pages: five health indicators with their normal ranges, and charts over time.
 //!
-//! [`Stats`] holds the indicators and [`Series`] the counts by time bucket. [`Window`] is the time range that the visitor
-//! chose.
+//! [`Stats`] holds the indicators and [`Series`] the counts by time bucket. [`Window`] is the time range that the
+//! visitor chose.
 
 use maud::{Markup, html};
 use posthaste_charts::words;

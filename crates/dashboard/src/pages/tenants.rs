@@ -100,8 +100,8 @@ fn form(request: &PageRequest, id: &str, name: &str, errors: &FieldErrors) -> Ma
     }
 }
 
-async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let (id, name) = (sent.text("id"), sent.text("name"));
+async fn create(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let (id, name) = (form.text("id"), form.text("name"));
     let mut document = json!({});
     for (field, text) in [("id", id), ("name", name)] {
         if !text.is_empty() {

@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn attempts_without_a_known_start_render_the_same_at_any_time() {
         let give_up_at = Timestamp(1_794_744_000_000 + 3_600_000).to_string();
-        for (status, next_at, word) in [
+        for (status, next_at, text) in [
             ("held", None, "let go"),
             ("in_progress", None, "next"),
             // Overdue.
@@ -425,7 +425,7 @@ mod tests {
             assert_eq!(drawn, draw(&later, later_at), "{status}");
             // One chart for past attempts, one for expected attempts.
             assert_eq!(drawn.len(), 2, "{status}");
-            assert!(drawn[1].contains(word), "{}", drawn[1]);
+            assert!(drawn[1].contains(text), "{}", drawn[1]);
             assert!(drawn[1].contains("3 may still come"), "{}", drawn[1]);
         }
     }
@@ -445,11 +445,11 @@ mod tests {
     #[test]
     fn only_the_newest_attempts_are_shown() {
         let mut delivery = delivery(json!({}));
-        let one = delivery.attempts[0].clone();
+        let attempt = delivery.attempts[0].clone();
         delivery.attempts = (1..=1_000)
             .map(|number| Attempt {
                 number,
-                ..one.clone()
+                ..attempt.clone()
             })
             .collect();
         let next = delivery.timeline[0].clone();

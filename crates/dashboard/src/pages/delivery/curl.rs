@@ -8,7 +8,7 @@ use super::payload::Payload;
 /// Maximum size of a payload that is part of the command, in bytes.
 const MAX_INLINE_BYTES: usize = 8 << 10;
 /// File that the payload is read from, if it is not part of the command.
-pub(super) const FILE: &str = "payload.bin";
+pub(super) const PAYLOAD_FILE: &str = "payload.bin";
 
 /// A request to repeat.
 pub(super) struct CurlRequest<'a> {
@@ -26,8 +26,8 @@ impl CurlRequest<'_> {
         match self.payload {
             Payload::Bytes(_) => true,
             Payload::Json(text) | Payload::Text(text) => {
-                let is_odd = |character: char| character.is_control() && character != '\n';
-                text.len() > MAX_INLINE_BYTES || text.chars().any(is_odd)
+                let is_unsafe = |character: char| character.is_control() && character != '\n';
+                text.len() > MAX_INLINE_BYTES || text.chars().any(is_unsafe)
             }
         }
     }
@@ -47,7 +47,7 @@ impl CurlRequest<'_> {
                 format!("--data-raw {}", quoted(text))
             }
             Payload::Json(_) | Payload::Text(_) | Payload::Bytes(_) => {
-                format!("--data-binary @{FILE}")
+                format!("--data-binary @{PAYLOAD_FILE}")
             }
         });
         lines.join(" \\\n  ")
@@ -67,7 +67,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn repeated(payload: &Payload) -> CurlRequest<'_> {
+    fn request(payload: &Payload) -> CurlRequest<'_> {
         CurlRequest {
             url: "https://example.com/a?b=[1]&c='$(reboot)'",
             headers: vec![
@@ -79,7 +79,7 @@ mod tests {
     }
 
     /// Splits a command into words, as a shell does.
-    fn words(command: &str) -> Vec<String> {
+    fn shell_words(command: &str) -> Vec<String> {
         let mut words = Vec::new();
         let mut word: Option<String> = None;
         let mut is_quoted = false;
@@ -102,17 +102,17 @@ mod tests {
                 other => word.get_or_insert_default().push(other),
             }
         }
-        assert!(!is_quoted, "quotes pair up");
+        assert!(!is_quoted, "every quote is closed");
         words.extend(word);
         words
     }
 
     #[test]
-    fn a_shell_reads_each_word_as_it_was_meant() {
+    fn a_shell_parses_the_command_into_the_intended_words() {
         let payload = Payload::Json("{\"it's\": \"$(rm -rf ~)\",\n \"@\": 1}".to_owned());
-        let repeated = repeated(&payload);
-        let words = words(&repeated.command());
-        let wanted = [
+        let request = request(&payload);
+        let words = shell_words(&request.command());
+        let expected = [
             "curl",
             "--globoff",
             "--request",
@@ -125,18 +125,21 @@ mod tests {
             "--data-raw",
             "{\"it's\": \"$(rm -rf ~)\",\n \"@\": 1}",
         ];
-        assert_eq!(words, wanted);
+        assert_eq!(words, expected);
     }
 
     #[test]
-    fn what_a_terminal_might_act_on_is_read_from_a_file() {
+    fn control_characters_binary_and_large_payloads_are_read_from_a_file() {
         for payload in [
             Payload::Text("\u{1b}[2J\u{3}".to_owned()),
             Payload::Bytes(vec![0xff]),
             Payload::Json("1".repeat(MAX_INLINE_BYTES + 1)),
         ] {
-            let command = repeated(&payload).command();
-            assert_eq!(words(&command).last().expect("words"), "@payload.bin");
+            let command = request(&payload).command();
+            assert_eq!(
+                shell_words(&command).last().expect("the command has words"),
+                "@payload.bin"
+            );
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use self::api_types::Delivery;
-use self::curl::{CurlRequest, FILE};
+use self::curl::{CurlRequest, PAYLOAD_FILE};
 use self::payload::Event;
 use super::endpoint_lookup::{self, EndpointLookup, EndpointStatus, EndpointSummary};
 use crate::components::{action_button, copy_button, copyable, csrf_field, delivery_badge, time};
@@ -246,7 +246,7 @@ fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) 
             "It has no signature: a receiver that verifies wants one made anew, over this very body and a "
             code { "webhook-timestamp" } " of now."
             @if repeated.needs_file() {
-                " The payload is too long or no plain text: save it as " code { (FILE) } " first."
+                " The payload is too long or no plain text: save it as " code { (PAYLOAD_FILE) } " first."
             }
         }
         div.over { (copy_button(&command, "the command")) }

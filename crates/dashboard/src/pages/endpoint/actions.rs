@@ -51,8 +51,8 @@ pub(super) async fn enable(request: PageRequest, _: Form) -> Result<ActionResult
     Ok(ActionResult::Redirect(link, FlashMessage::Enabled))
 }
 
-pub(super) async fn disable(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    if sent.is_ticked(CONFIRMED_FIELD) {
+pub(super) async fn disable(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    if form.is_ticked(CONFIRMED_FIELD) {
         return change_status(request, "disable", FlashMessage::Disabled).await;
     }
     let question = Question {
@@ -63,8 +63,8 @@ pub(super) async fn disable(request: PageRequest, sent: Form) -> Result<ActionRe
     confirmation(&request, "disable", &question).await
 }
 
-pub(super) async fn delete(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    if !sent.is_ticked(CONFIRMED_FIELD) {
+pub(super) async fn delete(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    if !form.is_ticked(CONFIRMED_FIELD) {
         let question = Question {
             title: "Delete the endpoint?",
             meaning: "What waits for it fails, nothing more is sent to it, and that cannot be undone. What was delivered can be looked up until it ages out.",
@@ -153,9 +153,9 @@ pub(super) async fn send_test_event(
 
 pub(super) async fn replay_missed(
     request: PageRequest,
-    sent: Form,
+    form: Form,
 ) -> Result<ActionResult, Problem> {
-    let since = sent.text("since");
+    let since = form.text("since");
     let document =
         json!({"endpoint": request.path_param("endpoint"), "missed_since": in_utc(since)});
     match start_replay(&request, document).await {

@@ -1,7 +1,7 @@
 //! The values of the form that creates or changes an endpoint: [`EndpointForm`].
 //!
-//! The form is filled from an endpoint or read from a request, and converted to the API's document. Errors of the API are
-//! mapped to form fields.
+//! The form is filled from an endpoint or read from a request, and converted to the API's document. Errors of the API
+//! are mapped to form fields.
 
 use std::collections::BTreeMap;
 

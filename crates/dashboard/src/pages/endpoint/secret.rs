@@ -60,8 +60,8 @@ pub(super) async fn show(request: PageRequest, _: Form) -> Result<ActionResult, 
     secret_page(&request, "Signing secret", &secret).await
 }
 
-pub(super) async fn rotate(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let document = match sent.filled("overlap") {
+pub(super) async fn rotate(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
+    let document = match form.filled("overlap") {
         None => json!({}),
         Some(overlap) => json!({"overlap": overlap}),
     };
