@@ -244,15 +244,15 @@ impl Series {
         }
     }
 
-    /// Returns a ratio by bucket, and whether there was any data for it.
-    fn trend(&self, part: fn(&Bucket) -> (u32, u32), denominator: fn(&Bucket) -> u32) -> Trend {
-        let ratio = |bucket: &Bucket| {
-            let (part, whole) = part(bucket);
-            (whole > 0).then(|| f64::from(part) / f64::from(whole))
+    /// Returns a ratio by bucket. There is data for it if any bucket has samples.
+    fn trend(&self, ratio: fn(&Bucket) -> (u32, u32), samples: fn(&Bucket) -> u32) -> Trend {
+        let value = |bucket: &Bucket| {
+            let (numerator, denominator) = ratio(bucket);
+            (denominator > 0).then(|| f64::from(numerator) / f64::from(denominator))
         };
         Trend {
-            values: self.buckets.iter().map(ratio).collect(),
-            has_data: self.buckets.iter().any(|bucket| denominator(bucket) > 0),
+            values: self.buckets.iter().map(value).collect(),
+            has_data: self.buckets.iter().any(|bucket| samples(bucket) > 0),
             replacement: None,
         }
     }

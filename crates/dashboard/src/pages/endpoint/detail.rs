@@ -1,6 +1,8 @@
 //! The page of one endpoint: status, health, stats, settings, and forms for its actions.
 
 use maud::{Markup, html};
+use posthaste_api::problem::Problem;
+use posthaste_api::route::Verb;
 use posthaste_core::time::{Span, Timestamp};
 use serde::Deserialize;
 
@@ -15,8 +17,6 @@ use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::pages::stats::{Series, Stats, Window};
 use crate::urls::query_string;
-use posthaste_api::problem::Problem;
-use posthaste_api::route::Verb;
 
 /// Number of recent failures shown.
 const FAILURES_SHOWN: usize = 5;
@@ -66,13 +66,7 @@ pub(super) async fn page(
         .await?;
     let failures = recent_failures(request, &endpoint, &health).await?;
     let attention_reason = attention_reason(request, &endpoint).await?;
-    let default_since = Timestamp(
-        request
-            .now
-            .0
-            .saturating_sub(DEFAULT_MISSED_RANGE.as_millis()),
-    );
-    let since = since.map_or_else(|| to_the_minute(default_since), str::to_owned);
+    let since = since.map_or_else(|| default_missed_since(request.now), str::to_owned);
     let link = request.tenant_link(&path);
     Ok(Page::new(Tab::Endpoints, endpoint.url.clone())
         .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
@@ -107,9 +101,10 @@ pub(super) async fn page(
         .static_section("danger", stop_section(request)))
 }
 
-/// Formats a time for a browser's time field: UTC, to the minute.
-fn to_the_minute(at: Timestamp) -> String {
-    let text = at.to_string();
+/// Returns the default begin of a replay of missed events, for a browser's time field: UTC, to the minute.
+fn default_missed_since(now: Timestamp) -> String {
+    let since_ms = now.0.saturating_sub(DEFAULT_MISSED_RANGE.as_millis());
+    let text = Timestamp(since_ms).to_string();
     text.get(..16).unwrap_or(&text).to_owned()
 }
 
