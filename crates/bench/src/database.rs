@@ -1,6 +1,6 @@
 //! A temporary PostgreSQL database for one benchmark run.
 //!
-//! [`Database::make`] creates a new database on the server that the URL names; dropping the [`Database`] deletes it.
+//! [`Database::create`] creates a new database on the server that the URL names; dropping the [`Database`] deletes it.
 //! The database in the URL itself is only used for the connection and not written to. [`Database::cpu`] adds up the
 //! processor time of all processes of the database server, if it runs on this machine.
 
