@@ -256,6 +256,7 @@ fn only_egress_opens_outbound_connections() {
             found.push((path.display().to_string(), count));
         }
     }
+    found.sort();
     let expected = EXCEPTIONS.map(|(path, count)| (path.to_owned(), count));
     assert_eq!(found, expected);
     for manifest in manifests() {
