@@ -1,7 +1,11 @@
-//! The clock and the random numbers of the operating system.
+//! Clock, randomness and timing of background tasks.
 //!
-//! The only crate that reads them. Everything else gets a [`clock::Clock`] or a seeded generator as a parameter, so that
-//! tests control both.
+//! [`clock`] and [`random`] are the only modules that read the clocks and the random source of the operating system.
+//! Everything else gets a [`clock::Clock`] or a seeded generator as a parameter, so that tests control both.
+//! [`periodic_task`] repeats a round of background work until it is stopped, and [`backoff`] computes the pause after a
+//! failure.
 
+pub mod backoff;
 pub mod clock;
+pub mod periodic_task;
 pub mod random;
