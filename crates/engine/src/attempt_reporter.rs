@@ -1,171 +1,112 @@
 //! Reports the engine's work: metrics, log lines and spans.
 //!
 //! [`AttemptReporter`] reports only what is persisted, so metrics never count an attempt that could still be lost.
+//! [`attempt_event`] describes an attempt once, for all three.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::classify::{Classification, FailureKind, HttpStatus};
-use posthaste_core::delivery::{SettledAttempt, Status};
+use posthaste_core::classify::{Classification, HttpStatus};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointNotification, News};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
+use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_store::StoreError;
 use posthaste_system::clock::Clock;
-use posthaste_telemetry::logging::{AttemptLine, log_attempt, trigger_name};
-use posthaste_telemetry::metrics::{AttemptSeen, Metrics};
-use posthaste_telemetry::traces::{AttemptTold, AttemptTrace, Telemetry};
+use posthaste_telemetry::AttemptEvent;
+use posthaste_telemetry::logging::log_attempt;
+use posthaste_telemetry::metrics::Metrics;
+use posthaste_telemetry::traces::{AttemptTrace, Telemetry};
+
+use super::attempt_result::CompletedAttempt;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::engine::chronicle";
 
-/// One attempt, to be reported once it is recorded.
-pub(super) struct Story {
-    /// The tenant. `None` only for an attempt that could not be sent.
-    tenant: Option<TenantId>,
-    endpoint: EndpointId,
-    delivery: DeliveryId,
-    event: EventId,
-    settlement: SettledAttempt,
-    /// Number of the attempt within its round.
-    spent: u32,
-    status: Status,
-    latency: Duration,
+/// Describes an attempt that is being recorded.
+pub(super) fn attempt_event(
+    record: &AttemptRecord,
+    completed: &CompletedAttempt,
     first_attempt_lag: Option<Duration>,
-    /// The attempt's span in the trace of its event, if the event has a trace.
-    pub(super) trace: Option<Box<AttemptTrace>>,
-}
-
-impl Story {
-    pub(super) fn new(
-        record: &AttemptRecord,
-        tenant: Option<TenantId>,
-        latency: Duration,
-        first_attempt_lag: Option<Duration>,
-    ) -> Story {
-        let facts = record.delivery.facts();
-        Story {
-            tenant,
-            endpoint: facts.endpoint,
-            delivery: facts.id,
-            event: facts.event,
-            settlement: record.settlement,
-            spent: facts.spent,
-            status: record.delivery.status(),
-            latency,
-            first_attempt_lag,
-            trace: None,
-        }
-    }
-
-    /// Sets the attempt's span.
-    pub(super) fn with_trace(mut self, trace: Option<Box<AttemptTrace>>) -> Story {
-        self.trace = trace;
-        self
-    }
-
-    fn failure(&self) -> Option<FailureKind> {
-        match self.settlement.meaning {
+) -> AttemptEvent {
+    let (facts, settlement) = (record.delivery.facts(), &record.settlement);
+    let status = record.delivery.status();
+    let trace = completed.trace.as_ref();
+    AttemptEvent {
+        tenant: completed.tenant.clone(),
+        endpoint: facts.endpoint,
+        delivery: facts.id,
+        event: facts.event,
+        number: settlement.number,
+        round_number: facts.spent,
+        trigger: settlement.trigger,
+        status_code: settlement.outcome.status().map(HttpStatus::code),
+        failure: match settlement.meaning {
             Classification::Success => None,
             Classification::Failure(failure) => Some(failure.kind),
-        }
+        },
+        latency: completed.latency,
+        first_attempt_lag,
+        ended: status.is_terminal().then_some(status),
+        next_attempt_at: settlement.next_attempt_at,
+        trace_id: trace.map(|trace| trace.context.trace_id),
     }
 }
 
 /// Reports what happened. Clones report to the same destinations.
 #[derive(Clone)]
 pub(super) struct AttemptReporter {
-    observe: Arc<Metrics>,
-    clock: Clock,
-    telemetry: Telemetry,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) clock: Clock,
+    pub(super) telemetry: Telemetry,
 }
 
 impl AttemptReporter {
-    pub(super) fn new(
-        observe: Arc<Metrics>,
-        clock: Clock,
-        telemetry: Telemetry,
-    ) -> AttemptReporter {
-        AttemptReporter {
-            observe,
-            clock,
-            telemetry,
-        }
-    }
-
     /// Reports an attempt that was made and recorded.
-    pub(super) fn attempted(&self, story: Story) {
-        let Some(tenant) = &story.tenant else {
-            return;
-        };
-        let failure = story.failure();
-        let seen = AttemptSeen {
-            tenant,
-            endpoint: story.endpoint,
-            round_number: story.spent,
-            failure,
-            status_code: story.settlement.outcome.status().map(HttpStatus::code),
-            latency: story.latency,
-            first_attempt_lag: story.first_attempt_lag,
-            ended: story.status.is_terminal().then_some(story.status),
-        };
-        self.observe.attempt(self.clock.now(), &seen);
-        log_attempt(&AttemptLine {
-            tenant: Some(tenant),
-            endpoint: story.endpoint,
-            delivery: story.delivery,
-            event: story.event,
-            attempt: story.settlement.number,
-            trigger: story.settlement.trigger,
-            status: story.settlement.outcome.status().map(HttpStatus::code),
-            error_kind: failure,
-            latency_ms: u64::try_from(story.latency.as_millis()).unwrap_or(u64::MAX),
-            next_attempt_at: story.settlement.next_attempt_at,
-            trace: story.trace.as_ref().map(|trace| trace.context.trace_id),
-        });
-        if let Some(trace) = story.trace {
-            let told = AttemptTold {
-                tenant,
-                endpoint: story.endpoint,
-                delivery: story.delivery,
-                event: story.event,
-                attempt: story.settlement.number,
-                trigger: trigger_name(story.settlement.trigger),
-                status: seen.status_code,
-                failure,
-                latency: story.latency,
-            };
-            self.telemetry.attempted(*trace, &told);
+    pub(super) fn attempted(&self, attempt: &AttemptEvent, trace: Option<Box<AttemptTrace>>) {
+        self.metrics.attempt(self.clock.now(), attempt);
+        log_attempt(attempt);
+        if let Some(trace) = trace {
+            self.telemetry.attempted(*trace, attempt);
         }
     }
 
     /// Reports the time that the store took to commit a record.
     pub(super) fn committed(&self, took: Duration) {
-        self.observe.committed(took);
+        self.metrics.committed(took);
     }
 
     /// Reports an attempt that an internal error prevented.
-    pub(super) fn not_made(&self) {
-        self.observe.not_made();
+    pub(super) fn prevented(&self) {
+        self.metrics.attempt_prevented();
     }
 
     /// Reports deliveries to an endpoint that were dead-lettered without an attempt.
-    pub(super) fn swept(&self, tenant: Option<&TenantId>, endpoint: EndpointId, given_up: usize) {
+    pub(super) fn dead_lettered(
+        &self,
+        tenant: Option<&TenantId>,
+        endpoint: EndpointId,
+        deliveries: usize,
+    ) {
         if let Some(tenant) = tenant {
             let now = self.clock.now();
-            self.observe.swept(now, tenant, endpoint, given_up as u64);
+            self.metrics
+                .dead_lettered(now, tenant, endpoint, deliveries as u64);
         }
     }
 
     /// Reports a cancelled delivery.
-    pub(super) fn called_off(&self) {
-        self.observe.called_off();
+    pub(super) fn cancelled(&self) {
+        self.metrics.cancelled();
     }
 
     /// Reports an endpoint notification of the dispatcher.
-    pub(super) fn notice(&self, tenant: Option<&TenantId>, notice: &EndpointNotification) {
-        let (tenant_id, endpoint_id) = (tenant.map(TenantId::as_str), notice.endpoint);
-        let news = notice.news.name();
-        match notice.news {
+    pub(super) fn notification(
+        &self,
+        tenant: Option<&TenantId>,
+        notification: &EndpointNotification,
+    ) {
+        let (tenant_id, endpoint_id) = (tenant.map(TenantId::as_str), notification.endpoint);
+        let news = notification.news.name();
+        match notification.news {
             News::Recovered => {
                 tracing::info!(target: LOG_TARGET, tenant_id, %endpoint_id, news, "news of an endpoint");
             }
@@ -173,7 +114,7 @@ impl AttemptReporter {
                 tracing::warn!(target: LOG_TARGET, tenant_id, %endpoint_id, news, "news of an endpoint");
             }
         }
-        self.observe.notices.ring();
+        self.metrics.notices.ring();
     }
 
     /// Reports that records cannot be written.

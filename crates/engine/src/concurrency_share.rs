@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{Ask, ShareGrant};
-use posthaste_core::dispatcher::{Input, TenantDemand};
+use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::TenantId;
 use posthaste_store::Cluster;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::handle::{Engine, EngineError};
-use super::task::Shell;
+use super::handle::Engine;
+use super::reply::EngineError;
 
 /// Interval between requests while this node has less than its fair share, or must return slots.
 const URGENT_INTERVAL: Duration = Duration::from_millis(50);
@@ -35,20 +35,6 @@ const IDLE: Ask = Ask {
     wants: 0,
 };
 
-impl Shell {
-    /// Applies the concurrency shares that the store granted.
-    pub(super) fn make_room(&mut self, losses: u64, rooms: &[(TenantId, u32)]) {
-        // After a lease loss, shares granted before it belong to other nodes.
-        if losses != self.losses {
-            return;
-        }
-        for (tenant, usable) in rooms {
-            self.dispatcher.grant(tenant, *usable);
-        }
-        self.dispatch(Input::Tick);
-    }
-}
-
 /// Tenants of which this node may hold slots, with their limits. An entry exists from the first request until the store
 /// reports that no slots are held. So slots granted in a lost answer are still returned.
 #[derive(Default)]
@@ -63,42 +49,46 @@ struct Holding {
 
 impl HeldShares {
     /// Returns the requests to the store: for tenants that want slots, and for tenants that have slots to return.
-    fn ask(&mut self, now: Instant, mut crowds: Vec<TenantDemand>) -> Vec<TenantDemand> {
-        crowds.retain(|crowd| crowd.ask != IDLE || self.0.contains_key(&crowd.tenant));
-        let here: FxHashSet<TenantId> = crowds.iter().map(|crowd| crowd.tenant.clone()).collect();
-        let gone = self.0.iter().filter(|(tenant, _)| !here.contains(*tenant));
-        crowds.extend(gone.map(|(tenant, holding)| TenantDemand {
+    fn ask(&mut self, now: Instant, mut demands: Vec<TenantDemand>) -> Vec<TenantDemand> {
+        demands.retain(|demand| demand.ask != IDLE || self.0.contains_key(&demand.tenant));
+        let present: FxHashSet<TenantId> =
+            demands.iter().map(|demand| demand.tenant.clone()).collect();
+        let absent = self
+            .0
+            .iter()
+            .filter(|(tenant, _)| !present.contains(*tenant));
+        demands.extend(absent.map(|(tenant, holding)| TenantDemand {
             tenant: tenant.clone(),
             most: holding.most,
             ask: IDLE,
         }));
-        for crowd in &mut crowds {
-            let most = crowd.most;
+        for demand in &mut demands {
+            let most = demand.most;
             let holding = Holding { most, busy_at: now };
-            let holding = self.0.entry(crowd.tenant.clone()).or_insert(holding);
+            let holding = self.0.entry(demand.tenant.clone()).or_insert(holding);
             holding.most = most;
-            if crowd.ask.wants > 0 {
+            if demand.ask.wants > 0 {
                 holding.busy_at = now;
-            } else if crowd.ask.in_force > 0 && now - holding.busy_at < KEEP_IDLE_SLOT {
+            } else if demand.ask.in_force > 0 && now - holding.busy_at < KEEP_IDLE_SLOT {
                 // Only while the node holds a slot, so that this never takes a slot from a node that needs it.
-                crowd.ask.wants = 1;
+                demand.ask.wants = 1;
             }
         }
-        crowds
+        demands
     }
 
     /// Applies the store's answer. Returns the usable slots of each tenant.
     fn answered(
         &mut self,
-        crowds: Vec<TenantDemand>,
-        rooms: Vec<ShareGrant>,
+        demands: Vec<TenantDemand>,
+        grants: Vec<ShareGrant>,
     ) -> Vec<(TenantId, u32)> {
-        let mut usable = Vec::with_capacity(rooms.len());
-        for (crowd, room) in crowds.into_iter().zip(rooms) {
-            if room.slots == 0 {
-                self.0.remove(&crowd.tenant);
+        let mut usable = Vec::with_capacity(grants.len());
+        for (demand, grant) in demands.into_iter().zip(grants) {
+            if grant.slots == 0 {
+                self.0.remove(&demand.tenant);
             }
-            usable.push((crowd.tenant, room.usable));
+            usable.push((demand.tenant, grant.usable));
         }
         usable
     }
@@ -116,54 +106,54 @@ enum Urgency {
 }
 
 /// Derives the urgency from the store's answer.
-fn mood(crowds: &[TenantDemand], rooms: &[ShareGrant]) -> Urgency {
-    let moods = crowds.iter().zip(rooms).map(|(crowd, room)| {
-        if room.usable >= crowd.ask.wants {
+fn urgency(demands: &[TenantDemand], grants: &[ShareGrant]) -> Urgency {
+    let urgencies = demands.iter().zip(grants).map(|(demand, grant)| {
+        if grant.usable >= demand.ask.wants {
             Urgency::Content
-        } else if room.usable >= room.fair && room.usable == room.slots {
+        } else if grant.usable >= grant.fair && grant.usable == grant.slots {
             Urgency::Settled
         } else {
             Urgency::Urgent
         }
     });
-    moods.max().unwrap_or(Urgency::Content)
+    urgencies.max().unwrap_or(Urgency::Content)
 }
 
 /// Waits until it is time for the next request, or until a tenant starts to wait.
-async fn wait_for_next_request(bell: &Notify, mood: Urgency) {
-    let least = match mood {
+async fn wait_for_next_request(wake_up: &Notify, urgency: Urgency) {
+    let min_pause = match urgency {
         Urgency::Content => MIN_INTERVAL,
         // A tenant that keeps wanting more does not shorten the interval.
         Urgency::Settled => URGENT_INTERVAL,
         Urgency::Urgent => return sleep(URGENT_INTERVAL).await,
     };
-    sleep(least).await;
-    let _ = timeout(CALM_INTERVAL - least, bell.notified()).await;
+    sleep(min_pause).await;
+    let _ = timeout(CALM_INTERVAL - min_pause, wake_up.notified()).await;
 }
 
 /// Shares the limits with the other nodes until the engine has stopped.
 pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
     let mut held = HeldShares::default();
-    let mut mood_now = Urgency::Content;
+    let mut next_urgency = Urgency::Content;
     loop {
-        wait_for_next_request(&engine.shared.room_bell, mood_now).await;
-        let (losses, crowds) = match engine.crowds().await {
-            Ok(crowds) => crowds,
+        wait_for_next_request(&engine.shared.share_wanted, next_urgency).await;
+        let (losses, demands) = match engine.tenant_demand().await {
+            Ok(demands) => demands,
             Err(EngineError::Stopped) => return,
             Err(EngineError::NotOwner | EngineError::Store(_)) => continue,
         };
-        let crowds = held.ask(Instant::now(), crowds);
-        mood_now = Urgency::Content;
-        if crowds.is_empty() {
+        let demands = held.ask(Instant::now(), demands);
+        next_urgency = Urgency::Content;
+        if demands.is_empty() {
             continue;
         }
-        let Ok(rooms) = cluster.share_room(crowds.clone()).await else {
+        let Ok(grants) = cluster.share_room(demands.clone()).await else {
             // Shares granted before stay valid as long as the lease.
-            mood_now = Urgency::Urgent;
+            next_urgency = Urgency::Urgent;
             continue;
         };
-        mood_now = mood(&crowds, &rooms);
-        engine.make_room(losses, held.answered(crowds, rooms));
+        next_urgency = urgency(&demands, &grants);
+        engine.set_concurrency_shares(losses, held.answered(demands, grants));
     }
 }
 
@@ -171,43 +161,43 @@ pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
 mod tests {
     use super::*;
 
-    fn crowd(tenant: &str, ask: Ask) -> TenantDemand {
+    fn demand(tenant: &str, ask: Ask) -> TenantDemand {
         TenantDemand {
-            tenant: tenant.parse().expect("a name"),
+            tenant: tenant.parse().expect("a valid tenant id"),
             most: 5,
             ask,
         }
     }
 
     #[test]
-    fn what_may_have_been_granted_is_given_back() {
+    fn slots_that_may_have_been_granted_are_returned() {
         let wants = Ask { wants: 2, ..IDLE };
-        let room = |slots| ShareGrant {
+        let grant = |slots| ShareGrant {
             slots,
             usable: slots,
             fair: slots,
         };
         let (mut held, now) = (HeldShares::default(), Instant::now());
-        assert_eq!(held.ask(now, vec![crowd("acme", IDLE)]), []);
-        let asked = vec![crowd("acme", wants)];
+        assert_eq!(held.ask(now, vec![demand("acme", IDLE)]), []);
+        let asked = vec![demand("acme", wants)];
         assert_eq!(held.ask(now, asked.clone()), asked);
         // The answer was lost, and the tenant has no attempts on this node any more.
-        let idle = vec![crowd("acme", IDLE)];
+        let idle = vec![demand("acme", IDLE)];
         assert_eq!(held.ask(now, Vec::new()), idle);
         assert_eq!(held.ask(now, idle.clone()), idle);
-        let usable = held.answered(idle.clone(), vec![room(2)]);
+        let usable = held.answered(idle.clone(), vec![grant(2)]);
         assert_eq!(usable, [(idle[0].tenant.clone(), 2)]);
         assert_eq!(held.ask(now, Vec::new()), idle, "it is still held");
-        held.answered(idle, vec![room(0)]);
+        held.answered(idle, vec![grant(0)]);
         assert_eq!(held.ask(now, Vec::new()), []);
     }
 
     #[test]
-    fn one_slot_is_kept_for_a_while() {
+    fn one_idle_slot_is_kept_for_a_while() {
         let begun = Instant::now();
         let mut held = HeldShares::default();
         let wanted = |held: &mut HeldShares, after, ask| {
-            held.ask(begun + after, vec![crowd("acme", ask)])[0]
+            held.ask(begun + after, vec![demand("acme", ask)])[0]
                 .ask
                 .wants
         };
@@ -230,35 +220,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_begins_to_wait_is_heard_by_who_is_content() {
-        let bell = Notify::new();
-        let still_rings = async || timeout(Duration::ZERO, bell.notified()).await.is_ok();
+    async fn a_tenant_that_starts_to_wait_ends_the_pause() {
+        let wake_up = Notify::new();
+        let is_notified = async || timeout(Duration::ZERO, wake_up.notified()).await.is_ok();
         for calm in [Urgency::Content, Urgency::Settled] {
-            bell.notify_one();
-            wait_for_next_request(&bell, calm).await;
-            assert!(!still_rings().await, "it was heard");
+            wake_up.notify_one();
+            wait_for_next_request(&wake_up, calm).await;
+            assert!(!is_notified().await, "the notification was received");
         }
         // An urgent node asks often anyway and ignores the notification.
-        bell.notify_one();
-        wait_for_next_request(&bell, Urgency::Urgent).await;
-        assert!(still_rings().await);
+        wake_up.notify_one();
+        wait_for_next_request(&wake_up, Urgency::Urgent).await;
+        assert!(is_notified().await);
     }
 
     #[test]
-    fn only_who_has_less_than_its_due_hurries() {
-        let wants = |wants| crowd("acme", Ask { wants, ..IDLE });
-        let room = |slots, usable, fair| ShareGrant {
+    fn only_a_node_with_less_than_its_fair_share_is_urgent() {
+        let wants = |wants| demand("acme", Ask { wants, ..IDLE });
+        let grant = |slots, usable, fair| ShareGrant {
             slots,
             usable,
             fair,
         };
-        assert_eq!(mood(&[], &[]), Urgency::Content);
-        assert_eq!(mood(&[wants(5)], &[room(5, 5, 2)]), Urgency::Content);
-        assert_eq!(mood(&[wants(5)], &[room(2, 2, 2)]), Urgency::Settled);
-        assert_eq!(mood(&[wants(5)], &[room(1, 1, 2)]), Urgency::Urgent);
+        assert_eq!(urgency(&[], &[]), Urgency::Content);
+        assert_eq!(urgency(&[wants(5)], &[grant(5, 5, 2)]), Urgency::Content);
+        assert_eq!(urgency(&[wants(5)], &[grant(2, 2, 2)]), Urgency::Settled);
+        assert_eq!(urgency(&[wants(5)], &[grant(1, 1, 2)]), Urgency::Urgent);
         // Another node waits for the slots that must be returned.
-        assert_eq!(mood(&[wants(5)], &[room(5, 2, 2)]), Urgency::Urgent);
-        let both = mood(&[wants(5), wants(5)], &[room(2, 2, 2), room(0, 0, 1)]);
+        assert_eq!(urgency(&[wants(5)], &[grant(5, 2, 2)]), Urgency::Urgent);
+        let both = urgency(&[wants(5), wants(5)], &[grant(2, 2, 2), grant(0, 0, 1)]);
         assert_eq!(both, Urgency::Urgent);
     }
 }

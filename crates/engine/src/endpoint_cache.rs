@@ -36,7 +36,7 @@ pub(super) struct EndpointConfig {
     pub(super) pool_key: PoolKey,
     pub(super) time_limit: Duration,
     /// Everything the request needs, or the reason why nothing can be sent.
-    pub(super) outfit: Result<RequestConfig, ConfigError>,
+    pub(super) request: Result<RequestConfig, ConfigError>,
 }
 
 /// The parts of a request that are the same for every attempt.
@@ -51,15 +51,15 @@ pub(super) struct RequestConfig {
     /// OAuth client-credentials grant for the `Authorization` header, if the endpoint uses one.
     pub(super) grant: Option<Arc<Grant>>,
     /// Fingerprint of the credentials, if there are any.
-    mark: Option<CredentialsFingerprint>,
+    fingerprint: Option<CredentialsFingerprint>,
 }
 
 impl EndpointConfig {
     /// Returns true if requests of both configurations look the same to the receiver, so that they may share
     /// connections and tokens.
     pub(super) fn looks_same_to_receiver(&self, other: &EndpointConfig) -> bool {
-        let mark = |card: &EndpointConfig| card.outfit.as_ref().ok()?.mark;
-        self.url == other.url && mark(self) == mark(other)
+        let fingerprint = |config: &EndpointConfig| config.request.as_ref().ok()?.fingerprint;
+        self.url == other.url && fingerprint(self) == fingerprint(other)
     }
 }
 
@@ -111,7 +111,7 @@ impl EndpointLoader {
             .store_settings
             .policy_for(row.endpoint.retry_policy.as_ref(), inherited.as_ref());
         let policy = limits.bound(policy);
-        let introduction = EndpointSnapshot {
+        let snapshot = EndpointSnapshot {
             endpoint,
             tenant: row.endpoint.tenant.clone(),
             settings: Arc::new(LaneSettings {
@@ -127,24 +127,28 @@ impl EndpointLoader {
             health: row.health.clone(),
             owned_since: Tick::START,
         };
-        let card = Arc::new(self.card(&row));
+        let config = Arc::new(self.config(&row));
         Ok(LoadedEndpoint {
             endpoint,
-            found: Some((introduction, card)),
+            found: Some((snapshot, config)),
         })
     }
 
-    fn card(&self, row: &EndpointRow) -> EndpointConfig {
+    fn config(&self, row: &EndpointRow) -> EndpointConfig {
         let endpoint = &row.endpoint;
-        let outfit = self.outfit(row);
+        let request = self.request(row);
         // The pool key contains the URL and the credentials. A connection that was opened for another URL or with other
         // credentials is therefore never reused, not even one that was in use at the time of the change and is returned
         // to the pool later.
         let mut digest = DefaultHasher::new();
         endpoint.url.hash(&mut digest);
         let (id, url) = (endpoint.id, digest.finish());
-        let pool_key = match outfit.as_ref().ok().and_then(|outfit| outfit.mark) {
-            Some(mark) => format!("{id}/{url:016x}/{mark}"),
+        let pool_key = match request
+            .as_ref()
+            .ok()
+            .and_then(|request| request.fingerprint)
+        {
+            Some(fingerprint) => format!("{id}/{url:016x}/{fingerprint}"),
             None => format!("{id}/{url:016x}"),
         };
         EndpointConfig {
@@ -152,11 +156,11 @@ impl EndpointLoader {
             url: endpoint.url.clone(),
             pool_key: PoolKey::new(&pool_key),
             time_limit: Duration::from_millis(endpoint.timeout.as_millis()),
-            outfit,
+            request,
         }
     }
 
-    fn outfit(&self, row: &EndpointRow) -> Result<RequestConfig, ConfigError> {
+    fn request(&self, row: &EndpointRow) -> Result<RequestConfig, ConfigError> {
         let endpoint = &row.endpoint;
         let destination = self.allowed(&endpoint.url, "the destination may not be called")?;
         let open = |purpose, sealed: &[u8]| {
@@ -173,51 +177,52 @@ impl EndpointLoader {
             sealed => Credentials::open(&open(Purpose::Credentials, sealed)?)
                 .map_err(|error| ConfigError::Sealed(error.to_string()))?,
         };
-        let mark = (!credentials.is_empty()).then(|| credentials.mark());
-        let mut outfit = RequestConfig {
+        let fingerprint = (!credentials.is_empty()).then(|| credentials.mark());
+        let mut request = RequestConfig {
             destination,
             headers: header_map(&headers)?,
             keyring,
             style: endpoint.signature_style,
             identity: identity(&credentials)?,
             grant: None,
-            mark,
+            fingerprint,
         };
-        if let Some((auth, mark)) = credentials.auth.zip(mark) {
-            self.authorize(&mut outfit, endpoint.id, mark, &auth)?;
+        if let Some((auth, fingerprint)) = credentials.auth.zip(fingerprint) {
+            self.authorize(&mut request, endpoint.id, fingerprint, &auth)?;
         }
-        Ok(outfit)
+        Ok(request)
     }
 
     fn authorize(
         &self,
-        outfit: &mut RequestConfig,
+        request: &mut RequestConfig,
         endpoint: EndpointId,
-        mark: CredentialsFingerprint,
+        fingerprint: CredentialsFingerprint,
         auth: &Auth,
     ) -> Result<(), ConfigError> {
         match auth {
             Auth::Basic { username, password } => {
                 let value = basic(username, password);
-                outfit.headers.insert(AUTHORIZATION, value);
+                request.headers.insert(AUTHORIZATION, value);
             }
             Auth::Bearer { token } => {
-                let unfit = || ConfigError::Sealed("its token cannot stand in a header".to_owned());
-                let value = bearer(token).ok_or_else(unfit)?;
-                outfit.headers.insert(AUTHORIZATION, value);
+                let invalid =
+                    || ConfigError::Sealed("its token cannot stand in a header".to_owned());
+                let value = bearer(token).ok_or_else(invalid)?;
+                request.headers.insert(AUTHORIZATION, value);
             }
             Auth::OAuth2(oauth2) => {
                 let forbidden = "no access token: the token URL may not be called";
                 let destination = self.allowed(&oauth2.token_url, forbidden)?;
-                let grant = Grant::new(endpoint, mark, oauth2, destination);
-                outfit.grant = Some(Arc::new(grant));
+                let grant = Grant::new(endpoint, fingerprint, oauth2, destination);
+                request.grant = Some(Arc::new(grant));
             }
         }
         Ok(())
     }
 
-    fn allowed(&self, url: &str, words: &'static str) -> Result<Destination, ConfigError> {
-        Destination::parse(url, &self.rules).map_err(|_| ConfigError::Forbidden(words))
+    fn allowed(&self, url: &str, reason: &'static str) -> Result<Destination, ConfigError> {
+        Destination::parse(url, &self.rules).map_err(|_| ConfigError::Forbidden(reason))
     }
 }
 
@@ -255,36 +260,38 @@ pub(super) struct EndpointCache {
 
 #[derive(Default)]
 struct Entry {
-    card: Option<Arc<EndpointConfig>>,
-    reading: bool,
-    again: bool,
+    config: Option<Arc<EndpointConfig>>,
+    /// A read is in progress.
+    is_loading: bool,
+    /// The read in progress may be outdated and must be repeated.
+    must_reload: bool,
 }
 
 impl EndpointCache {
     /// Returns the cached configuration of an endpoint.
     pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<EndpointConfig>> {
-        self.entries.get(&endpoint)?.card.clone()
+        self.entries.get(&endpoint)?.config.clone()
     }
 
     /// Returns the cached configuration of an endpoint, unless a new read is in progress. The change may replace a
     /// leaked secret or a wrong URL, and the caller who made it already has the answer that it is in force.
     pub(super) fn current(&self, endpoint: EndpointId) -> Option<Arc<EndpointConfig>> {
         let entry = self.entries.get(&endpoint)?;
-        entry.card.clone().filter(|_| !entry.reading)
+        entry.config.clone().filter(|_| !entry.is_loading)
     }
 
     /// Requests a read of an endpoint. Returns true if the caller must start it. Otherwise a read is in progress, and
     /// another one will follow it.
     pub(super) fn begin_load(&mut self, endpoint: EndpointId) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
-        entry.again = entry.reading;
-        !std::mem::replace(&mut entry.reading, true)
+        entry.must_reload = entry.is_loading;
+        !std::mem::replace(&mut entry.is_loading, true)
     }
 
     /// Marks a read in progress as possibly outdated, so that another read follows it.
     pub(super) fn mark_load_stale(&mut self, endpoint: EndpointId) {
         if let Some(entry) = self.entries.get_mut(&endpoint) {
-            entry.again = entry.reading;
+            entry.must_reload = entry.is_loading;
         }
     }
 
@@ -292,15 +299,15 @@ impl EndpointCache {
     pub(super) fn end_load(
         &mut self,
         endpoint: EndpointId,
-        card: Option<Arc<EndpointConfig>>,
+        config: Option<Arc<EndpointConfig>>,
     ) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
-        if std::mem::take(&mut entry.again) {
+        if std::mem::take(&mut entry.must_reload) {
             return true;
         }
-        entry.reading = false;
-        if card.is_some() {
-            entry.card = card;
+        entry.is_loading = false;
+        if config.is_some() {
+            entry.config = config;
         } else {
             self.entries.remove(&endpoint);
         }
@@ -309,14 +316,14 @@ impl EndpointCache {
     }
 
     /// Removes endpoints that this node no longer owns. The result of a read in progress is discarded too.
-    pub(super) fn forget_where(&mut self, gone: impl Fn(EndpointId) -> bool) {
+    pub(super) fn forget_where(&mut self, is_gone: impl Fn(EndpointId) -> bool) {
         self.entries.retain(|endpoint, entry| {
-            if !gone(*endpoint) {
+            if !is_gone(*endpoint) {
                 return true;
             }
-            entry.card = None;
-            entry.again = entry.reading;
-            entry.reading
+            entry.config = None;
+            entry.must_reload = entry.is_loading;
+            entry.is_loading
         });
     }
 
@@ -333,12 +340,12 @@ impl EndpointCache {
     /// Returns the tenant's cached endpoints, and all endpoints that are being read for the first time, which may
     /// belong to the tenant.
     pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<EndpointId> {
-        let theirs = |entry: &Entry| {
-            let card = entry.card.as_ref();
-            card.map_or(entry.reading, |card| card.tenant == *tenant)
+        let is_of_tenant = |entry: &Entry| {
+            let config = entry.config.as_ref();
+            config.map_or(entry.is_loading, |config| config.tenant == *tenant)
         };
-        let theirs = self.entries.iter().filter(|(_, entry)| theirs(entry));
-        theirs.map(|(endpoint, _)| *endpoint).collect()
+        let found = self.entries.iter().filter(|(_, entry)| is_of_tenant(entry));
+        found.map(|(endpoint, _)| *endpoint).collect()
     }
 
     /// Returns true if the endpoint is cached or being read.
@@ -351,7 +358,7 @@ impl EndpointCache {
             // Evicts the first idle entry. The order of the map is as good as random, and an evicted configuration can
             // be read again.
             let idle =
-                |(endpoint, entry): &(&EndpointId, &Entry)| **endpoint != kept && !entry.reading;
+                |(endpoint, entry): &(&EndpointId, &Entry)| **endpoint != kept && !entry.is_loading;
             let victim = self
                 .entries
                 .iter()
@@ -370,28 +377,28 @@ mod tests {
 
     const ENDPOINT: EndpointId = EndpointId(1);
 
-    fn card(url: &str) -> Arc<EndpointConfig> {
+    fn config(url: &str) -> Arc<EndpointConfig> {
         Arc::new(EndpointConfig {
-            tenant: "acme".parse().expect("a name"),
+            tenant: "acme".parse().expect("a valid tenant id"),
             url: url.to_owned(),
             pool_key: PoolKey::new("one"),
             time_limit: Duration::from_secs(1),
-            outfit: Err(ConfigError::Forbidden("for the test")),
+            request: Err(ConfigError::Forbidden("for the test")),
         })
     }
 
     #[test]
-    fn a_card_that_is_being_read_anew_is_not_sent_with() {
-        let mut cards = EndpointCache::default();
-        let url = |card: Option<Arc<EndpointConfig>>| card.map(|card| card.url.clone());
-        assert!(cards.begin_load(ENDPOINT));
-        assert!(!cards.end_load(ENDPOINT, Some(card("old"))));
-        assert_eq!(url(cards.current(ENDPOINT)), Some("old".to_owned()));
-        assert!(cards.begin_load(ENDPOINT));
-        assert_eq!(url(cards.current(ENDPOINT)), None);
+    fn a_configuration_that_is_being_read_again_is_not_used() {
+        let mut cache = EndpointCache::default();
+        let url = |config: Option<Arc<EndpointConfig>>| config.map(|config| config.url.clone());
+        assert!(cache.begin_load(ENDPOINT));
+        assert!(!cache.end_load(ENDPOINT, Some(config("old"))));
+        assert_eq!(url(cache.current(ENDPOINT)), Some("old".to_owned()));
+        assert!(cache.begin_load(ENDPOINT));
+        assert_eq!(url(cache.current(ENDPOINT)), None);
         // The tenant stays known.
-        assert_eq!(url(cards.get(ENDPOINT)), Some("old".to_owned()));
-        assert!(!cards.end_load(ENDPOINT, Some(card("new"))));
-        assert_eq!(url(cards.current(ENDPOINT)), Some("new".to_owned()));
+        assert_eq!(url(cache.get(ENDPOINT)), Some("old".to_owned()));
+        assert!(!cache.end_load(ENDPOINT, Some(config("new"))));
+        assert_eq!(url(cache.current(ENDPOINT)), Some("new".to_owned()));
     }
 }

@@ -14,8 +14,10 @@ use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::inbox::{Inbox, Message, Reply};
+use super::inbox::{Inbox, Message};
 use super::owned_shards::LeaseLosses;
+use super::reply::{Cancelled, EngineError, Reply};
+use super::waiting_callers::StatusRequest;
 
 /// Handle of the engine. Clones refer to the same engine.
 #[derive(Clone)]
@@ -26,10 +28,10 @@ pub struct Engine {
 /// State that the handle and the engine task share.
 pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
-    pub(super) losses: LeaseLosses,
+    pub(super) lease_losses: LeaseLosses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
     /// Wakes the sharing task when a tenant starts to wait for a concurrency share that other nodes hold.
-    pub(super) room_bell: Notify,
+    pub(super) share_wanted: Notify,
     pub(super) phase: watch::Sender<Phase>,
 }
 
@@ -44,40 +46,15 @@ pub enum Phase {
     Stopped,
 }
 
-/// Reason why the engine did not do what the caller asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
-    /// The engine is shutting down.
-    #[error("the server is shutting down")]
-    Stopped,
-    /// Another node owns the endpoint, or no node does. The request must go to the owner.
-    #[error("another node owns it")]
-    NotOwner,
-    /// The change could not be persisted.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Outcome of cancelling a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
-    /// Cancelled: the delivery will not be sent.
-    Done,
-    /// Too late: an attempt is in flight.
-    TooLate,
-    /// The delivery had already ended.
-    Ended,
-}
-
 impl Engine {
     /// Creates an engine that is not started. Deliveries that the store hands over wait in its inbox.
     pub fn new() -> Engine {
         Engine {
             shared: Arc::new(Shared {
                 inbox: Arc::new(Inbox::default()),
-                losses: LeaseLosses::default(),
+                lease_losses: LeaseLosses::default(),
                 in_flight: Mutex::default(),
-                room_bell: Notify::new(),
+                share_wanted: Notify::new(),
                 phase: watch::Sender::new(Phase::Starting),
             }),
         }
@@ -95,19 +72,21 @@ impl Engine {
 
     /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no attempt
     /// to an endpoint that is no longer enabled starts after the return.
-    pub async fn stand(
+    pub async fn set_status(
         &self,
         endpoint: EndpointId,
         standing: Standing,
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
-        let asking = |reply| Message::Stand {
+        let message = |reply| Message::SetStatus {
             endpoint,
-            standing,
-            reason,
-            reply,
+            request: StatusRequest {
+                standing,
+                reason,
+                reply,
+            },
         };
-        self.ask(asking).await
+        self.ask(message).await
     }
 
     /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible.
@@ -116,12 +95,12 @@ impl Engine {
         endpoint: EndpointId,
         delivery: DeliveryId,
     ) -> Result<Cancelled, EngineError> {
-        let asking = |reply| Message::Cancel {
+        let message = |reply| Message::Cancel {
             endpoint,
             delivery,
             reply,
         };
-        self.ask(asking).await
+        self.ask(message).await
     }
 
     /// Reports a delivery, due at `due`, that was stored for an endpoint other than by accepting an event.
@@ -146,23 +125,23 @@ impl Engine {
             done(Ok(()));
             return;
         }
-        self.shared.inbox.put(Message::Recalled { shards, done });
+        self.shared.inbox.put(Message::Revoked { shards, done });
     }
 
     /// Reports that the lease has ended: this node owns no shard any more.
     pub fn expired(&self) {
-        let losses = self.shared.losses.add();
-        self.shared.inbox.put(Message::Expired { losses });
+        let losses = self.shared.lease_losses.add();
+        self.shared.inbox.put(Message::LeaseLost { losses });
     }
 
     /// Reports that change notifications may have been lost, so that every cached endpoint may be outdated.
     pub fn missed(&self) {
-        self.shared.inbox.put(Message::Missed);
+        self.shared.inbox.put(Message::ChangesMissed);
     }
 
     /// Reports that the stored configuration of an endpoint has changed.
     pub fn changed(&self, endpoint: EndpointId) {
-        self.shared.inbox.put(Message::Changed(endpoint));
+        self.shared.inbox.put(Message::EndpointChanged(endpoint));
     }
 
     /// Reports that stored settings of a tenant have changed that its endpoints inherit.
@@ -172,27 +151,31 @@ impl Engine {
 
     /// Returns a snapshot of an endpoint's lane, if the endpoint has a lane at the moment.
     pub async fn lane(&self, endpoint: EndpointId) -> Result<Option<LaneView>, EngineError> {
-        self.ask(|reply| Message::Look { endpoint, reply }).await
+        self.ask(|reply| Message::ViewLane { endpoint, reply })
+            .await
     }
 
     /// Returns the number of breakers in each state.
     pub async fn breakers(&self) -> Result<BreakerCounts, EngineError> {
-        self.ask(|reply| Message::Census { reply }).await
+        self.ask(|reply| Message::CountBreakers { reply }).await
     }
 
     /// Returns the number of attempts that a tenant has in flight on this node.
-    pub async fn under_way(&self, tenant: TenantId) -> Result<usize, EngineError> {
-        self.ask(|reply| Message::UnderWay { tenant, reply }).await
+    pub async fn tenant_in_flight(&self, tenant: TenantId) -> Result<usize, EngineError> {
+        self.ask(|reply| Message::TenantInFlight { tenant, reply })
+            .await
     }
 
     /// Returns the in-flight counts of tenants with a concurrency limit, and the number of lease losses so far.
-    pub(super) async fn crowds(&self) -> Result<(u64, Vec<TenantDemand>), EngineError> {
-        self.ask(|reply| Message::Crowds { reply }).await
+    pub(super) async fn tenant_demand(&self) -> Result<(u64, Vec<TenantDemand>), EngineError> {
+        self.ask(|reply| Message::TenantDemand { reply }).await
     }
 
     /// Sets the concurrency shares of these tenants. Ignored if the lease was lost after `losses` was read.
-    pub(super) fn make_room(&self, losses: u64, rooms: Vec<(TenantId, u32)>) {
-        self.shared.inbox.put(Message::Room { losses, rooms });
+    pub(super) fn set_concurrency_shares(&self, losses: u64, shares: Vec<(TenantId, u32)>) {
+        self.shared
+            .inbox
+            .put(Message::ConcurrencyShares { losses, shares });
     }
 
     /// Returns true if an attempt of the delivery is in flight: being sent, or its result being recorded.
@@ -206,15 +189,15 @@ impl Engine {
     }
 
     /// Returns every delivery in flight, newest first.
-    pub fn flights(&self) -> Vec<DeliveryId> {
-        let mut flights: Vec<DeliveryId> = self.in_flight().iter().copied().collect();
-        flights.sort_unstable_by(|a, b| b.cmp(a));
-        flights
+    pub fn deliveries_in_flight(&self) -> Vec<DeliveryId> {
+        let mut deliveries: Vec<DeliveryId> = self.in_flight().iter().copied().collect();
+        deliveries.sort_unstable_by(|a, b| b.cmp(a));
+        deliveries
     }
 
     /// Starts no attempt from now on. Requests are still answered.
     pub fn stop_starting(&self) {
-        self.shared.inbox.put(Message::CalmDown);
+        self.shared.inbox.put(Message::StopStarting);
     }
 
     /// Waits until the store has failed so that it can no longer guarantee what it accepted.
@@ -237,12 +220,12 @@ impl Engine {
         let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
     }
 
-    async fn ask<T>(&self, asking: impl FnOnce(Reply<T>) -> Message) -> Result<T, EngineError> {
+    async fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> Message) -> Result<T, EngineError> {
         if self.phase() == Phase::Stopped {
             return Err(EngineError::Stopped);
         }
         let (reply, answer) = oneshot::channel();
-        self.shared.inbox.put(asking(reply));
+        self.shared.inbox.put(message(reply));
         answer.await.unwrap_or(Err(EngineError::Stopped))
     }
 
@@ -271,6 +254,6 @@ impl Shared {
     pub(super) fn in_flight(&self) -> MutexGuard<'_, FxHashSet<DeliveryId>> {
         self.in_flight
             .lock()
-            .expect("nobody panics while holding it")
+            .expect("no thread panics while it holds the lock")
     }
 }

@@ -1,7 +1,7 @@
 //! The engine's inbox: every message to the engine task arrives here.
 //!
-//! Any thread can put a [`Message`] in, without waiting. The senders bound what [`Inbox`] holds: attempts and records
-//! by the number of flights, fetches and sweeps by the dispatcher, requests by their connections. Only the hand-over of
+//! Any thread can put a [`Message`] in, without queue. The senders bound what [`Inbox`] holds: attempts and records
+//! by the number of attempts in flight, fetches and sweeps by the dispatcher, requests by their connections. Only the hand-over of
 //! new deliveries has no such bound. Beyond [`MAX_HANDED_OVER`] unprocessed deliveries, or [`MAX_HANDED_OVER_BYTES`] of
 //! their payloads, the inbox keeps only the ids of the endpoints that have work in the store.
 
@@ -10,15 +10,15 @@ use std::sync::{Mutex, MutexGuard};
 use posthaste_core::cluster::Shard;
 use posthaste_core::dispatcher::{BreakerCounts, Input, LaneView, TenantDemand, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{DisabledReason, Done, HandOver, HandedOver, StoreError, Written};
+use posthaste_store::{Done, HandOver, HandedOver, StoreError, Written};
 use rustc_hash::FxHashMap;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 
-use super::courier::AttemptResult;
+use super::attempt_result::AttemptResult;
 use super::endpoint_cache::LoadedEndpoint;
-use super::handle::{Cancelled, EngineError};
+use super::reply::{Cancelled, Reply};
+use super::waiting_callers::StatusRequest;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::engine::inbox";
@@ -28,17 +28,14 @@ pub(super) const MAX_HANDED_OVER: usize = 16_384;
 /// Maximum total payload size of these deliveries, in bytes.
 const MAX_HANDED_OVER_BYTES: usize = 32 * 1_024 * 1_024;
 
-/// Channel for the answer to a waiting caller.
-pub(super) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
-
 /// A message to the engine task.
 pub(super) enum Message {
     /// An input that is passed to the dispatcher unchanged.
-    Hear(Input),
+    Input(Input),
     /// Deliveries that were just committed.
     HandedOver(Vec<HandedOver>),
     /// An attempt has ended.
-    Returned(AttemptResult),
+    AttemptEnded(AttemptResult),
     /// A record was written, or the write failed.
     Recorded {
         ticket: Ticket,
@@ -47,29 +44,27 @@ pub(super) enum Message {
     /// An endpoint was read from the store.
     Loaded(Box<LoadedEndpoint>),
     /// The configuration of an endpoint has changed.
-    Changed(EndpointId),
+    EndpointChanged(EndpointId),
     /// Settings of a tenant have changed that its endpoints inherit.
     TenantChanged(TenantId),
     /// Change notifications may have been lost: any endpoint may have changed.
-    Missed,
+    ChangesMissed,
     /// Deliveries were stored for these endpoints, due at these times.
     Work(Vec<(EndpointId, Timestamp)>),
     /// Result of the query for unfinished work.
-    Found(Vec<(EndpointId, Timestamp)>),
+    BacklogFound(Vec<(EndpointId, Timestamp)>),
     /// The store should be queried for unfinished work.
-    Poll,
+    PollBacklog,
     /// Shards were granted to this node.
     Granted(Vec<Shard>),
     /// Shards were revoked from this node.
-    Recalled { shards: Vec<Shard>, done: Done<()> },
+    Revoked { shards: Vec<Shard>, done: Done<()> },
     /// The lease has ended. `losses` is the number of lease losses so far.
-    Expired { losses: u64 },
+    LeaseLost { losses: u64 },
     /// Request to change the status of an endpoint.
-    Stand {
+    SetStatus {
         endpoint: EndpointId,
-        standing: Standing,
-        reason: Option<DisabledReason>,
-        reply: Reply<()>,
+        request: StatusRequest,
     },
     /// Request to cancel a delivery.
     Cancel {
@@ -78,36 +73,36 @@ pub(super) enum Message {
         reply: Reply<Cancelled>,
     },
     /// Request for a snapshot of a lane.
-    Look {
+    ViewLane {
         endpoint: EndpointId,
         reply: Reply<Option<LaneView>>,
     },
     /// Request for the number of breakers in each state.
-    Census { reply: Reply<BreakerCounts> },
+    CountBreakers { reply: Reply<BreakerCounts> },
     /// An endpoint status was written, or the write failed.
-    Stood {
+    StatusWritten {
         endpoint: EndpointId,
-        decree: u64,
+        version: u64,
         result: Result<(), StoreError>,
     },
     /// The pause after a failed write of an endpoint status is over.
-    StandAgain { endpoint: EndpointId, decree: u64 },
+    RetryStatusWrite { endpoint: EndpointId, version: u64 },
     /// Request for the number of attempts that a tenant has in flight.
-    UnderWay {
+    TenantInFlight {
         tenant: TenantId,
         reply: Reply<usize>,
     },
     /// Request for the in-flight counts of limited tenants, and the number of lease losses so far.
-    Crowds {
+    TenantDemand {
         reply: Reply<(u64, Vec<TenantDemand>)>,
     },
     /// Concurrency shares of these tenants. Valid only if the lease was not lost since they were requested.
-    Room {
+    ConcurrencyShares {
         losses: u64,
-        rooms: Vec<(TenantId, u32)>,
+        shares: Vec<(TenantId, u32)>,
     },
     /// Start no attempts any more.
-    CalmDown,
+    StopStarting,
     /// Start no attempts any more, and end when all attempts in flight are recorded.
     Shutdown,
 }
@@ -120,13 +115,13 @@ struct Queue {
     /// Endpoints with stored deliveries that were not handed over, and the earliest due time of those.
     overflow: FxHashMap<EndpointId, Timestamp>,
     /// The engine has ended: no message will be processed any more.
-    closed: bool,
+    is_closed: bool,
 }
 
 /// Messages to the engine task, in order of arrival.
 pub(super) struct Inbox {
-    waiting: Mutex<Queue>,
-    bell: Notify,
+    queue: Mutex<Queue>,
+    arrived: Notify,
     /// The error of the store, if it has failed.
     broken: watch::Sender<Option<StoreError>>,
 }
@@ -134,8 +129,8 @@ pub(super) struct Inbox {
 impl Default for Inbox {
     fn default() -> Inbox {
         Inbox {
-            waiting: Mutex::default(),
-            bell: Notify::new(),
+            queue: Mutex::default(),
+            arrived: Notify::new(),
             broken: watch::Sender::new(None),
         }
     }
@@ -145,25 +140,25 @@ impl Inbox {
     /// Puts a message in. After [`Inbox::close`] the message is dropped, and a caller waiting for its reply gets an
     /// error.
     pub(super) fn put(&self, message: Message) {
-        let mut waiting = self.lock();
-        if waiting.closed {
+        let mut queue = self.lock();
+        if queue.is_closed {
             // Not under the lock: dropping the message may wake a waiting caller.
-            drop(waiting);
+            drop(queue);
             drop(message);
             return;
         }
-        waiting.messages.push(message);
-        drop(waiting);
-        self.bell.notify_one();
+        queue.messages.push(message);
+        drop(queue);
+        self.arrived.notify_one();
     }
 
     /// Drops all messages, those in the inbox and all later ones.
     pub(super) fn close(&self) {
-        let mut waiting = self.lock();
-        waiting.closed = true;
-        let messages = std::mem::take(&mut waiting.messages);
-        waiting.overflow.clear();
-        drop(waiting);
+        let mut queue = self.lock();
+        queue.is_closed = true;
+        let messages = std::mem::take(&mut queue.messages);
+        queue.overflow.clear();
+        drop(queue);
         drop(messages);
     }
 
@@ -171,57 +166,59 @@ impl Inbox {
     pub(super) async fn store_broken(&self) -> StoreError {
         let mut broken = self.broken.subscribe();
         let why = broken.wait_for(|broken| broken.is_some()).await;
-        let why = why.expect("the sender is ours").clone();
-        why.expect("it was waited for")
+        let why = why.expect("the inbox owns the sender").clone();
+        why.expect("the wait ends when there is an error")
     }
 
     /// Moves all messages into `messages`, which should be empty.
     pub(super) fn empty_into(&self, messages: &mut Vec<Message>) {
-        let mut waiting = self.lock();
-        std::mem::swap(&mut waiting.messages, messages);
-        waiting.handed_over = 0;
-        waiting.handed_over_bytes = 0;
-        let overflow = std::mem::take(&mut waiting.overflow);
-        drop(waiting);
+        let mut queue = self.lock();
+        std::mem::swap(&mut queue.messages, messages);
+        queue.handed_over = 0;
+        queue.handed_over_bytes = 0;
+        let overflow = std::mem::take(&mut queue.overflow);
+        drop(queue);
         if !overflow.is_empty() {
             messages.push(Message::Work(overflow.into_iter().collect()));
         }
     }
 
     /// Waits until a message is put in.
-    pub(super) async fn rung(&self) {
-        self.bell.notified().await;
+    pub(super) async fn message_arrived(&self) {
+        self.arrived.notified().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.waiting.lock().expect("nobody panics while holding it")
+        self.queue
+            .lock()
+            .expect("no thread panics while it holds the lock")
     }
 }
 
 impl HandOver for Inbox {
     fn accepted(&self, deliveries: Vec<HandedOver>) {
-        let mut waiting = self.lock();
-        if waiting.closed {
+        let mut queue = self.lock();
+        if queue.is_closed {
             return;
         }
         // After one overflow everything behind it overflows too, until the inbox is emptied. This keeps the order.
-        let has_room = waiting.handed_over < MAX_HANDED_OVER
-            && waiting.handed_over_bytes < MAX_HANDED_OVER_BYTES;
-        if waiting.overflow.is_empty() && has_room {
-            let carried = deliveries.iter().map(|it| it.content.payload.len());
-            waiting.handed_over_bytes += carried.sum::<usize>();
-            waiting.handed_over += deliveries.len();
-            waiting.messages.push(Message::HandedOver(deliveries));
+        let has_room =
+            queue.handed_over < MAX_HANDED_OVER && queue.handed_over_bytes < MAX_HANDED_OVER_BYTES;
+        if queue.overflow.is_empty() && has_room {
+            let payload_bytes = deliveries.iter().map(|it| it.content.payload.len());
+            queue.handed_over_bytes += payload_bytes.sum::<usize>();
+            queue.handed_over += deliveries.len();
+            queue.messages.push(Message::HandedOver(deliveries));
         } else {
             for HandedOver { delivery, .. } in deliveries {
                 let due = delivery.facts().due_at;
-                let earliest = waiting.overflow.entry(delivery.facts().endpoint);
+                let earliest = queue.overflow.entry(delivery.facts().endpoint);
                 let earliest = earliest.or_insert(due);
                 *earliest = due.min(*earliest);
             }
         }
-        drop(waiting);
-        self.bell.notify_one();
+        drop(queue);
+        self.arrived.notify_one();
     }
 
     fn broken(&self, why: &StoreError) {
@@ -243,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_carries_much_soon_stays_on_disk() {
+    fn large_payloads_overflow_to_the_store() {
         let inbox = Inbox::default();
         let payload = Bytes::from(vec![b'x'; 1_024 * 1_024]);
         for number in 0..100 {
@@ -267,7 +264,7 @@ mod tests {
         let kept = MAX_HANDED_OVER_BYTES / payload.len();
         assert_eq!(messages.len(), kept + 1);
         let Some(Message::Work(work)) = messages.pop() else {
-            panic!("the rest is not heard of");
+            panic!("the endpoints with stored work are reported");
         };
         assert_eq!(work, [(EndpointId(7), Timestamp(kept as u64))]);
     }

@@ -16,29 +16,31 @@
 //! - When the engine ends for any reason, waiting callers receive an error and do not hang.
 //!
 //! ```text
-//!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
+//!  store ─ hand-over ─▶ inbox ─▶ task  ◀─▶ dispatcher (core)
 //!                         ▲        ├─▶ attempt runner: config + payload ▸ token ▸ sign ▸ egress ─▶ inbox
 //!                         │        ├─▶ store.record ────────────────────────────────────────────▶ inbox
 //!                         └────────┴── fetch, sweep, load
 //! ```
 
-mod chronicle;
+mod attempt_reporter;
+mod attempt_result;
+mod attempt_runner;
 mod concurrency_share;
-mod courier;
+mod context;
 mod endpoint_cache;
-mod flights;
 mod handle;
 mod inbox;
 mod log_limit;
 mod owned_shards;
-mod ownership;
 mod payload_cache;
-mod pending_status;
+mod pending_status_writes;
 mod redact;
+mod reply;
+mod request_headers;
 mod response_headers;
 mod task;
 mod tokens;
-mod waiters;
+mod waiting_callers;
 
 pub mod credentials;
 pub mod database;
@@ -51,5 +53,12 @@ pub mod vault;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Cancelled, Engine, EngineError, Phase};
+pub use handle::{Engine, Phase};
+pub use reply::{Cancelled, EngineError};
 pub use task::EngineSettings;
+
+use http::HeaderValue;
+
+/// `User-Agent` of every request to a receiver or token server.
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("posthaste/", env!("CARGO_PKG_VERSION")));

@@ -13,7 +13,7 @@ const MAX_CAUSES: usize = 16;
 /// The causes that were logged, and when.
 #[derive(Debug, Default)]
 pub(super) struct LogLimiter {
-    told: Vec<LoggedCause>,
+    causes: Vec<LoggedCause>,
 }
 
 #[derive(Debug)]
@@ -21,31 +21,32 @@ struct LoggedCause {
     cause: String,
     at: Tick,
     /// Number of lines suppressed since.
-    kept_back: u64,
+    suppressed: u64,
 }
 
 impl LogLimiter {
     /// Returns `None` if this cause must not be logged now. Otherwise returns the number of lines suppressed since it
     /// was last logged.
-    pub(super) fn tell(&mut self, now: Tick, cause: &str) -> Option<u64> {
-        let known = self.told.iter_mut().find(|told| told.cause == cause);
-        if let Some(told) = known {
-            if now < told.at.after(SUPPRESS_FOR) {
-                told.kept_back += 1;
+    pub(super) fn admit(&mut self, now: Tick, cause: &str) -> Option<u64> {
+        let known = self.causes.iter_mut().find(|logged| logged.cause == cause);
+        if let Some(logged) = known {
+            if now < logged.at.after(SUPPRESS_FOR) {
+                logged.suppressed += 1;
                 return None;
             }
-            told.at = now;
-            return Some(std::mem::take(&mut told.kept_back));
+            logged.at = now;
+            return Some(std::mem::take(&mut logged.suppressed));
         }
-        if self.told.len() == MAX_CAUSES {
+        if self.causes.len() == MAX_CAUSES {
             // Forget the least recently logged cause.
-            let oldest = (0..MAX_CAUSES).min_by_key(|place| self.told[*place].at);
-            self.told.swap_remove(oldest.expect("there are some"));
+            let oldest = (0..MAX_CAUSES).min_by_key(|index| self.causes[*index].at);
+            self.causes
+                .swap_remove(oldest.expect("the list is not empty"));
         }
-        self.told.push(LoggedCause {
+        self.causes.push(LoggedCause {
             cause: cause.to_owned(),
             at: now,
-            kept_back: 0,
+            suppressed: 0,
         });
         Some(0)
     }
@@ -56,27 +57,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_at_once_and_then_once_in_a_while() {
-        let mut complaints = LogLimiter::default();
-        let mut tell = |at, cause| complaints.tell(Tick(at), cause);
-        assert_eq!(tell(0, "no files"), Some(0));
-        assert_eq!(tell(1, "no files"), None);
-        assert_eq!(tell(2, "no proxy"), Some(0));
-        assert_eq!(tell(29_999, "no files"), None);
-        assert_eq!(tell(30_000, "no files"), Some(2));
-        assert_eq!(tell(30_001, "no files"), None);
-        assert_eq!(tell(60_000, "no files"), Some(1));
+    fn a_cause_is_logged_at_once_and_then_at_intervals() {
+        let mut limiter = LogLimiter::default();
+        let mut admit = |at, cause| limiter.admit(Tick(at), cause);
+        assert_eq!(admit(0, "no files"), Some(0));
+        assert_eq!(admit(1, "no files"), None);
+        assert_eq!(admit(2, "no proxy"), Some(0));
+        assert_eq!(admit(29_999, "no files"), None);
+        assert_eq!(admit(30_000, "no files"), Some(2));
+        assert_eq!(admit(30_001, "no files"), None);
+        assert_eq!(admit(60_000, "no files"), Some(1));
     }
 
     #[test]
-    fn few_causes_are_remembered() {
-        let mut complaints = LogLimiter::default();
+    fn the_number_of_tracked_causes_is_bounded() {
+        let mut limiter = LogLimiter::default();
         for number in 0..100 {
             let cause = format!("cause {number}");
-            assert_eq!(complaints.tell(Tick(number), &cause), Some(0));
+            assert_eq!(limiter.admit(Tick(number), &cause), Some(0));
         }
-        assert_eq!(complaints.told.len(), MAX_CAUSES);
-        assert_eq!(complaints.tell(Tick(100), "cause 99"), None);
-        assert_eq!(complaints.tell(Tick(100), "cause 0"), Some(0));
+        assert_eq!(limiter.causes.len(), MAX_CAUSES);
+        assert_eq!(limiter.admit(Tick(100), "cause 99"), None);
+        assert_eq!(limiter.admit(Tick(100), "cause 0"), Some(0));
     }
 }

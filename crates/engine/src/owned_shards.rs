@@ -1,6 +1,6 @@
 //! The shards that this node owns.
 //!
-//! Only the engine task changes [`Holdings`]; any task may read it. [`LeaseLosses`] counts how often the lease was
+//! Only the engine task changes [`OwnedShards`]; any task may read it. [`LeaseLosses`] counts how often the lease was
 //! lost.
 
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Tick;
 
 /// Value of a shard that this node does not own.
-const NOT_OURS: u64 = u64::MAX;
+const NOT_OWNED: u64 = u64::MAX;
 /// Bit that is set while a shard is being released.
 const RELEASING: u64 = 1 << 63;
 
 /// For each shard, the time since which this node owns it.
-pub(super) struct Holdings {
+pub(super) struct OwnedShards {
     since: [AtomicU64; SHARD_COUNT as usize],
 }
 
@@ -48,24 +48,24 @@ impl LeaseLosses {
     }
 }
 
-impl Holdings {
+impl OwnedShards {
     /// All shards, owned since the process started: no other node shares the store.
-    pub(super) fn everything() -> Holdings {
-        Holdings {
+    pub(super) fn all() -> OwnedShards {
+        OwnedShards {
             since: [const { AtomicU64::new(Tick::START.0) }; SHARD_COUNT as usize],
         }
     }
 
     /// No shards yet.
-    pub(super) fn nothing() -> Holdings {
-        Holdings {
-            since: [const { AtomicU64::new(NOT_OURS) }; SHARD_COUNT as usize],
+    pub(super) fn none() -> OwnedShards {
+        OwnedShards {
+            since: [const { AtomicU64::new(NOT_OWNED) }; SHARD_COUNT as usize],
         }
     }
 
     pub(super) fn of(&self, shard: Shard) -> Ownership {
         match self.since[usize::from(shard.number())].load(Ordering::SeqCst) {
-            NOT_OURS => Ownership::NotOwned,
+            NOT_OWNED => Ownership::NotOwned,
             since if since & RELEASING != 0 => Ownership::Releasing(Tick(since & !RELEASING)),
             since => Ownership::Owned(Tick(since)),
         }
@@ -91,9 +91,9 @@ impl Holdings {
         }
     }
 
-    pub(super) fn set(&self, shard: Shard, hold: Ownership) {
-        let since = match hold {
-            Ownership::NotOwned => NOT_OURS,
+    pub(super) fn set(&self, shard: Shard, ownership: Ownership) {
+        let since = match ownership {
+            Ownership::NotOwned => NOT_OWNED,
             Ownership::Owned(since) => since.0,
             Ownership::Releasing(since) => since.0 | RELEASING,
         };
@@ -102,8 +102,8 @@ impl Holdings {
 
     /// Returns the number of owned shards, including those being released.
     pub(super) fn count(&self) -> usize {
-        let ours = |shard: &Shard| self.of(*shard) != Ownership::NotOwned;
-        Shard::all().filter(ours).count()
+        let is_owned = |shard: &Shard| self.of(*shard) != Ownership::NotOwned;
+        Shard::all().filter(is_owned).count()
     }
 }
 
@@ -112,20 +112,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shard_is_what_it_was_set_to() {
-        let holdings = Holdings::nothing();
+    fn ownership_is_stored_and_read_back() {
+        let shards = OwnedShards::none();
         let shard = Shard::numbered(7).expect("a shard");
-        for hold in [
+        for ownership in [
             Ownership::NotOwned,
             Ownership::Owned(Tick::START),
             Ownership::Owned(Tick(5)),
             Ownership::Releasing(Tick(5)),
             Ownership::Releasing(Tick::START),
         ] {
-            holdings.set(shard, hold);
-            assert_eq!(holdings.of(shard), hold);
-            assert_eq!(holdings.count(), usize::from(hold != Ownership::NotOwned));
+            shards.set(shard, ownership);
+            assert_eq!(shards.of(shard), ownership);
+            assert_eq!(
+                shards.count(),
+                usize::from(ownership != Ownership::NotOwned)
+            );
         }
-        assert_eq!(Holdings::everything().count(), usize::from(SHARD_COUNT));
+        assert_eq!(OwnedShards::all().count(), usize::from(SHARD_COUNT));
     }
 }

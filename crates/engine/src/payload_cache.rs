@@ -21,15 +21,15 @@ const ENTRY_BYTES: usize = 256;
 /// Payloads of committed events, by event id, until every delivery has taken its copy.
 #[derive(Default)]
 pub(super) struct PayloadCache {
-    shelf: FxHashMap<EventId, Portion>,
-    /// Insertion order, oldest first. May contain ids that are no longer in `shelf`.
-    order: VecDeque<EventId>,
+    entries: FxHashMap<EventId, Entry>,
+    /// Insertion order, oldest first. May contain ids that are no longer in `entries`.
+    insertion_order: VecDeque<EventId>,
     bytes: usize,
 }
 
 /// A cached payload.
 #[derive(Clone)]
-pub(super) struct Goods {
+pub(super) struct CachedPayload {
     /// Time at which the event was accepted.
     pub(super) accepted_at: Timestamp,
     /// The payload and its metadata.
@@ -38,51 +38,55 @@ pub(super) struct Goods {
     pub(super) received: Option<Instant>,
 }
 
-struct Portion {
-    goods: Goods,
+struct Entry {
+    payload: CachedPayload,
     /// Number of deliveries that have not taken their copy.
-    left: usize,
+    remaining: usize,
 }
 
 impl PayloadCache {
     /// Inserts a payload for one more delivery of the event.
-    pub(super) fn insert(&mut self, event: EventId, goods: Goods) {
-        let portion = self.shelf.entry(event).or_insert_with(|| {
-            self.order.push_back(event);
-            self.bytes += cost(&goods.content);
-            Portion { goods, left: 0 }
+    pub(super) fn insert(&mut self, event: EventId, payload: CachedPayload) {
+        let entry = self.entries.entry(event).or_insert_with(|| {
+            self.insertion_order.push_back(event);
+            self.bytes += cost(&payload.content);
+            Entry {
+                payload,
+                remaining: 0,
+            }
         });
-        portion.left += 1;
-        self.make_room();
+        entry.remaining += 1;
+        self.evict();
     }
 
     /// Takes one delivery's copy, if the event is still cached.
-    pub(super) fn take(&mut self, event: EventId) -> Option<Goods> {
-        let portion = self.shelf.get_mut(&event)?;
-        portion.left -= 1;
-        let share = portion.goods.clone();
-        if portion.left == 0 {
-            self.drop_portion(event);
+    pub(super) fn take(&mut self, event: EventId) -> Option<CachedPayload> {
+        let entry = self.entries.get_mut(&event)?;
+        entry.remaining -= 1;
+        let copy = entry.payload.clone();
+        if entry.remaining == 0 {
+            self.remove(event);
         }
-        Some(share)
+        Some(copy)
     }
 
-    fn make_room(&mut self) {
+    fn evict(&mut self) {
         while self.bytes > MAX_BYTES
-            && let Some(oldest) = self.order.pop_front()
+            && let Some(oldest) = self.insertion_order.pop_front()
         {
-            self.drop_portion(oldest);
+            self.remove(oldest);
         }
-        // Most entries are removed because all copies were taken. Their ids stay in `order` until this compaction.
-        if self.order.len() > 2 * self.shelf.len() + 1_024 {
-            let shelf = &self.shelf;
-            self.order.retain(|event| shelf.contains_key(event));
+        // Most entries are removed because all copies were taken. Their ids stay in `insertion_order` until this compaction.
+        if self.insertion_order.len() > 2 * self.entries.len() + 1_024 {
+            let entries = &self.entries;
+            self.insertion_order
+                .retain(|event| entries.contains_key(event));
         }
     }
 
-    fn drop_portion(&mut self, event: EventId) {
-        if let Some(portion) = self.shelf.remove(&event) {
-            self.bytes -= cost(&portion.goods.content);
+    fn remove(&mut self, event: EventId) {
+        if let Some(entry) = self.entries.remove(&event) {
+            self.bytes -= cost(&entry.payload.content);
         }
     }
 }
@@ -96,8 +100,8 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn goods(bytes: usize) -> Goods {
-        Goods {
+    fn payload(bytes: usize) -> CachedPayload {
+        CachedPayload {
             accepted_at: Timestamp(7),
             content: Arc::new(Content {
                 event_type: "a.b".parse().unwrap(),
@@ -110,38 +114,42 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_their_share_and_then_it_is_gone() {
-        let mut pantry = PayloadCache::default();
+    fn entry_is_removed_after_every_delivery_took_it() {
+        let mut cache = PayloadCache::default();
         for _ in 0..3 {
-            pantry.insert(EventId(1), goods(10));
+            cache.insert(EventId(1), payload(10));
         }
         for _ in 0..3 {
-            assert_eq!(pantry.take(EventId(1)).unwrap().accepted_at, Timestamp(7));
+            assert_eq!(cache.take(EventId(1)).unwrap().accepted_at, Timestamp(7));
         }
-        assert!(pantry.take(EventId(1)).is_none());
-        assert_eq!(pantry.bytes, 0);
-        assert!(pantry.shelf.is_empty());
+        assert!(cache.take(EventId(1)).is_none());
+        assert_eq!(cache.bytes, 0);
+        assert!(cache.entries.is_empty());
     }
 
     #[test]
-    fn the_oldest_leaves_first_and_the_bound_holds() {
-        let mut pantry = PayloadCache::default();
+    fn the_oldest_entry_is_evicted_first() {
+        let mut cache = PayloadCache::default();
         let size = MAX_BYTES / 8;
         for id in 0..100 {
-            pantry.insert(EventId(id), goods(size));
-            assert!(pantry.bytes <= MAX_BYTES);
+            cache.insert(EventId(id), payload(size));
+            assert!(cache.bytes <= MAX_BYTES);
         }
-        assert!(pantry.take(EventId(0)).is_none());
-        assert!(pantry.take(EventId(99)).is_some());
+        assert!(cache.take(EventId(0)).is_none());
+        assert!(cache.take(EventId(99)).is_some());
     }
 
     #[test]
-    fn the_line_does_not_grow_with_what_was_used_up() {
-        let mut pantry = PayloadCache::default();
+    fn the_insertion_order_does_not_grow_with_removed_entries() {
+        let mut cache = PayloadCache::default();
         for id in 0..50_000 {
-            pantry.insert(EventId(id), goods(1));
-            pantry.take(EventId(id)).unwrap();
+            cache.insert(EventId(id), payload(1));
+            cache.take(EventId(id)).unwrap();
         }
-        assert!(pantry.order.len() <= 1_025, "{}", pantry.order.len());
+        assert!(
+            cache.insertion_order.len() <= 1_025,
+            "{}",
+            cache.insertion_order.len()
+        );
     }
 }

@@ -14,11 +14,10 @@ use posthaste_store::{DisabledReason, StoreError};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::sleep;
 
-use super::courier::AttemptContext;
-use super::handle::EngineError;
+use super::context::{AttemptContext, STORE_RETRY_PAUSE};
 use super::inbox::Message;
-use super::task::STORE_RETRY_PAUSE;
-use super::waiters::StatusRequest;
+use super::reply::EngineError;
+use super::waiting_callers::StatusRequest;
 
 /// A status change of one endpoint.
 #[derive(Clone, Debug)]
@@ -28,92 +27,89 @@ pub(super) struct StatusChange {
     pub(super) health: Option<Health>,
 }
 
-/// The latest unpersisted status change of each endpoint, with a version number.
+/// The latest unpersisted status change of each endpoint, with its version.
 #[derive(Default)]
 pub(super) struct PendingStatusWrites {
     latest: FxHashMap<EndpointId, (u64, StatusChange)>,
-    issued: u64,
+    last_version: u64,
 }
 
 impl PendingStatusWrites {
-    /// Records a status change, replacing an earlier one of the same endpoint. Returns its version number.
-    pub(super) fn issue(&mut self, endpoint: EndpointId, decree: StatusChange) -> u64 {
-        self.issued += 1;
-        self.latest.insert(endpoint, (self.issued, decree));
-        self.issued
+    /// Records a status change, replacing an earlier one of the same endpoint. Returns its version.
+    pub(super) fn record(&mut self, endpoint: EndpointId, change: StatusChange) -> u64 {
+        self.last_version += 1;
+        self.latest.insert(endpoint, (self.last_version, change));
+        self.last_version
     }
 
     /// Returns the change with this version, unless it is persisted or a newer change has replaced it.
-    fn find(&self, endpoint: EndpointId, number: u64) -> Option<&StatusChange> {
-        let (latest, decree) = self.latest.get(&endpoint)?;
-        (*latest == number).then_some(decree)
+    fn find(&self, endpoint: EndpointId, version: u64) -> Option<&StatusChange> {
+        let (latest, change) = self.latest.get(&endpoint)?;
+        (*latest == version).then_some(change)
     }
 
     /// Persists a change and answers the callers that requested it, unless a newer change has replaced it.
     pub(super) fn persist(
         &self,
-        depot: &Arc<AttemptContext>,
+        context: &Arc<AttemptContext>,
         endpoint: EndpointId,
-        number: u64,
-        petitions: Vec<StatusRequest>,
+        version: u64,
+        requests: Vec<StatusRequest>,
     ) {
-        let Some(decree) = self.find(endpoint, number).cloned() else {
+        let Some(change) = self.find(endpoint, version).cloned() else {
             return;
         };
         let StatusChange {
             standing,
             reason,
             health,
-        } = decree;
-        let now = depot.clock.wall();
-        let written = depot
+        } = change;
+        let now = context.clock.wall();
+        let writing = context
             .store
             .set_standing(now, endpoint, standing, reason, health);
-        let (inbox, still_ours) = (depot.inbox.clone(), depot.owned_without_break(endpoint));
+        let (inbox, still_owned) = (context.inbox.clone(), context.owned_without_break(endpoint));
         tokio::spawn(async move {
-            let result = written.await.map(|_| ());
-            inbox.put(Message::Stood {
+            let result = writing.await.map(|_| ());
+            inbox.put(Message::StatusWritten {
                 endpoint,
-                decree: number,
+                version,
                 result: result.clone(),
             });
             // If another node owned the endpoint by the time of the commit, that node does not know of the change.
             let answer = match result {
-                _ if !still_ours() => Err(EngineError::NotOwner),
+                _ if !still_owned() => Err(EngineError::NotOwner),
                 Ok(()) => Ok(()),
                 Err(error) => Err(EngineError::Store(error)),
             };
-            for petition in petitions {
+            for request in requests {
                 // The caller may have stopped waiting, so a failed send is ignored.
-                let _ = petition.reply.send(answer.clone());
+                let _ = request.reply.send(answer.clone());
             }
         });
     }
 
     /// Handles the result of a write. Schedules a retry if it failed. Returns true if the change is persisted.
-    pub(super) fn stood(
+    pub(super) fn written(
         &mut self,
-        depot: &AttemptContext,
+        context: &AttemptContext,
         endpoint: EndpointId,
-        number: u64,
+        version: u64,
         result: Result<(), StoreError>,
     ) -> bool {
         match result {
             Ok(()) => {
-                if self.find(endpoint, number).is_some() {
+                if self.find(endpoint, version).is_some() {
                     self.latest.remove(&endpoint);
                 }
                 true
             }
             Err(StoreError::Closed) => false,
             Err(StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)) => {
-                let inbox = depot.inbox.clone();
+                let inbox = context.inbox.clone();
                 tokio::spawn(async move {
                     sleep(STORE_RETRY_PAUSE).await;
-                    inbox.put(Message::StandAgain {
-                        endpoint,
-                        decree: number,
-                    });
+                    inbox.put(Message::RetryStatusWrite { endpoint, version });
                 });
                 false
             }
@@ -127,34 +123,34 @@ impl PendingStatusWrites {
     }
 
     /// Drops all changes, because this node no longer owns any endpoint.
-    pub(super) fn forget_all(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.latest.clear();
     }
 
     /// Overlays the unpersisted change on a status and health that were read from the store.
-    pub(super) fn overlay(&self, introduction: &mut EndpointSnapshot) {
-        let Some((_, decree)) = self.latest.get(&introduction.endpoint) else {
+    pub(super) fn overlay(&self, snapshot: &mut EndpointSnapshot) {
+        let Some((_, change)) = self.latest.get(&snapshot.endpoint) else {
             return;
         };
-        if introduction.standing != Standing::Deleted {
-            introduction.standing = decree.standing;
+        if snapshot.standing != Standing::Deleted {
+            snapshot.standing = change.standing;
         }
-        if let Some(health) = &decree.health {
-            introduction.health.update(health);
+        if let Some(health) = &change.health {
+            snapshot.health.update(health);
         }
     }
 
     /// Handles an endpoint that is being disabled by the result of an attempt. Nothing can have enabled it since, so a
     /// pending change that would enable or pause it is older, and is dropped.
     pub(super) fn disabled(&mut self, endpoint: EndpointId) {
-        let opens = |decree: &StatusChange| match decree.standing {
+        let is_older = |change: &StatusChange| match change.standing {
             Standing::Enabled | Standing::Paused => true,
             Standing::Disabled | Standing::Deleted => false,
         };
         if self
             .latest
             .get(&endpoint)
-            .is_some_and(|(_, decree)| opens(decree))
+            .is_some_and(|(_, change)| is_older(change))
         {
             self.latest.remove(&endpoint);
         }

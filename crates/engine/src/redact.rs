@@ -1,8 +1,8 @@
 //! Removes the secrets of a request from its response.
 //!
 //! Some receivers answer with the request that they received, including its `Authorization` header. The start of the
-//! response body and the headers of a failed attempt are stored unencrypted. So [`Told`] removes the secrets of the
-//! request before the response is stored: as they were sent, as JSON escapes them, and user names and passwords also in
+//! response body and the headers of a failed attempt are stored unencrypted. So [`RequestSecrets`] removes the secrets of
+//! the request before the response is stored: as they were sent, as JSON escapes them, and user names and passwords also in
 //! decoded form. Secrets that a receiver encodes in another way are not found.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -14,26 +14,26 @@ const MIN_SECRET_BYTES: usize = 8;
 const REDACTED: &[u8] = "…".as_bytes();
 
 /// The secrets of a request.
-pub(super) struct Told(Vec<HeaderValue>);
+pub(super) struct RequestSecrets(Vec<HeaderValue>);
 
-impl Told {
+impl RequestSecrets {
     /// Collects the header values that are marked as sensitive.
-    pub(super) fn of(headers: &HeaderMap) -> Told {
+    pub(super) fn of(headers: &HeaderMap) -> RequestSecrets {
         let secret = headers.values().filter(|value| value.is_sensitive());
-        Told(secret.cloned().collect())
+        RequestSecrets(secret.cloned().collect())
     }
 
     /// Removes the secrets from a response, which may end in the middle of a secret.
-    pub(super) fn redact(&self, answer: &mut Vec<u8>) {
-        if answer.is_empty() {
+    pub(super) fn redact(&self, response: &mut Vec<u8>) {
+        if response.is_empty() {
             return;
         }
         for value in &self.0 {
             for secret in parts(value.as_bytes()) {
-                take_out(answer, &secret);
-                take_out_escaped(answer, &secret, b"\"\\");
+                remove(response, &secret);
+                remove_escaped(response, &secret, b"\"\\");
                 // Some JSON encoders escape slashes too, which are frequent in base64.
-                take_out_escaped(answer, &secret, b"\"\\/");
+                remove_escaped(response, &secret, b"\"\\/");
             }
         }
     }
@@ -63,32 +63,32 @@ fn parts(value: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-fn take_out_escaped(answer: &mut Vec<u8>, secret: &[u8], escaped: &[u8]) {
+fn remove_escaped(response: &mut Vec<u8>, secret: &[u8], escaped: &[u8]) {
     let is_escaped = |byte: &u8| escaped.contains(byte);
     if secret.iter().any(is_escaped) {
         let with = |byte: &u8| is_escaped(byte).then_some(b'\\').into_iter().chain([*byte]);
         let written: Vec<u8> = secret.iter().flat_map(with).collect();
-        take_out(answer, &written);
+        remove(response, &written);
     }
 }
 
-fn take_out(answer: &mut Vec<u8>, secret: &[u8]) {
+fn remove(response: &mut Vec<u8>, secret: &[u8]) {
     if secret.len() < MIN_SECRET_BYTES {
         return;
     }
     let mut from = 0;
-    while let Some(at) = find(&answer[from..], secret) {
+    while let Some(at) = find(&response[from..], secret) {
         let at = from + at;
-        answer.splice(at..at + secret.len(), REDACTED.iter().copied());
+        response.splice(at..at + secret.len(), REDACTED.iter().copied());
         from = at + REDACTED.len();
     }
-    let longest = (secret.len() - 1).min(answer.len());
-    let begun = (MIN_SECRET_BYTES..=longest)
+    let longest = (secret.len() - 1).min(response.len());
+    let partial = (MIN_SECRET_BYTES..=longest)
         .rev()
-        .find(|length| answer.ends_with(&secret[..*length]));
-    if let Some(length) = begun {
-        answer.truncate(answer.len() - length);
-        answer.extend_from_slice(REDACTED);
+        .find(|length| response.ends_with(&secret[..*length]));
+    if let Some(length) = partial {
+        response.truncate(response.len() - length);
+        response.extend_from_slice(REDACTED);
     }
 }
 
@@ -101,7 +101,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn left_of(answer: &str) -> String {
+    fn redacted(response: &str) -> String {
         let mut headers = HeaderMap::new();
         for (name, value, is_secret) in [
             ("authorization", "Bearer correct-horse", true),
@@ -116,14 +116,14 @@ mod tests {
             value.set_sensitive(is_secret);
             headers.insert(name, value);
         }
-        let mut answer = answer.as_bytes().to_vec();
-        Told::of(&headers).redact(&mut answer);
-        String::from_utf8(answer).expect("text")
+        let mut response = response.as_bytes().to_vec();
+        RequestSecrets::of(&headers).redact(&mut response);
+        String::from_utf8(response).expect("text")
     }
 
     #[test]
-    fn what_was_secret_is_taken_out_and_the_rest_stays() {
-        for (answer, left) in [
+    fn secrets_are_removed_and_the_rest_stays() {
+        for (response, expected) in [
             ("", ""),
             ("no such hook for billing", "no such hook for billing"),
             ("dlv_0123456789 refused", "dlv_0123456789 refused"),
@@ -139,7 +139,7 @@ mod tests {
             (r#"ann:p/ss"word"#, "…"),
             ("no sk_live_1234 here", "no … here"),
         ] {
-            assert_eq!(left_of(answer), left, "{answer}");
+            assert_eq!(redacted(response), expected, "{response}");
         }
     }
 }

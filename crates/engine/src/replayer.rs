@@ -9,6 +9,7 @@
 //! - With several nodes on one store, the owner of the shard of the replay's id runs the replay.
 //! - While the store cannot write, it waits, longer each time up to a limit, and loses nothing.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,11 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, ReplayId};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Store, StoreError};
+use posthaste_system::backoff::Backoff;
 use posthaste_system::clock::Clock;
-use tokio::sync::Notify;
+use posthaste_system::periodic_task::{PeriodicTask, repeat};
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 
 use crate::owner_router::OwnerRouter;
 
@@ -27,16 +31,17 @@ const LOG_TARGET: &str = "posthaste::replayer";
 /// Number of deliveries per step.
 pub const REPLAY_STEP: usize = 256;
 /// Pause between two steps. Limits replays to 12,800 deliveries per second.
-const REST: Duration = Duration::from_millis(20);
-/// First pause after an error of the store; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// Longest pause after an error of the store.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const STEP_PAUSE: Duration = Duration::from_millis(20);
+/// Pauses after errors of the store.
+const STORE_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(100),
+    longest: Duration::from_secs(10),
+};
 /// Interval at which running replays are looked for without a wake-up.
-const LOOK_AROUND: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval at which running replays are looked for in a cluster, where a replay of another node may fall to this one
 /// at any time.
-const LOOK_AROUND_SHARED: Duration = Duration::from_secs(5);
+const CLUSTER_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Function that is called when a delivery to an endpoint is due now.
 pub type Work = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
@@ -45,28 +50,31 @@ pub type Work = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
 pub struct Replayer {
     store: Arc<dyn Store>,
     clock: Clock,
-    bell: Arc<Notify>,
+    wake_up: Arc<Notify>,
     work: Work,
-    switchboard: Option<Arc<OwnerRouter>>,
+    owner_router: Option<Arc<OwnerRouter>>,
+    /// Number of consecutive errors of the store.
+    failures: u32,
 }
 
 impl Replayer {
-    /// Creates a replayer that looks for new replays when `bell` is notified, and calls `work` for every endpoint for
+    /// Creates a replayer that looks for new replays when `wake_up` is notified, and calls `work` for every endpoint for
     /// which it has enqueued deliveries.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, bell: Arc<Notify>, work: Work) -> Replayer {
+    pub fn new(store: Arc<dyn Store>, clock: Clock, wake_up: Arc<Notify>, work: Work) -> Replayer {
         Replayer {
             store,
             clock,
-            bell,
+            wake_up,
             work,
-            switchboard: None,
+            owner_router: None,
+            failures: 0,
         }
     }
 
     /// Restricts the replayer to the replays of this node in a cluster.
-    pub fn shared_with(self, switchboard: Arc<OwnerRouter>) -> Replayer {
+    pub fn shared_with(self, owner_router: Arc<OwnerRouter>) -> Replayer {
         Replayer {
-            switchboard: Some(switchboard),
+            owner_router: Some(owner_router),
             ..self
         }
     }
@@ -74,41 +82,24 @@ impl Replayer {
     /// Returns true if this node runs the replay.
     fn is_mine(&self, replay: &ReplayId) -> bool {
         let shard = Shard::of(EndpointId(replay.0));
-        let switchboard = self.switchboard.as_ref();
-        switchboard.is_none_or(|switchboard| switchboard.is_mine(shard))
+        let router = self.owner_router.as_ref();
+        router.is_none_or(|router| router.is_mine(shard))
     }
 
     /// Returns the interval at which running replays are looked for without a wake-up.
     fn poll_interval(&self) -> Duration {
-        let switchboard = self.switchboard.as_ref();
-        match switchboard.is_some_and(|switchboard| switchboard.is_shared()) {
-            true => LOOK_AROUND_SHARED,
-            false => LOOK_AROUND,
+        let router = self.owner_router.as_ref();
+        match router.is_some_and(|router| router.is_shared()) {
+            true => CLUSTER_POLL_INTERVAL,
+            false => POLL_INTERVAL,
         }
     }
 
     /// Runs until the store is closed. May be dropped at any time: each step is one transaction, and the next process
     /// continues after it.
-    pub async fn run(self) {
-        let mut wait = FIRST_WAIT;
-        loop {
-            match self.run_all().await {
-                Ok(()) => {
-                    wait = FIRST_WAIT;
-                    // A notification that arrived during the round is received now.
-                    let _ = tokio::time::timeout(self.poll_interval(), self.bell.notified()).await;
-                }
-                Err(StoreError::Closed) => return,
-                Err(
-                    error
-                    @ (StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)),
-                ) => {
-                    tracing::warn!(target: LOG_TARGET, %error, "replays wait for the store");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
-            }
-        }
+    pub async fn run(mut self) {
+        let (_never, stopped) = watch::channel(false);
+        repeat(&mut self, stopped).await;
     }
 
     /// Runs one step of every running replay, repeatedly until none is left. Each round reads the running replays
@@ -122,7 +113,7 @@ impl Replayer {
             }
             for replay in running {
                 self.step(replay).await?;
-                tokio::time::sleep(REST).await;
+                sleep(STEP_PAUSE).await;
             }
         }
     }
@@ -135,5 +126,31 @@ impl Replayer {
             (self.work)(endpoint, now);
         }
         Ok(())
+    }
+}
+
+impl PeriodicTask for Replayer {
+    async fn round(&mut self) -> ControlFlow<(), Duration> {
+        match self.run_all().await {
+            Ok(()) => {
+                self.failures = 0;
+                ControlFlow::Continue(self.poll_interval())
+            }
+            Err(StoreError::Closed) => ControlFlow::Break(()),
+            Err(
+                error @ (StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)),
+            ) => {
+                tracing::warn!(target: LOG_TARGET, %error, "replays wait for the store");
+                // A new replay does not shorten this pause.
+                sleep(STORE_BACKOFF.pause(self.failures)).await;
+                self.failures = self.failures.saturating_add(1);
+                ControlFlow::Continue(Duration::ZERO)
+            }
+        }
+    }
+
+    /// Completes also if the notification arrived during the round.
+    async fn woken(&self) {
+        self.wake_up.notified().await;
     }
 }

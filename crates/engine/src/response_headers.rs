@@ -13,7 +13,7 @@ use posthaste_store::{
     MAX_HEADER_NAME_CHARS, MAX_HEADER_VALUE_CHARS, MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS,
 };
 
-use super::redact::Told;
+use super::redact::RequestSecrets;
 
 /// Headers whose values are secret.
 const PRIVATE: &[&str] = &[
@@ -24,69 +24,71 @@ const PRIVATE: &[&str] = &[
     "set-cookie2",
 ];
 /// Prefix of headers that belong to a proxy, not to the receiver.
-const TO_PROXIES: &str = "proxy-";
+const PROXY_PREFIX: &str = "proxy-";
 /// Marks the end of a truncated value.
-const CUT: char = '…';
+const TRUNCATED: char = '…';
 
 /// Returns the response headers to store: each name once, with all its values, in order of arrival. A header that does
 /// not fit into the size limit is left out.
-pub(super) fn kept(headers: &HeaderMap, told: &Told) -> Vec<(String, String)> {
-    let mut room = MAX_RESPONSE_HEADER_BYTES;
-    let mut kept = Vec::new();
-    for name in headers.keys().filter(|name| may_be_shown(name)) {
-        if kept.len() == MAX_RESPONSE_HEADERS {
+pub(super) fn stored(headers: &HeaderMap, secrets: &RequestSecrets) -> Vec<(String, String)> {
+    let mut free_bytes = MAX_RESPONSE_HEADER_BYTES;
+    let mut stored = Vec::new();
+    for name in headers.keys().filter(|name| may_be_stored(name)) {
+        if stored.len() == MAX_RESPONSE_HEADERS {
             break;
         }
-        let value = cut(value_of(headers, name, told));
+        let value = truncated(value_of(headers, name, secrets));
         let bytes = name.as_str().len() + value.len();
-        if let Some(left) = room.checked_sub(bytes) {
-            room = left;
-            kept.push((name.as_str().to_owned(), value));
+        if let Some(left) = free_bytes.checked_sub(bytes) {
+            free_bytes = left;
+            stored.push((name.as_str().to_owned(), value));
         }
     }
-    kept
+    stored
 }
 
-fn may_be_shown(name: &HeaderName) -> bool {
+fn may_be_stored(name: &HeaderName) -> bool {
     let name = name.as_str();
-    name.len() <= MAX_HEADER_NAME_CHARS && !PRIVATE.contains(&name) && !name.starts_with(TO_PROXIES)
+    name.len() <= MAX_HEADER_NAME_CHARS
+        && !PRIVATE.contains(&name)
+        && !name.starts_with(PROXY_PREFIX)
 }
 
 /// Joins all values of a header with commas, as HTTP defines.
-fn value_of(headers: &HeaderMap, name: &HeaderName, told: &Told) -> String {
-    let mut shown = String::new();
+fn value_of(headers: &HeaderMap, name: &HeaderName, secrets: &RequestSecrets) -> String {
+    let mut text = String::new();
     for (index, value) in headers.get_all(name).iter().enumerate() {
         if index > 0 {
-            shown.push_str(", ");
+            text.push_str(", ");
         }
         let mut bytes = value.as_bytes().to_vec();
-        told.redact(&mut bytes);
-        show(&bytes, &mut shown);
+        secrets.redact(&mut bytes);
+        append_visible(&bytes, &mut text);
     }
-    shown
+    text
 }
 
 /// Appends text, with invisible characters escaped.
-fn show(bytes: &[u8], shown: &mut String) {
+fn append_visible(bytes: &[u8], text: &mut String) {
     for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            match letter {
-                '"' | '\'' | '\\' => shown.push(letter),
-                other => shown.extend(other.escape_debug()),
+        for character in chunk.valid().chars() {
+            match character {
+                '"' | '\'' | '\\' => text.push(character),
+                other => text.extend(other.escape_debug()),
             }
         }
         for byte in chunk.invalid() {
-            let _ = write!(shown, "\\x{byte:02x}");
+            let _ = write!(text, "\\x{byte:02x}");
         }
     }
 }
 
-fn cut(mut value: String) -> String {
+fn truncated(mut value: String) -> String {
     if value.chars().nth(MAX_HEADER_VALUE_CHARS).is_some() {
         let last = value.char_indices().nth(MAX_HEADER_VALUE_CHARS - 1);
-        let (end, _) = last.expect("it is longer than that");
+        let (end, _) = last.expect("the value exceeds the limit");
         value.truncate(end);
-        value.push(CUT);
+        value.push(TRUNCATED);
     }
     value
 }
@@ -107,12 +109,12 @@ mod tests {
         answer
     }
 
-    fn kept_of(headers: &[(&str, &[u8])]) -> Vec<(String, String)> {
+    fn stored_of(headers: &[(&str, &[u8])]) -> Vec<(String, String)> {
         let mut request = HeaderMap::new();
         let mut secret = HeaderValue::from_static("Bearer correct-horse-battery");
         secret.set_sensitive(true);
         request.insert("authorization", secret);
-        kept(&answer(headers), &Told::of(&request))
+        stored(&answer(headers), &RequestSecrets::of(&request))
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -121,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn what_explains_a_failure_is_kept_in_order_and_what_is_private_is_not() {
-        let found = kept_of(&[
+    fn headers_are_stored_in_order_without_private_ones() {
+        let found = stored_of(&[
             ("Content-Type", b"text/html"),
             ("Set-Cookie", b"session=canary"),
             ("Set-Cookie2", b"session=canary"),
@@ -144,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_request_kept_secret_is_not_kept_when_it_is_said_back() {
-        let found = kept_of(&[("x-you-said", b"Bearer correct-horse-battery, indeed")]);
+    fn secrets_of_the_request_are_removed() {
+        let found = stored_of(&[("x-you-said", b"Bearer correct-horse-battery, indeed")]);
         assert_eq!(found, pairs(&[("x-you-said", "…, indeed")]));
     }
 
     #[test]
-    fn what_cannot_be_seen_is_escaped() {
+    fn invisible_characters_are_escaped() {
         for (value, shown) in [
             ("grüße".as_bytes(), "grüße"),
             (b"a\tb", "a\\tb"),
@@ -159,17 +161,17 @@ mod tests {
             ("a\u{200b}b\u{85}".as_bytes(), "a\\u{200b}b\\u{85}"),
             (br#"C:\temp 'x' "y""#, r#"C:\temp 'x' "y""#),
         ] {
-            assert_eq!(kept_of(&[("x", value)]), pairs(&[("x", shown)]));
+            assert_eq!(stored_of(&[("x", value)]), pairs(&[("x", shown)]));
         }
     }
 
     #[test]
-    fn a_receiver_that_says_much_is_cut_short() {
+    fn number_and_size_are_bounded() {
         let long_name = "n".repeat(MAX_HEADER_NAME_CHARS + 1);
         let fitting_name = "n".repeat(MAX_HEADER_NAME_CHARS);
         let whole = "ü".repeat(MAX_HEADER_VALUE_CHARS);
         let longer = "ü".repeat(MAX_HEADER_VALUE_CHARS + 1);
-        let found = kept_of(&[
+        let found = stored_of(&[
             (&long_name, b"left out"),
             (&fitting_name, b"kept"),
             ("x-whole", whole.as_bytes()),
@@ -185,13 +187,13 @@ mod tests {
 
         let names: Vec<String> = (0..100).map(|number| format!("x-{number}")).collect();
         let many: Vec<(&str, &[u8])> = names.iter().map(|name| (&name[..], &b"1"[..])).collect();
-        assert_eq!(kept_of(&many).len(), MAX_RESPONSE_HEADERS);
+        assert_eq!(stored_of(&many).len(), MAX_RESPONSE_HEADERS);
 
         let full = [b'v'; MAX_HEADER_VALUE_CHARS];
         let mut large: Vec<(&str, &[u8])> =
             names.iter().map(|name| (&name[..], &full[..])).collect();
         large.push(("last", b"fits"));
-        let found = kept_of(&large);
+        let found = stored_of(&large);
         let bytes: usize = found
             .iter()
             .map(|(name, value)| name.len() + value.len())

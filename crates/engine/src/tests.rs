@@ -1,20 +1,17 @@
 //! Tests of the engine on the model store, with real requests to a receiver on loopback.
 
 mod credentials;
+mod http_server;
 mod sharing;
 mod token_server;
 mod tokens;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dice::Dice;
@@ -32,62 +29,52 @@ use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use self::http_server::serve;
 use super::{Cancelled, Engine, EngineError, EngineSettings, Phase};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{KeySource, Purpose, Vault};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A receiver that counts requests, and answers with the configured status as soon as `answers` is true.
+/// A receiver that keeps the delivery ids of requests, and answers 200 as soon as `answers` is true.
 struct Receiver {
     address: SocketAddr,
-    status: Arc<AtomicUsize>,
     arrived: watch::Sender<Vec<String>>,
     answers: watch::Sender<bool>,
 }
 
 impl Receiver {
     async fn start() -> Receiver {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let receiver = Receiver {
-            address: listener.local_addr().unwrap(),
-            status: Arc::new(AtomicUsize::new(200)),
-            arrived: watch::Sender::new(Vec::new()),
-            answers: watch::Sender::new(true),
-        };
-        let (status, arrived) = (receiver.status.clone(), receiver.arrived.clone());
-        let answers = receiver.answers.subscribe();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (status, arrived) = (status.clone(), arrived.clone());
-                let answers = answers.clone();
-                let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                    let (status, arrived) = (status.clone(), arrived.clone());
-                    let mut answers = answers.clone();
-                    async move {
-                        let id = request.headers()["webhook-id"].to_str().unwrap().to_owned();
-                        request.into_body().collect().await?;
-                        arrived.send_modify(|ids| ids.push(id));
-                        let _ = answers.wait_for(|answers| *answers).await;
-                        let code = status.load(Ordering::SeqCst) as u16;
-                        let response = http::Response::builder().status(code);
-                        Ok::<_, hyper::Error>(response.body(Full::new(Bytes::new())).unwrap())
-                    }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        let arrived = watch::Sender::new(Vec::new());
+        let answers = watch::Sender::new(true);
+        let (ids, answering) = (arrived.clone(), answers.subscribe());
+        let address = serve(move |request| {
+            let mut answers = answering.clone();
+            let id = request.headers["webhook-id"].to_str().unwrap().to_owned();
+            ids.send_modify(|ids: &mut Vec<String>| ids.push(id));
+            async move {
+                let _ = answers.wait_for(|answers| *answers).await;
+                (200, Bytes::new())
             }
         });
-        receiver
+        Receiver {
+            address: address.await,
+            arrived,
+            answers,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
     }
 
     async fn arrivals(&self, wanted: usize) -> Vec<String> {
         let mut arrived = self.arrived.subscribe();
         let enough = arrived.wait_for(|ids| ids.len() >= wanted);
-        match timeout(PATIENCE, enough).await {
+        match timeout(TEST_TIMEOUT, enough).await {
             Ok(ids) => ids.unwrap().clone(),
             Err(_) => panic!("only {} have arrived", self.arrived.borrow().len()),
         }
@@ -100,16 +87,16 @@ impl Receiver {
 
 /// Resolves every name to loopback, or panics on request; counts the panics.
 struct Loopback {
-    falls_over: Arc<AtomicBool>,
-    falls: watch::Sender<usize>,
+    resolver_panics: Arc<AtomicBool>,
+    panics: watch::Sender<usize>,
 }
 
 impl Resolve for Loopback {
     fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
-        let falls = self.falls_over.load(Ordering::SeqCst);
+        let panics = self.resolver_panics.load(Ordering::SeqCst);
         Box::pin(async move {
-            if falls {
-                self.falls.send_modify(|count| *count += 1);
+            if panics {
+                self.panics.send_modify(|count| *count += 1);
                 panic!("the resolver falls over");
             }
             Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
@@ -117,23 +104,23 @@ impl Resolve for Loopback {
     }
 }
 
-struct World {
+struct Fixture {
     store: Arc<ModelStore>,
     engine: Engine,
     vault: Arc<Vault>,
     clock: Clock,
     mint: Mutex<Mint>,
     tenant: TenantId,
-    falls_over: Arc<AtomicBool>,
-    falls: watch::Sender<usize>,
+    resolver_panics: Arc<AtomicBool>,
+    panics: watch::Sender<usize>,
     observe: Arc<Metrics>,
 }
 
-impl World {
-    async fn start() -> World {
+impl Fixture {
+    async fn start() -> Fixture {
         let engine = Engine::new();
         let hand_over = engine.hand_over();
-        World::start_with(engine, hand_over, None).await
+        Fixture::start_with(engine, hand_over, None).await
     }
 
     /// Starts a fixture whose store hands over to `hand_over`, and whose engine shares the store if there is a lease.
@@ -141,7 +128,7 @@ impl World {
         engine: Engine,
         hand_over: Arc<dyn HandOver>,
         lease: Option<Lease>,
-    ) -> World {
+    ) -> Fixture {
         let clock = Clock::system();
         let settings = StoreSettings::new(Dice::seeded(1));
         let store = Arc::new(ModelStore::new(settings.clone(), hand_over));
@@ -150,36 +137,36 @@ impl World {
             origin: "the test".to_owned(),
         });
         let vault = Arc::new(vault.unwrap());
-        let falls_over = Arc::new(AtomicBool::new(false));
-        let falls = watch::Sender::new(0);
+        let resolver_panics = Arc::new(AtomicBool::new(false));
+        let panics = watch::Sender::new(0);
         let observe = Arc::new(Metrics::new());
         let tenant: TenantId = "acme".parse().unwrap();
-        let world = World {
+        let fixture = Fixture {
             store,
             engine,
             vault,
             clock,
             mint: Mutex::new(Mint::new(Dice::seeded(3))),
             tenant,
-            falls_over,
-            falls,
+            resolver_panics,
+            panics,
             observe,
         };
-        world.run(&world.engine, &world.observe, lease);
-        let created = world.store.create_tenant(
-            world.clock.wall(),
+        fixture.run(&fixture.engine, &fixture.observe, lease);
+        let created = fixture.store.create_tenant(
+            fixture.clock.wall(),
             Tenant {
-                id: world.tenant.clone(),
+                id: fixture.tenant.clone(),
                 name: "Acme".to_owned(),
                 default_retry_policy: None,
                 plan: None,
                 limits: PlanLimits::default(),
-                created_at: world.clock.wall(),
+                created_at: fixture.clock.wall(),
                 revision: 0,
             },
         );
         created.await.unwrap();
-        world
+        fixture
     }
 
     /// Starts an engine on this fixture's store.
@@ -193,8 +180,8 @@ impl World {
             rules: rules.clone(),
             roots: Roots::none(),
             resolver: Arc::new(Loopback {
-                falls_over: self.falls_over.clone(),
-                falls: self.falls.clone(),
+                resolver_panics: self.resolver_panics.clone(),
+                panics: self.panics.clone(),
             }),
             ..ClientSettings::default()
         });
@@ -304,44 +291,44 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        timeout(PATIENCE, asking).await.expect("it comes to that")
+        timeout(TEST_TIMEOUT, asking)
+            .await
+            .expect("it comes to that")
     }
 }
 
 #[tokio::test]
 async fn everything_accepted_is_delivered_once() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
-    world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
+    fixture.endpoint(receiver.url()).await;
     // More than a lane keeps in memory, so most are read from the store.
-    let deliveries = world.events(500).await;
+    let deliveries = fixture.events(500).await;
     for delivery in &deliveries {
-        world.until(*delivery, Status::Succeeded).await;
+        fixture.until(*delivery, Status::Succeeded).await;
     }
     let mut arrived = receiver.arrivals(500).await;
     arrived.sort();
     arrived.dedup();
     assert_eq!((arrived.len(), receiver.count()), (500, 500));
-    assert_eq!(world.engine.flight_count(), 0);
+    assert_eq!(fixture.engine.flight_count(), 0);
 }
 
 #[tokio::test]
-async fn more_than_the_inbox_holds_is_delivered_all_the_same() {
-    let world = World::start().await;
+async fn more_deliveries_than_the_inbox_holds_are_all_delivered() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
-    world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
+    fixture.endpoint(receiver.url()).await;
     let count = super::inbox::MAX_HANDED_OVER + 2_000;
     // Two commits that together exceed the bound, before the engine processes any of them.
-    let first = world.events(super::inbox::MAX_HANDED_OVER);
-    let second = world.events(2_000);
+    let first = fixture.events(super::inbox::MAX_HANDED_OVER);
+    let second = fixture.events(2_000);
     let (mut deliveries, more) = tokio::join!(first, second);
     deliveries.extend(more);
-    world.until(deliveries[count - 1], Status::Succeeded).await;
-    world.until(deliveries[0], Status::Succeeded).await;
+    fixture
+        .until(deliveries[count - 1], Status::Succeeded)
+        .await;
+    fixture.until(deliveries[0], Status::Succeeded).await;
     let mut arrived = receiver.arrivals(count).await;
     arrived.sort();
     arrived.dedup();
@@ -349,39 +336,42 @@ async fn more_than_the_inbox_holds_is_delivered_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_panic_frees_the_place_and_spends_no_attempt() {
-    let world = World::start().await;
+async fn a_panic_frees_the_slot_and_counts_no_attempt() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
-    world.falls_over.store(true, Ordering::SeqCst);
+    fixture.resolver_panics.store(true, Ordering::SeqCst);
     let url = format!("http://hooks.example.com:{}/", receiver.address.port());
-    world.endpoint(url).await;
+    fixture.endpoint(url).await;
     // As many as may be in flight, and one more.
-    let deliveries = world.events(11).await;
+    let deliveries = fixture.events(11).await;
     // Each of them has panicked, the last one in a slot that another had freed.
-    let mut falls = world.falls.subscribe();
-    let fallen = falls.wait_for(|count| *count >= 11);
-    timeout(PATIENCE, fallen).await.expect("they fall").unwrap();
-    world.falls_over.store(false, Ordering::SeqCst);
+    let mut panics = fixture.panics.subscribe();
+    let fallen = panics.wait_for(|count| *count >= 11);
+    timeout(TEST_TIMEOUT, fallen)
+        .await
+        .expect("they fall")
+        .unwrap();
+    fixture.resolver_panics.store(false, Ordering::SeqCst);
     for delivery in &deliveries {
-        let shown = world.until(*delivery, Status::Succeeded).await;
+        let shown = fixture.until(*delivery, Status::Succeeded).await;
         assert_eq!(shown.delivery.facts().attempts, 1);
     }
     assert_eq!(receiver.count(), 11);
 }
 
 #[tokio::test]
-async fn nothing_begins_after_a_disable_was_answered() {
-    let world = World::start().await;
+async fn no_attempt_starts_after_a_disable_was_acknowledged() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let endpoint = world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    let deliveries = world.events(50).await;
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    let deliveries = fixture.events(50).await;
     receiver.arrivals(10).await;
-    let disabled = world.engine.stand(endpoint, Standing::Disabled, None);
+    let disabled = fixture
+        .engine
+        .set_status(endpoint, Standing::Disabled, None);
     disabled.await.unwrap();
-    let begun = world.engine.flights();
+    let begun = fixture.engine.deliveries_in_flight();
     receiver.answers.send_replace(true);
     for delivery in &deliveries {
         // Attempts in flight complete and count; the other deliveries have failed.
@@ -389,104 +379,101 @@ async fn nothing_begins_after_a_disable_was_answered() {
             true => Status::Succeeded,
             false => Status::Failed,
         };
-        world.until(*delivery, status).await;
+        fixture.until(*delivery, status).await;
     }
     assert_eq!(receiver.count(), 10);
-    let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+    let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.standing, Standing::Disabled);
 }
 
 #[tokio::test]
-async fn what_waits_can_be_called_off_and_what_flies_cannot() {
-    let world = World::start().await;
+async fn a_waiting_delivery_can_be_cancelled_and_one_in_flight_cannot() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let endpoint = world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    let later = world.clock.wall().after(Span::from_hours(1));
-    let waiting = world.events_at(1, Some(later)).await[0];
-    let flying = world.events(1).await[0];
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    let later = fixture.clock.wall().after(Span::from_hours(1));
+    let waiting = fixture.events_at(1, Some(later)).await[0];
+    let flying = fixture.events(1).await[0];
     receiver.arrivals(1).await;
-    let cancel = |delivery| world.engine.cancel(endpoint, delivery);
-    assert!(world.engine.is_in_flight(flying));
+    let cancel = |delivery| fixture.engine.cancel(endpoint, delivery);
+    assert!(fixture.engine.is_in_flight(flying));
     assert_eq!(cancel(flying).await, Ok(Cancelled::TooLate));
     assert_eq!(cancel(waiting).await, Ok(Cancelled::Done));
-    assert_eq!(world.show(waiting).await.shown_status(), Status::Cancelled);
+    assert_eq!(
+        fixture.show(waiting).await.shown_status(),
+        Status::Cancelled
+    );
     assert_eq!(cancel(waiting).await, Ok(Cancelled::Ended));
     receiver.answers.send_replace(true);
-    world.until(flying, Status::Succeeded).await;
+    fixture.until(flying, Status::Succeeded).await;
 }
 
 #[tokio::test]
-async fn results_are_kept_while_they_cannot_be_written() {
-    let world = World::start().await;
+async fn results_are_kept_until_they_can_be_recorded() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    let deliveries = world.events(3).await;
+    fixture.endpoint(receiver.url()).await;
+    let deliveries = fixture.events(3).await;
     receiver.arrivals(3).await;
-    world.store.fail_writes(Some(StoreError::Full));
+    fixture.store.fail_writes(Some(StoreError::Full));
     receiver.answers.send_replace(true);
     let refused = async {
-        while world.store.refused_writes() < 3 {
+        while fixture.store.refused_writes() < 3 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(PATIENCE, refused)
+    timeout(TEST_TIMEOUT, refused)
         .await
         .expect("all three are refused");
-    world.store.fail_writes(None);
+    fixture.store.fail_writes(None);
     for delivery in deliveries {
-        let shown = world.until(delivery, Status::Succeeded).await;
+        let shown = fixture.until(delivery, Status::Succeeded).await;
         assert_eq!(shown.delivery.facts().attempts, 1);
     }
     assert_eq!(receiver.count(), 3, "nothing was sent again");
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_of_a_standing_holds_and_is_written_later() {
-    let world = World::start().await;
+async fn an_unpersisted_status_is_in_force_and_written_later() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
-    let endpoint = world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    world.store.fail_writes(Some(StoreError::Full));
-    let disabled = world.engine.stand(endpoint, Standing::Disabled, None);
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    fixture.store.fail_writes(Some(StoreError::Full));
+    let disabled = fixture
+        .engine
+        .set_status(endpoint, Standing::Disabled, None);
     assert_eq!(disabled.await, Err(EngineError::Store(StoreError::Full)));
-    world.store.fail_writes(None);
+    fixture.store.fail_writes(None);
     // The store still has it as enabled.
-    let delivery = world.events(1).await[0];
-    let failed = world.until(delivery, Status::Failed).await;
+    let delivery = fixture.events(1).await[0];
+    let failed = fixture.until(delivery, Status::Failed).await;
     let reason = failed.delivery.state().dead_reason();
     assert_eq!(reason, Some(DeadReason::EndpointDisabled));
     let written = async {
         loop {
-            let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+            let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
             if row.standing == Standing::Disabled {
                 return row.disabled_reason;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let reason = timeout(PATIENCE, written).await.expect("it is written");
+    let reason = timeout(TEST_TIMEOUT, written).await.expect("it is written");
     assert_eq!(reason, Some(DisabledReason::Manual));
     assert_eq!(receiver.count(), 0);
 }
 
 #[tokio::test]
-async fn whoever_asks_a_fallen_engine_is_told() {
-    let world = World::start().await;
+async fn callers_of_a_stopped_engine_get_an_error() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
-    let endpoint = world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    let delivery = world.events(1).await[0];
-    let ended = world.until(delivery, Status::Succeeded).await;
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    let delivery = fixture.events(1).await[0];
+    let ended = fixture.until(delivery, Status::Succeeded).await;
     // A delivery that has ended is never handed over: this broken invariant ends the engine.
-    world.engine.hand_over().accepted(vec![HandedOver {
+    fixture.engine.hand_over().accepted(vec![HandedOver {
         delivery: Delivery::restore(
             DeliveryData {
                 id: DeliveryId(1),
@@ -504,64 +491,67 @@ async fn whoever_asks_a_fallen_engine_is_told() {
         received: None,
     }]);
     let told = async {
-        assert_eq!(world.engine.lane(endpoint).await, Err(EngineError::Stopped));
-        assert_eq!(world.engine.phase(), Phase::Stopped);
-        world.engine.shut_down().await;
+        assert_eq!(
+            fixture.engine.lane(endpoint).await,
+            Err(EngineError::Stopped)
+        );
+        assert_eq!(fixture.engine.phase(), Phase::Stopped);
+        fixture.engine.shut_down().await;
     };
-    timeout(PATIENCE, told).await.expect("nobody waits");
+    timeout(TEST_TIMEOUT, told).await.expect("nobody waits");
 }
 
 #[tokio::test]
-async fn a_changed_url_is_followed_at_once() {
-    let world = World::start().await;
+async fn a_changed_url_is_used_at_once() {
+    let fixture = Fixture::start().await;
     let (old, new) = (Receiver::start().await, Receiver::start().await);
-    let endpoint = world.endpoint(format!("http://{}/", old.address)).await;
-    let first = world.events(1).await[0];
-    world.until(first, Status::Succeeded).await;
-    let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+    let endpoint = fixture.endpoint(old.url()).await;
+    let first = fixture.events(1).await[0];
+    fixture.until(first, Status::Succeeded).await;
+    let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     let mut changed = row.endpoint;
-    changed.url = format!("http://{}/", new.address);
-    let now = world.clock.wall();
-    world.store.replace_endpoint(now, changed).await.unwrap();
-    world.engine.changed(endpoint);
+    changed.url = new.url();
+    let now = fixture.clock.wall();
+    fixture.store.replace_endpoint(now, changed).await.unwrap();
+    fixture.engine.changed(endpoint);
     // Messages arrive in order: the change first, then this request.
-    let lane = world.engine.lane(endpoint).await.unwrap();
+    let lane = fixture.engine.lane(endpoint).await.unwrap();
     assert!(lane.is_some());
     let changed = async {
         while new.count() == 0 {
-            let next = world.events(1).await[0];
-            world.until(next, Status::Succeeded).await;
+            let next = fixture.events(1).await[0];
+            fixture.until(next, Status::Succeeded).await;
         }
     };
-    timeout(PATIENCE, changed).await.expect("it is followed");
+    timeout(TEST_TIMEOUT, changed)
+        .await
+        .expect("it is followed");
     let old_count = old.count();
-    let last = world.events(1).await[0];
-    world.until(last, Status::Succeeded).await;
+    let last = fixture.events(1).await[0];
+    fixture.until(last, Status::Succeeded).await;
     assert_eq!(old.count(), old_count);
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_what_flies_and_leaves_the_rest() {
-    let world = World::start().await;
+async fn a_shutdown_waits_for_attempts_in_flight_only() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    let deliveries = world.events(30).await;
+    fixture.endpoint(receiver.url()).await;
+    let deliveries = fixture.events(30).await;
     receiver.arrivals(10).await;
     let stopping = tokio::spawn({
-        let engine = world.engine.clone();
+        let engine = fixture.engine.clone();
         async move { engine.shut_down().await }
     });
     receiver.answers.send_replace(true);
-    timeout(PATIENCE, stopping)
+    timeout(TEST_TIMEOUT, stopping)
         .await
         .expect("it stops")
         .unwrap();
     let mut ended = 0;
     for delivery in deliveries {
-        let status = world.show(delivery).await.shown_status();
+        let status = fixture.show(delivery).await.shown_status();
         ended += usize::from(status == Status::Succeeded);
     }
     assert_eq!(ended, receiver.count(), "what was sent is written down");
@@ -569,28 +559,26 @@ async fn a_shutdown_waits_for_what_flies_and_leaves_the_rest() {
 }
 
 #[tokio::test]
-async fn a_calm_engine_begins_nothing_and_still_answers() {
-    let world = World::start().await;
+async fn after_stop_starting_requests_are_still_answered() {
+    let fixture = Fixture::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let endpoint = world
-        .endpoint(format!("http://{}/", receiver.address))
-        .await;
-    let first = world.events(10).await;
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    let first = fixture.events(10).await;
     receiver.arrivals(10).await;
-    world.engine.stop_starting();
-    let later = world.events(5).await;
+    fixture.engine.stop_starting();
+    let later = fixture.events(5).await;
     receiver.answers.send_replace(true);
     for delivery in first {
-        world.until(delivery, Status::Succeeded).await;
+        fixture.until(delivery, Status::Succeeded).await;
     }
-    let cancelled = world.engine.cancel(endpoint, later[0]).await;
+    let cancelled = fixture.engine.cancel(endpoint, later[0]).await;
     assert_eq!(cancelled, Ok(Cancelled::Done));
-    let paused = world.engine.stand(endpoint, Standing::Paused, None);
+    let paused = fixture.engine.set_status(endpoint, Standing::Paused, None);
     assert_eq!(paused.await, Ok(()));
-    let stopped = timeout(PATIENCE, world.engine.shut_down());
+    let stopped = timeout(TEST_TIMEOUT, fixture.engine.shut_down());
     stopped.await.expect("it stops");
     assert_eq!(receiver.count(), 10);
-    let left = world.show(later[1]).await;
+    let left = fixture.show(later[1]).await;
     assert_eq!(left.delivery.facts().attempts, 0);
 }

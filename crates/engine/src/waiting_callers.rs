@@ -5,8 +5,7 @@ use posthaste_core::lane::Standing;
 use posthaste_store::DisabledReason;
 use rustc_hash::FxHashMap;
 
-use super::handle::{Cancelled, EngineError};
-use super::inbox::Reply;
+use super::reply::{Cancelled, EngineError, Reply};
 
 /// A caller's request to change the status of an endpoint.
 pub(super) struct StatusRequest {
@@ -17,54 +16,42 @@ pub(super) struct StatusRequest {
 
 /// All waiting callers.
 #[derive(Default)]
-pub(super) struct Waiting {
-    standings: FxHashMap<EndpointId, Vec<StatusRequest>>,
-    cancels: FxHashMap<DeliveryId, (EndpointId, Vec<Reply<Cancelled>>)>,
+pub(super) struct WaitingCallers {
+    status_requests: FxHashMap<EndpointId, Vec<StatusRequest>>,
+    cancels: FxHashMap<DeliveryId, Vec<Reply<Cancelled>>>,
 }
 
-impl Waiting {
+impl WaitingCallers {
     /// Adds a caller that waits for a status change of an endpoint.
-    pub(super) fn for_standing(&mut self, endpoint: EndpointId, petition: StatusRequest) {
-        self.standings.entry(endpoint).or_default().push(petition);
+    pub(super) fn wait_for_status(&mut self, endpoint: EndpointId, request: StatusRequest) {
+        let requests = self.status_requests.entry(endpoint).or_default();
+        requests.push(request);
     }
 
     /// Removes and returns all callers that wait for a status change of an endpoint. The status in force is the latest
     /// requested one, and it answers all earlier requests.
-    pub(super) fn take_standing(&mut self, endpoint: EndpointId) -> Vec<StatusRequest> {
-        self.standings.remove(&endpoint).unwrap_or_default()
+    pub(super) fn take_status_requests(&mut self, endpoint: EndpointId) -> Vec<StatusRequest> {
+        self.status_requests.remove(&endpoint).unwrap_or_default()
     }
 
     /// Returns true if a caller waits for a status change of the endpoint.
-    pub(super) fn has(&self, endpoint: EndpointId) -> bool {
-        self.standings.contains_key(&endpoint)
+    pub(super) fn wait_for_status_of(&self, endpoint: EndpointId) -> bool {
+        self.status_requests.contains_key(&endpoint)
     }
 
     /// Answers all callers with this error.
-    pub(super) fn answer_all(&mut self, why: &EngineError) {
-        for petition in self.standings.drain().flat_map(|(_, petitions)| petitions) {
-            let _ = petition.reply.send(Err(why.clone()));
+    pub(super) fn answer_all(&mut self, error: &EngineError) {
+        for request in self.status_requests.drain().flat_map(|(_, all)| all) {
+            let _ = request.reply.send(Err(error.clone()));
         }
-        for reply in self.cancels.drain().flat_map(|(_, (_, replies))| replies) {
-            let _ = reply.send(Err(why.clone()));
+        for reply in self.cancels.drain().flat_map(|(_, all)| all) {
+            let _ = reply.send(Err(error.clone()));
         }
     }
 
     /// Adds a caller that waits for a delivery to be cancelled.
-    pub(super) fn for_cancel(
-        &mut self,
-        endpoint: EndpointId,
-        delivery: DeliveryId,
-        reply: Reply<Cancelled>,
-    ) {
-        let waiting = self.cancels.entry(delivery);
-        let (_, replies) = waiting.or_insert_with(|| (endpoint, Vec::new()));
-        replies.push(reply);
-    }
-
-    /// Returns the endpoint of a delivery that a caller wants to cancel.
-    pub(super) fn endpoint_of(&self, delivery: DeliveryId) -> Option<EndpointId> {
-        let (endpoint, _) = self.cancels.get(&delivery)?;
-        Some(*endpoint)
+    pub(super) fn wait_for_cancel(&mut self, delivery: DeliveryId, reply: Reply<Cancelled>) {
+        self.cancels.entry(delivery).or_default().push(reply);
     }
 
     /// Answers all callers that want to cancel the delivery.
@@ -73,8 +60,7 @@ impl Waiting {
         delivery: DeliveryId,
         answer: &Result<Cancelled, EngineError>,
     ) {
-        let waiting = self.cancels.remove(&delivery);
-        for reply in waiting.into_iter().flat_map(|(_, replies)| replies) {
+        for reply in self.cancels.remove(&delivery).into_iter().flatten() {
             // The caller may have stopped waiting, so a failed send is ignored.
             let _ = reply.send(answer.clone());
         }

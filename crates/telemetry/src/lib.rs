@@ -5,8 +5,14 @@
 //! - [`traces`] exports a span per accepted event and per attempt to an OpenTelemetry collector.
 //! - [`logging`] sets up the log: its filter, its format, and a writer that never blocks the program.
 //! - [`queue_age`] caches the age of the oldest due delivery.
+//!
+//! [`AttemptEvent`] describes one recorded attempt to log, metrics and traces.
 
 pub mod logging;
 pub mod metrics;
 pub mod queue_age;
 pub mod traces;
+
+mod attempt_event;
+
+pub use attempt_event::AttemptEvent;

@@ -2,19 +2,22 @@
 //!
 //! [`start`] deletes expired data in the background. [`reseal`] encrypts all secrets with the newest master key.
 
-mod pace;
+mod retention_throttle;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
+use posthaste_core::id::TenantId;
 use posthaste_store::{PageRequest, ReplaceResult, Retention, Store, StoreError};
 use posthaste_system::clock::Clock;
+use posthaste_system::periodic_task::{PeriodicTask, repeat};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use self::pace::{Pace, StepResult};
+use self::retention_throttle::{RetentionThrottle, StepResult};
 use crate::owner_router::OwnerRouter;
 use crate::vault::Vault;
 
@@ -22,66 +25,64 @@ use crate::vault::Vault;
 const LOG_TARGET: &str = "posthaste::housekeeping";
 
 /// Interval at which a node that does not own the first shard checks its ownership.
-const UNTIL_MINE: Duration = Duration::from_secs(10);
+const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Page size for reading tenants and endpoints.
 const PAGE: usize = 250;
 
-/// Deletes expired data in small steps until `stopped` is true. The pace decides the size of each step; the step size
-/// in `retention` is ignored.
+/// Deletes expired data in small steps until `stopped` is true. The throttle decides the size of each step; the step
+/// size in `retention` is ignored.
 pub fn start(
     store: Arc<dyn Store>,
     clock: Clock,
     retention: Retention,
-    switchboard: Arc<OwnerRouter>,
-    mut stopped: watch::Receiver<bool>,
+    owner_router: Arc<OwnerRouter>,
+    stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    // One node makes the retention runs: the owner of the first shard.
-    let tidier = Shard::all().next().expect("there are shards");
-    tokio::spawn(async move {
-        let mut pace = Pace::default();
-        loop {
-            let pause = match switchboard.is_mine(tidier) {
-                true => {
-                    let step = Retention {
-                        step: pace.step(),
-                        ..retention.clone()
-                    };
-                    match tidy(&*store, &clock, step, &mut pace).await {
-                        Some(pause) => pause,
-                        None => return,
-                    }
-                }
-                false => UNTIL_MINE,
-            };
-            let stopping = stopped.wait_for(|stopping| *stopping);
-            if timeout(pause, stopping).await.is_ok() {
-                return;
-            }
-        }
-    })
+    let mut task = RetentionTask {
+        store,
+        clock,
+        retention,
+        owner_router,
+        throttle: RetentionThrottle::default(),
+    };
+    tokio::spawn(async move { repeat(&mut task, stopped).await })
 }
 
-/// Makes one step, and returns the pause after it. `None` if the store is closed.
-async fn tidy(
-    store: &dyn Store,
-    clock: &Clock,
+/// Makes the retention runs, on the node that owns the first shard.
+struct RetentionTask {
+    store: Arc<dyn Store>,
+    clock: Clock,
     retention: Retention,
-    pace: &mut Pace,
-) -> Option<Duration> {
-    let began = Instant::now();
-    match store.tidy(clock.wall(), retention).await {
-        Ok(tidied) => Some(pace.after(StepResult {
-            took: began.elapsed(),
-            removed: tidied.events + tidied.payloads + tidied.attempts > 0,
-            more: tidied.more,
-        })),
-        Err(StoreError::Closed) => None,
-        Err(error) => {
-            let pause = pace.after_failure();
-            let again_ms = pause.as_millis() as u64;
-            tracing::warn!(target: LOG_TARGET, %error, again_ms, "what is old could not be removed; it is tried again");
-            Some(pause)
+    owner_router: Arc<OwnerRouter>,
+    throttle: RetentionThrottle,
+}
+
+impl PeriodicTask for RetentionTask {
+    /// Makes one step.
+    async fn round(&mut self) -> ControlFlow<(), Duration> {
+        let first_shard = Shard::all().next().expect("there is at least one shard");
+        if !self.owner_router.is_mine(first_shard) {
+            return ControlFlow::Continue(OWNERSHIP_CHECK_INTERVAL);
         }
+        let retention = Retention {
+            step: self.throttle.step(),
+            ..self.retention.clone()
+        };
+        let began = Instant::now();
+        ControlFlow::Continue(match self.store.tidy(self.clock.wall(), retention).await {
+            Ok(tidied) => self.throttle.after(StepResult {
+                took: began.elapsed(),
+                removed: tidied.events + tidied.payloads + tidied.attempts > 0,
+                more: tidied.more,
+            }),
+            Err(StoreError::Closed) => return ControlFlow::Break(()),
+            Err(error) => {
+                let pause = self.throttle.after_failure();
+                let again_ms = pause.as_millis() as u64;
+                tracing::warn!(target: LOG_TARGET, %error, again_ms, "what is old could not be removed; it is tried again");
+                pause
+            }
+        })
     }
 }
 
@@ -89,7 +90,7 @@ async fn tidy(
 #[derive(Default)]
 struct Resealed {
     done: u64,
-    shut: u64,
+    unreadable: u64,
 }
 
 /// Encrypts with the newest master key all secrets that are encrypted with an older one, so that the older key can be
@@ -111,7 +112,7 @@ pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(
             break;
         }
     }
-    if resealed.done > 0 && resealed.shut == 0 {
+    if resealed.done > 0 && resealed.unreadable == 0 {
         let endpoints = resealed.done;
         tracing::info!(target: LOG_TARGET,
             endpoints,
@@ -125,7 +126,7 @@ async fn reseal_tenant(
     store: &dyn Store,
     vault: &Vault,
     clock: &Clock,
-    tenant: posthaste_core::id::TenantId,
+    tenant: TenantId,
     resealed: &mut Resealed,
 ) -> Result<(), StoreError> {
     let mut before = None;
@@ -152,7 +153,7 @@ async fn reseal_tenant(
                     }
                 }
                 Err(error) => {
-                    resealed.shut += 1;
+                    resealed.unreadable += 1;
                     tracing::error!(target: LOG_TARGET, %endpoint, %error, "the secrets of an endpoint cannot be opened: nothing is sent to it until the master key they were sealed with is given again");
                 }
             }

@@ -12,9 +12,9 @@
 //!   and the stored data is shown.
 //! - **No overhead for a single node.** Without a cluster no other node is asked.
 
-mod figures;
 mod protocol;
 mod reply;
+mod stats;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for another node to answer a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before the owner is determined again.
-const PAUSE: Duration = Duration::from_millis(25);
+const RETRY_PAUSE: Duration = Duration::from_millis(25);
 /// Time for which enabling an unowned endpoint waits for an owner. Only an owner also resets the endpoint's failure
 /// history.
 const ENABLE_OWNER_WAIT: Duration = Duration::from_secs(3);
@@ -49,36 +49,36 @@ const ENABLE_OWNER_WAIT: Duration = Duration::from_secs(3);
 /// Routes requests to the owner of an endpoint.
 pub struct OwnerRouter {
     engine: Engine,
-    observe: Arc<Metrics>,
+    metrics: Arc<Metrics>,
     clock: Clock,
     store: Arc<dyn Store>,
     cluster: Option<Arc<dyn Cluster>>,
-    patience: Duration,
+    total_timeout: Duration,
 }
 
 impl OwnerRouter {
     /// Creates the router of this node. Without a cluster this node owns everything.
     pub fn new(
         engine: Engine,
-        observe: Arc<Metrics>,
+        metrics: Arc<Metrics>,
         clock: Clock,
         store: Arc<dyn Store>,
         cluster: Option<Arc<dyn Cluster>>,
     ) -> OwnerRouter {
         OwnerRouter {
             engine,
-            observe,
+            metrics,
             clock,
             store,
             cluster,
-            patience: TOTAL_TIMEOUT,
+            total_timeout: TOTAL_TIMEOUT,
         }
     }
 
     /// Shortens the time limit, for tests.
     #[cfg(test)]
-    pub(crate) fn impatient(mut self) -> OwnerRouter {
-        self.patience = Duration::from_millis(100);
+    pub(crate) fn with_short_timeout(mut self) -> OwnerRouter {
+        self.total_timeout = Duration::from_millis(100);
         self
     }
 
@@ -119,23 +119,23 @@ impl OwnerRouter {
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
         let Some(cluster) = &self.cluster else {
-            return self.engine.stand(endpoint, standing, reason).await;
+            return self.engine.set_status(endpoint, standing, reason).await;
         };
-        let question = NodeRequest::Stand {
+        let request = NodeRequest::SetStatus {
             endpoint: TextId(endpoint),
             standing: standing.into(),
             reason,
         };
         let began = Instant::now();
-        while began.elapsed() < self.patience {
-            let answered = match cluster.owner(Shard::of(endpoint)) {
+        while began.elapsed() < self.total_timeout {
+            let result = match cluster.owner(Shard::of(endpoint)) {
                 Owner::Me => {
-                    self.here(self.engine.stand(endpoint, standing, reason))
+                    self.on_this_node(self.engine.set_status(endpoint, standing, reason))
                         .await
                 }
-                Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
-                    Some(NodeResponse::Stands) => Ok(()),
-                    other => Err(refused(other)?),
+                Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
+                    Some(NodeResponse::StatusSet) => Ok(()),
+                    other => Err(error_of(other)?),
                 },
                 Owner::None
                     if standing == Standing::Enabled && began.elapsed() < ENABLE_OWNER_WAIT =>
@@ -144,16 +144,16 @@ impl OwnerRouter {
                 }
                 Owner::None => {
                     let now = self.clock.wall();
-                    let stood = cluster.stand_unowned(now, endpoint, standing, reason);
-                    match stood.await? {
+                    let changing = cluster.stand_unowned(now, endpoint, standing, reason);
+                    match changing.await? {
                         Some(_) => Ok(()),
                         None => Err(EngineError::NotOwner),
                     }
                 }
             };
-            match answered {
-                Err(EngineError::NotOwner) => sleep(PAUSE).await,
-                answered => return answered,
+            match result {
+                Err(EngineError::NotOwner) => sleep(RETRY_PAUSE).await,
+                result => return result,
             }
         }
         Err(EngineError::NotOwner)
@@ -168,31 +168,34 @@ impl OwnerRouter {
         let Some(cluster) = &self.cluster else {
             return self.engine.cancel(endpoint, delivery).await;
         };
-        let question = NodeRequest::Cancel {
+        let request = NodeRequest::Cancel {
             endpoint: TextId(endpoint),
             delivery: TextId(delivery),
         };
         let began = Instant::now();
-        while began.elapsed() < self.patience {
-            let answered = match cluster.owner(Shard::of(endpoint)) {
-                Owner::Me => self.here(self.engine.cancel(endpoint, delivery)).await,
-                Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
-                    Some(NodeResponse::Cancelled { outcome }) => Ok(outcome.into()),
-                    other => Err(refused(other)?),
+        while began.elapsed() < self.total_timeout {
+            let result = match cluster.owner(Shard::of(endpoint)) {
+                Owner::Me => {
+                    self.on_this_node(self.engine.cancel(endpoint, delivery))
+                        .await
+                }
+                Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
+                    Some(NodeResponse::Cancelled { outcome }) => Ok(outcome),
+                    other => Err(error_of(other)?),
                 },
                 Owner::None => {
                     let now = self.clock.wall();
-                    let cancelled = cluster.cancel_unowned(now, endpoint, delivery);
-                    match cancelled.await? {
+                    let cancelling = cluster.cancel_unowned(now, endpoint, delivery);
+                    match cancelling.await? {
                         Some(Written::Applied) => Ok(Cancelled::Done),
                         Some(Written::Superseded) => Ok(Cancelled::Ended),
                         None => Err(EngineError::NotOwner),
                     }
                 }
             };
-            match answered {
-                Err(EngineError::NotOwner) => sleep(PAUSE).await,
-                answered => return answered,
+            match result {
+                Err(EngineError::NotOwner) => sleep(RETRY_PAUSE).await,
+                result => return result,
             }
         }
         Err(EngineError::NotOwner)
@@ -200,11 +203,11 @@ impl OwnerRouter {
 
     /// Waits for this node's engine with the same time limit as for another node's. The engine answers when the change
     /// is persisted, and the database may be unavailable.
-    async fn here<T>(
+    async fn on_this_node<T>(
         &self,
         done: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        let done = timeout(CHANGE_TIMEOUT.min(self.patience), done).await;
+        let done = timeout(CHANGE_TIMEOUT.min(self.total_timeout), done).await;
         done.unwrap_or(Err(EngineError::NotOwner))
     }
 
@@ -217,38 +220,38 @@ impl OwnerRouter {
             .cluster
             .as_ref()
             .map_or(Owner::Me, |cluster| cluster.owner(Shard::of(endpoint)));
-        let nothing = || (None, self.observe.endpoint(endpoint));
+        let without_lane = || (None, self.metrics.endpoint_stats(endpoint));
         match owner {
-            Owner::Me => match self.look_here(endpoint).await {
-                Err(EngineError::NotOwner) => Ok(nothing()),
+            Owner::Me => match self.view_lane_here(endpoint).await {
+                Err(EngineError::NotOwner) => Ok(without_lane()),
                 seen => seen,
             },
-            Owner::None => Ok(nothing()),
+            Owner::None => Ok(without_lane()),
             Owner::Other(node) => {
-                let question = NodeRequest::Look {
+                let request = NodeRequest::ViewLane {
                     endpoint: TextId(endpoint),
                 };
-                match self.ask(node, &question, READ_TIMEOUT).await {
-                    Some(NodeResponse::Lane { lane, figures }) => Ok((lane, figures.into())),
-                    Some(_) | None => Ok(nothing()),
+                match self.ask(node, &request, READ_TIMEOUT).await {
+                    Some(NodeResponse::Lane { lane, stats }) => Ok((lane, stats)),
+                    Some(_) | None => Ok(without_lane()),
                 }
             }
         }
     }
 
-    async fn look_here(
+    async fn view_lane_here(
         &self,
         endpoint: EndpointId,
     ) -> Result<(Option<LaneReport>, EndpointStats), EngineError> {
         let lane = self.engine.lane(endpoint).await?;
         let now = self.clock.now();
         let lane = lane.as_ref().map(|lane| LaneReport::new(lane, now));
-        Ok((lane, self.observe.endpoint(endpoint)))
+        Ok((lane, self.metrics.endpoint_stats(endpoint)))
     }
 
     /// Returns those of the deliveries that are in flight on any node.
     pub async fn aloft(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
-        let mut aloft = FxHashSet::default();
+        let mut in_flight = FxHashSet::default();
         let mut elsewhere: FxHashMap<NodeNo, Vec<TextId<DeliveryId>>> = FxHashMap::default();
         for item in stored {
             let facts = item.delivery.facts();
@@ -256,7 +259,7 @@ impl OwnerRouter {
                 continue;
             }
             if self.engine.is_in_flight(facts.id) {
-                aloft.insert(facts.id);
+                in_flight.insert(facts.id);
                 continue;
             }
             let cluster = self.cluster.as_ref();
@@ -269,14 +272,14 @@ impl OwnerRouter {
         }
         let mut asked = JoinSet::new();
         for (node, deliveries) in elsewhere {
-            asked.spawn(self.asking(node, &NodeRequest::Aloft { deliveries }, READ_TIMEOUT));
+            asked.spawn(self.ask(node, &NodeRequest::InFlightOf { deliveries }, READ_TIMEOUT));
         }
         while let Some(reply) = asked.join_next().await {
             if let Ok(Some(NodeResponse::Deliveries { deliveries })) = reply {
-                aloft.extend(deliveries.into_iter().map(|TextId(id)| id));
+                in_flight.extend(deliveries.into_iter().map(|TextId(id)| id));
             }
         }
-        aloft
+        in_flight
     }
 
     /// Returns true if the delivery is in flight on any node.
@@ -288,13 +291,13 @@ impl OwnerRouter {
     /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
     /// engine does not answer.
     pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
-        let here = timeout(READ_TIMEOUT, self.engine.under_way(tenant.clone())).await;
+        let here = timeout(READ_TIMEOUT, self.engine.tenant_in_flight(tenant.clone())).await;
         let mut attempts = here.ok()?.ok()? as u64;
-        let question = NodeRequest::UnderWay {
+        let request = NodeRequest::TenantInFlight {
             tenant: TextId(tenant.clone()),
         };
-        for reply in self.ask_all(&question).await {
-            if let NodeResponse::UnderWay { attempts: more } = reply {
+        for reply in self.ask_all(&request).await {
+            if let NodeResponse::TenantInFlight { attempts: more } = reply {
                 attempts += more;
             }
         }
@@ -303,78 +306,69 @@ impl OwnerRouter {
 
     /// Returns every delivery in flight on any node that answers, newest first.
     pub async fn flights(&self) -> Vec<DeliveryId> {
-        let mut flights = self.engine.flights();
-        for reply in self.ask_all(&NodeRequest::Flights).await {
+        let mut in_flight = self.engine.deliveries_in_flight();
+        for reply in self.ask_all(&NodeRequest::AllInFlight).await {
             if let NodeResponse::Deliveries { deliveries } = reply {
-                flights.extend(deliveries.into_iter().map(|TextId(id)| id));
+                in_flight.extend(deliveries.into_iter().map(|TextId(id)| id));
             }
         }
-        flights.sort_unstable_by(|a, b| b.cmp(a));
-        flights.dedup();
-        flights
+        in_flight.sort_unstable_by(|a, b| b.cmp(a));
+        in_flight.dedup();
+        in_flight
     }
 
     /// Asks all other nodes at once. Nodes that do not answer in time are left out.
-    async fn ask_all(&self, question: &NodeRequest) -> Vec<NodeResponse> {
-        let replies = self.ask_each(question).await.into_iter();
+    async fn ask_all(&self, request: &NodeRequest) -> Vec<NodeResponse> {
+        let replies = self.ask_each(request).await.into_iter();
         replies.map(|(_, reply)| reply).collect()
     }
 
     /// Asks all other nodes at once, and returns the answers with their nodes.
-    async fn ask_each(&self, question: &NodeRequest) -> Vec<(NodeNo, NodeResponse)> {
+    async fn ask_each(&self, request: &NodeRequest) -> Vec<(NodeNo, NodeResponse)> {
         let Some(cluster) = &self.cluster else {
             return Vec::new();
         };
         let me = cluster.me();
         let mut asked = JoinSet::new();
         for node in cluster.nodes().into_iter().filter(|node| *node != me) {
-            let asking = self.asking(node, question, READ_TIMEOUT);
+            let asking = self.ask(node, request, READ_TIMEOUT);
             asked.spawn(async move { Some((node, asking.await?)) });
         }
         asked.join_all().await.into_iter().flatten().collect()
     }
 
-    async fn ask(
-        &self,
-        node: NodeNo,
-        question: &NodeRequest,
-        within: Duration,
-    ) -> Option<NodeResponse> {
-        self.asking(node, question, within).await
-    }
-
     /// Asks another node. `None` if it does not answer.
-    fn asking(
+    fn ask(
         &self,
         node: NodeNo,
-        question: &NodeRequest,
+        request: &NodeRequest,
         within: Duration,
     ) -> impl Future<Output = Option<NodeResponse>> + Send + use<> {
-        let question = serde_json::to_value(question).expect("a question is plain data");
+        let request = serde_json::to_value(request).expect("a request is plain data");
         let cluster = self.cluster.clone();
         async move {
-            let answer = cluster?.ask(node, question, within).await.ok()?;
+            let answer = cluster?.ask(node, request, within).await.ok()?;
             Some(serde_json::from_value(answer).unwrap_or(NodeResponse::NotUnderstood))
         }
     }
 }
 
 /// Interprets the answer of an owner that did not make the change. Mostly the owner must be determined again.
-fn refused(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
+fn error_of(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
     match reply {
         Some(NodeResponse::Unable { why }) => Err(EngineError::Store(
             posthaste_store::StoreError::Unavailable(why),
         )),
         // A node that does not understand the request runs another version. A newer node may own the endpoint soon.
         Some(
-            NodeResponse::Stands
+            NodeResponse::StatusSet
             | NodeResponse::Cancelled { .. }
             | NodeResponse::Lane { .. }
             | NodeResponse::Deliveries { .. }
-            | NodeResponse::UnderWay { .. }
-            | NodeResponse::Pending { .. }
-            | NodeResponse::Lately { .. }
-            | NodeResponse::Elsewhere
+            | NodeResponse::TenantInFlight { .. }
+            | NodeResponse::UnwrittenCounters { .. }
+            | NodeResponse::RecentAttempts { .. }
+            | NodeResponse::NotOwner
             | NodeResponse::NotUnderstood,
         )
         | None => Ok(EngineError::NotOwner),

@@ -18,8 +18,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Cancelled;
 
-/// Maximum number of deliveries in one request, and in one answer.
-pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
+/// Maximum number of ids in one request, and in one answer.
+pub(super) const MAX_IDS_PER_MESSAGE: usize = 10_000;
 
 /// An id in the text form of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl From<Standing> for WireStatus {
 }
 
 impl From<WireStatus> for Standing {
-    fn from(stance: WireStatus) -> Standing {
-        match stance {
+    fn from(status: WireStatus) -> Standing {
+        match status {
             WireStatus::Enabled => Standing::Enabled,
             WireStatus::Paused => Standing::Paused,
             WireStatus::Disabled => Standing::Disabled,
@@ -76,7 +76,8 @@ impl From<WireStatus> for Standing {
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub(super) enum NodeRequest {
     /// Changes the status of an endpoint.
-    Stand {
+    #[serde(rename = "stand")]
+    SetStatus {
         endpoint: TextId<EndpointId>,
         standing: WireStatus,
         #[serde(default)]
@@ -88,17 +89,23 @@ pub(super) enum NodeRequest {
         delivery: TextId<DeliveryId>,
     },
     /// Asks for the state of an endpoint.
-    Look { endpoint: TextId<EndpointId> },
+    #[serde(rename = "look")]
+    ViewLane { endpoint: TextId<EndpointId> },
     /// Asks which of these deliveries are in flight.
-    Aloft { deliveries: Vec<TextId<DeliveryId>> },
+    #[serde(rename = "aloft")]
+    InFlightOf { deliveries: Vec<TextId<DeliveryId>> },
     /// Asks for all deliveries in flight.
-    Flights,
+    #[serde(rename = "flights")]
+    AllInFlight,
     /// Asks for the number of attempts that a tenant has in flight.
-    UnderWay { tenant: TextId<TenantId> },
+    #[serde(rename = "under_way")]
+    TenantInFlight { tenant: TextId<TenantId> },
     /// Asks for counters that are not in the store yet.
-    Pending { of: WireScope },
+    #[serde(rename = "pending")]
+    UnwrittenCounters { of: WireScope },
     /// Asks for the failing endpoints of all tenants or of one, and for the recent attempts of these others.
-    Lately {
+    #[serde(rename = "lately")]
+    RecentAttempts {
         #[serde(default)]
         tenant: Option<TextId<TenantId>>,
         #[serde(default)]
@@ -126,8 +133,8 @@ impl From<Scope> for WireScope {
 }
 
 impl From<WireScope> for Scope {
-    fn from(whole: WireScope) -> Scope {
-        match whole {
+    fn from(scope: WireScope) -> Scope {
+        match scope {
             WireScope::All => Scope::Everything,
             WireScope::Tenant(TextId(tenant)) => Scope::Tenant(tenant),
             WireScope::Endpoint(TextId(endpoint)) => Scope::Endpoint(endpoint),
@@ -140,64 +147,41 @@ impl From<WireScope> for Scope {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum NodeResponse {
     /// The status is in force and persisted.
-    Stands,
+    #[serde(rename = "stands")]
+    StatusSet,
     /// Outcome of the cancellation.
-    Cancelled { outcome: Outcome },
+    Cancelled { outcome: Cancelled },
     /// State of the endpoint.
     Lane {
         #[serde(default)]
         lane: Option<LaneReport>,
-        figures: Figures,
+        #[serde(rename = "figures")]
+        stats: EndpointStats,
     },
     /// Deliveries in flight.
     Deliveries { deliveries: Vec<TextId<DeliveryId>> },
     /// Number of attempts in flight.
-    UnderWay { attempts: u64 },
+    #[serde(rename = "under_way")]
+    TenantInFlight { attempts: u64 },
     /// Counters that are not in the store yet, by minute, and the number of writes so far.
-    Pending {
+    #[serde(rename = "pending")]
+    UnwrittenCounters {
         flushes: u64,
         minutes: Vec<(Timestamp, Tally)>,
     },
     /// Recent attempts of these endpoints.
-    Lately {
+    #[serde(rename = "lately")]
+    RecentAttempts {
         endpoints: Vec<(TextId<EndpointId>, RecentAttempts)>,
     },
     /// Another node owns the endpoint.
-    Elsewhere,
+    #[serde(rename = "elsewhere")]
+    NotOwner,
     /// The request cannot be served now.
     Unable { why: String },
     /// The request comes from a version that this node does not know.
     #[serde(other)]
     NotUnderstood,
-}
-
-/// Outcome of cancelling a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
-    Done,
-    TooLate,
-    Ended,
-}
-
-impl From<Cancelled> for Outcome {
-    fn from(cancelled: Cancelled) -> Outcome {
-        match cancelled {
-            Cancelled::Done => Outcome::Done,
-            Cancelled::TooLate => Outcome::TooLate,
-            Cancelled::Ended => Outcome::Ended,
-        }
-    }
-}
-
-impl From<Outcome> for Cancelled {
-    fn from(outcome: Outcome) -> Cancelled {
-        match outcome {
-            Outcome::Done => Cancelled::Done,
-            Outcome::TooLate => Cancelled::TooLate,
-            Outcome::Ended => Cancelled::Ended,
-        }
-    }
 }
 
 /// State of an endpoint's breaker, with wall-clock times.
@@ -252,36 +236,6 @@ impl LaneReport {
     }
 }
 
-/// Success ratio and latencies of an endpoint's recent attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Figures {
-    success_ratio: f64,
-    #[serde(default)]
-    p50_ms: Option<f64>,
-    #[serde(default)]
-    p99_ms: Option<f64>,
-}
-
-impl From<EndpointStats> for Figures {
-    fn from(figures: EndpointStats) -> Figures {
-        Figures {
-            success_ratio: figures.success_ratio,
-            p50_ms: figures.p50_ms,
-            p99_ms: figures.p99_ms,
-        }
-    }
-}
-
-impl From<Figures> for EndpointStats {
-    fn from(figures: Figures) -> EndpointStats {
-        EndpointStats {
-            success_ratio: figures.success_ratio,
-            p50_ms: figures.p50_ms,
-            p99_ms: figures.p99_ms,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use posthaste_core::classify::FailureKind;
@@ -290,42 +244,61 @@ mod tests {
     use super::*;
     use posthaste_telemetry::metrics::LastFailure;
 
-    fn there_and_back<T: Serialize + for<'de> Deserialize<'de>>(said: &T) -> T {
-        let heard = serde_json::to_value(said).expect("it can be said");
-        serde_json::from_value(heard).expect("it is understood")
+    /// Converts a message to JSON and back. Checks that its tag is the one that other versions know.
+    fn round_trip<T: Serialize + for<'de> Deserialize<'de>>(
+        message: &T,
+        tag: &str,
+        name: &str,
+    ) -> T {
+        let json = serde_json::to_value(message).expect("a message is plain data");
+        assert_eq!(json[tag], name);
+        serde_json::from_value(json).expect("it has the same format")
     }
 
     #[test]
-    fn what_is_asked_and_answered_arrives() {
+    fn messages_survive_the_wire_format() {
         let (endpoint, delivery) = (TextId(EndpointId(7)), TextId(DeliveryId(8)));
-        for question in [
-            NodeRequest::Stand {
+        let questions = [
+            NodeRequest::SetStatus {
                 endpoint,
                 standing: WireStatus::Disabled,
                 reason: Some(DisabledReason::Manual),
             },
             NodeRequest::Cancel { endpoint, delivery },
-            NodeRequest::Look { endpoint },
-            NodeRequest::Aloft {
+            NodeRequest::ViewLane { endpoint },
+            NodeRequest::InFlightOf {
                 deliveries: vec![delivery],
             },
-            NodeRequest::Flights,
-            NodeRequest::UnderWay {
-                tenant: TextId("acme".parse().expect("an id")),
+            NodeRequest::AllInFlight,
+            NodeRequest::TenantInFlight {
+                tenant: TextId("acme".parse().expect("a valid tenant id")),
             },
-            NodeRequest::Pending { of: WireScope::All },
-            NodeRequest::Pending {
-                of: WireScope::Tenant(TextId("acme".parse().expect("a name"))),
+            NodeRequest::UnwrittenCounters { of: WireScope::All },
+            NodeRequest::UnwrittenCounters {
+                of: WireScope::Tenant(TextId("acme".parse().expect("a valid tenant id"))),
             },
-            NodeRequest::Pending {
+            NodeRequest::UnwrittenCounters {
                 of: WireScope::Endpoint(endpoint),
             },
-            NodeRequest::Lately {
+            NodeRequest::RecentAttempts {
                 tenant: None,
                 others: vec![endpoint],
             },
-        ] {
-            assert_eq!(there_and_back(&question), question);
+        ];
+        let names = [
+            "stand",
+            "cancel",
+            "look",
+            "aloft",
+            "flights",
+            "under_way",
+            "pending",
+            "pending",
+            "pending",
+            "lately",
+        ];
+        for (question, name) in questions.into_iter().zip(names) {
+            assert_eq!(round_trip(&question, "ask", name), question);
         }
         let lane = LaneReport {
             breaker: BreakerReport::Tripped {
@@ -336,12 +309,12 @@ mod tests {
             quiet_until: Timestamp(6),
             consecutive_failures: 3,
         };
-        let figures = Figures {
+        let stats = EndpointStats {
             success_ratio: 0.5,
             p50_ms: Some(1.5),
             p99_ms: None,
         };
-        let lately = RecentAttempts {
+        let recent = RecentAttempts {
             attempts: 3,
             last_failure: Some(LastFailure {
                 at: Timestamp(4),
@@ -350,42 +323,56 @@ mod tests {
             }),
             ..RecentAttempts::default()
         };
-        for reply in [
-            NodeResponse::Stands,
+        let replies = [
+            NodeResponse::StatusSet,
             NodeResponse::Cancelled {
-                outcome: Outcome::TooLate,
+                outcome: Cancelled::TooLate,
             },
             NodeResponse::Lane {
                 lane: Some(lane),
-                figures,
+                stats,
             },
             NodeResponse::Deliveries {
                 deliveries: vec![delivery],
             },
-            NodeResponse::Pending {
+            NodeResponse::TenantInFlight { attempts: 2 },
+            NodeResponse::UnwrittenCounters {
                 flushes: 3,
                 minutes: vec![(Timestamp(7), Tally::default())],
             },
-            NodeResponse::Lately {
-                endpoints: vec![(endpoint, lately)],
+            NodeResponse::RecentAttempts {
+                endpoints: vec![(endpoint, recent)],
             },
-            NodeResponse::Elsewhere,
+            NodeResponse::NotOwner,
             NodeResponse::Unable {
                 why: "full".to_owned(),
             },
             NodeResponse::NotUnderstood,
-        ] {
-            assert_eq!(there_and_back(&reply), reply);
+        ];
+        let names = [
+            "stands",
+            "cancelled",
+            "lane",
+            "deliveries",
+            "under_way",
+            "pending",
+            "lately",
+            "elsewhere",
+            "unable",
+            "not_understood",
+        ];
+        for (reply, name) in replies.into_iter().zip(names) {
+            assert_eq!(round_trip(&reply, "answer", name), reply);
         }
     }
 
     #[test]
-    fn another_version_is_borne() {
+    fn messages_of_other_versions_are_accepted() {
         let newer = json!({"ask": "look", "endpoint": EndpointId(7).to_string(), "colour": "red"});
-        let question: NodeRequest = serde_json::from_value(newer).expect("it is understood");
+        let question: NodeRequest = serde_json::from_value(newer).expect("the request is known");
         assert_eq!(
             question,
-            NodeRequest::Look {
+            NodeRequest::ViewLane {
                 endpoint: TextId(EndpointId(7))
             }
         );
@@ -394,16 +381,16 @@ mod tests {
         // An answer of an older version that has fewer fields is accepted.
         let older =
             json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
-        let older: NodeResponse = serde_json::from_value(older).expect("a reply");
+        let older: NodeResponse = serde_json::from_value(older).expect("a valid answer");
         let tally = Tally {
             attempts: 3,
             ..Tally::default()
         };
         let minutes = vec![(Timestamp(60_000), tally)];
         let flushes = 1;
-        assert_eq!(older, NodeResponse::Pending { flushes, minutes });
+        assert_eq!(older, NodeResponse::UnwrittenCounters { flushes, minutes });
         let strange: NodeResponse =
-            serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
+            serde_json::from_value(json!({"answer": "sung"})).expect("a valid answer");
         assert_eq!(strange, NodeResponse::NotUnderstood);
     }
 }

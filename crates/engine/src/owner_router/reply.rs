@@ -4,84 +4,85 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::protocol::{MAX_DELIVERIES_TOLD, NodeRequest, NodeResponse, TextId};
+use super::protocol::{MAX_IDS_PER_MESSAGE, NodeRequest, NodeResponse, TextId};
 use super::{OwnerRouter, READ_TIMEOUT};
 use crate::EngineError;
 
 impl OwnerRouter {
     /// Answers the request of another node.
-    pub async fn answer(&self, question: Value) -> Value {
-        let reply = match serde_json::from_value(question) {
-            Ok(question) => self.reply(question).await,
+    pub async fn answer(&self, request: Value) -> Value {
+        let reply = match serde_json::from_value(request) {
+            Ok(request) => self.reply(request).await,
             Err(_) => NodeResponse::NotUnderstood,
         };
         serde_json::to_value(reply).expect("a reply is plain data")
     }
 
-    async fn reply(&self, question: NodeRequest) -> NodeResponse {
-        match question {
-            NodeRequest::Stand {
+    async fn reply(&self, request: NodeRequest) -> NodeResponse {
+        match request {
+            NodeRequest::SetStatus {
                 endpoint: TextId(endpoint),
                 standing,
                 reason,
-            } => match self.engine.stand(endpoint, standing.into(), reason).await {
-                Ok(()) => NodeResponse::Stands,
-                Err(error) => unable(error),
+            } => match self
+                .engine
+                .set_status(endpoint, standing.into(), reason)
+                .await
+            {
+                Ok(()) => NodeResponse::StatusSet,
+                Err(error) => refusal(error),
             },
             NodeRequest::Cancel {
                 endpoint: TextId(endpoint),
                 delivery: TextId(delivery),
             } => match self.engine.cancel(endpoint, delivery).await {
-                Ok(cancelled) => NodeResponse::Cancelled {
-                    outcome: cancelled.into(),
-                },
-                Err(error) => unable(error),
+                Ok(outcome) => NodeResponse::Cancelled { outcome },
+                Err(error) => refusal(error),
             },
-            NodeRequest::Look {
+            NodeRequest::ViewLane {
                 endpoint: TextId(endpoint),
-            } => match self.look_here(endpoint).await {
-                Ok((lane, figures)) => NodeResponse::Lane {
-                    lane,
-                    figures: figures.into(),
-                },
-                Err(error) => unable(error),
+            } => match self.view_lane_here(endpoint).await {
+                Ok((lane, stats)) => NodeResponse::Lane { lane, stats },
+                Err(error) => refusal(error),
             },
-            NodeRequest::Aloft { deliveries } => {
-                let aloft = |TextId(id): &TextId<DeliveryId>| self.engine.is_in_flight(*id);
-                let deliveries = deliveries.into_iter().filter(aloft).collect();
+            NodeRequest::InFlightOf { deliveries } => {
+                let is_in_flight = |TextId(id): &TextId<DeliveryId>| self.engine.is_in_flight(*id);
+                let deliveries = deliveries.into_iter().filter(is_in_flight).collect();
                 NodeResponse::Deliveries { deliveries }
             }
-            NodeRequest::Flights => {
-                let flights = self.engine.flights().into_iter();
-                let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(TextId).collect();
+            NodeRequest::AllInFlight => {
+                let in_flight = self.engine.deliveries_in_flight().into_iter();
+                let deliveries = in_flight.take(MAX_IDS_PER_MESSAGE).map(TextId).collect();
                 NodeResponse::Deliveries { deliveries }
             }
-            NodeRequest::UnderWay {
+            NodeRequest::TenantInFlight {
                 tenant: TextId(tenant),
-            } => match self.engine.under_way(tenant).await {
-                Ok(attempts) => NodeResponse::UnderWay {
+            } => match self.engine.tenant_in_flight(tenant).await {
+                Ok(attempts) => NodeResponse::TenantInFlight {
                     attempts: attempts as u64,
                 },
-                Err(error) => unable(error),
+                Err(error) => refusal(error),
             },
-            NodeRequest::Pending { of } => {
-                match timeout(READ_TIMEOUT, self.observe.still()).await {
-                    Ok(still) => NodeResponse::Pending {
-                        flushes: still.flushes(),
-                        minutes: still.pending(&of.into()),
+            NodeRequest::UnwrittenCounters { of } => {
+                match timeout(READ_TIMEOUT, self.metrics.unwritten()).await {
+                    Ok(unwritten) => NodeResponse::UnwrittenCounters {
+                        flushes: unwritten.flushes(),
+                        minutes: unwritten.pending(&of.into()),
                     },
                     Err(_) => NodeResponse::Unable {
                         why: "figures are being written".to_owned(),
                     },
                 }
             }
-            NodeRequest::Lately { tenant, others } => {
+            NodeRequest::RecentAttempts { tenant, others } => {
                 let tenant = tenant.map(|TextId(tenant)| tenant);
-                let others = others.into_iter().take(MAX_DELIVERIES_TOLD);
+                let others = others.into_iter().take(MAX_IDS_PER_MESSAGE);
                 let others: Vec<EndpointId> = others.map(|TextId(endpoint)| endpoint).collect();
-                let lately = self.lately_here(tenant.as_ref(), &others).into_iter();
-                let endpoints = lately.map(|(endpoint, lately)| (TextId(endpoint), lately));
-                NodeResponse::Lately {
+                let recent = self
+                    .recent_attempts_here(tenant.as_ref(), &others)
+                    .into_iter();
+                let endpoints = recent.map(|(endpoint, recent)| (TextId(endpoint), recent));
+                NodeResponse::RecentAttempts {
                     endpoints: endpoints.collect(),
                 }
             }
@@ -89,10 +90,10 @@ impl OwnerRouter {
     }
 }
 
-fn unable(error: EngineError) -> NodeResponse {
+fn refusal(error: EngineError) -> NodeResponse {
     match error {
         // A node that stops releases all its shards, so the caller must ask the next owner.
-        EngineError::NotOwner | EngineError::Stopped => NodeResponse::Elsewhere,
+        EngineError::NotOwner | EngineError::Stopped => NodeResponse::NotOwner,
         EngineError::Store(error) => NodeResponse::Unable {
             why: error.to_string(),
         },

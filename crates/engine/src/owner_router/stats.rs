@@ -18,12 +18,12 @@ use super::protocol::{NodeRequest, NodeResponse, TextId};
 use super::{OwnerRouter, READ_TIMEOUT};
 
 /// Maximum number of failing endpoints in the answer of one node, besides those it is asked for.
-pub(super) const MAX_FAILING_TOLD: usize = 100;
+pub(super) const MAX_FAILING_REPORTED: usize = 100;
 /// Maximum number of reads when nodes write in between. Nodes write for a few milliseconds every two seconds.
-const MAX_ROUNDS: usize = 4;
+const MAX_READS: usize = 4;
 
 /// Counters that a node has not written yet, and the number of its writes.
-struct Unwritten {
+struct UnwrittenOfNode {
     node: NodeNo,
     flushes: u64,
     minutes: Vec<(Timestamp, Tally)>,
@@ -35,82 +35,83 @@ impl OwnerRouter {
         &self,
         scope: &Scope,
     ) -> Result<impl Fn(Window) -> Tally + use<>, StoreError> {
-        let (now, seen) = self.gather(scope, &Window::ALL).await?;
-        Ok(move |window| seen.over(now, window))
+        let (now, counters) = self.read_counters(scope, &Window::ALL).await?;
+        Ok(move |window| counters.over(now, window))
     }
 
     /// Returns the counters of a scope within one window.
     pub async fn tally(&self, scope: &Scope, window: Window) -> Result<Tally, StoreError> {
-        let (now, seen) = self.gather(scope, &[window]).await?;
-        Ok(seen.over(now, window))
+        let (now, counters) = self.read_counters(scope, &[window]).await?;
+        Ok(counters.over(now, window))
     }
 
     /// Returns the counters of a scope within one window, by bucket.
     pub async fn series(&self, scope: &Scope, window: Window) -> Result<Series, StoreError> {
-        let (now, seen) = self.gather(scope, &[window]).await?;
-        Ok(Series::new(now, scope, window, &seen))
+        let (now, counters) = self.read_counters(scope, &[window]).await?;
+        Ok(Series::new(now, scope, window, &counters))
     }
 
     /// Reads the counters that these windows are summed from.
-    async fn gather(
+    async fn read_counters(
         &self,
         scope: &Scope,
         windows: &[Window],
     ) -> Result<(Timestamp, WindowCounters), StoreError> {
         let now = self.clock.wall();
-        let mut round = 1;
+        let mut reads = 1;
         loop {
-            let before = self.unwritten(scope).await;
-            let mut seen = self.gather_here(now, scope, windows).await?;
+            let before = self.unwritten_elsewhere(scope).await;
+            let mut counters = self.read_here(now, scope, windows).await?;
             if before.is_empty() {
-                return Ok((now, seen));
+                return Ok((now, counters));
             }
-            let after = self.unwritten(scope).await;
-            if round == MAX_ROUNDS || unchanged(&before, &after) {
-                seen.pending
+            let after = self.unwritten_elsewhere(scope).await;
+            if reads == MAX_READS || unchanged(&before, &after) {
+                counters
+                    .pending
                     .extend(after.into_iter().flat_map(|it| it.minutes));
-                return Ok((now, seen));
+                return Ok((now, counters));
             }
-            round += 1;
+            reads += 1;
         }
     }
 
     /// Reads the counters of the store and of this node, consistently.
-    async fn gather_here(
+    async fn read_here(
         &self,
         now: Timestamp,
         scope: &Scope,
         windows: &[Window],
     ) -> Result<WindowCounters, StoreError> {
-        let still = timeout(READ_TIMEOUT, self.observe.still()).await;
-        let still = still.map_err(|_| {
+        let unwritten = timeout(READ_TIMEOUT, self.metrics.unwritten()).await;
+        let unwritten = unwritten.map_err(|_| {
             StoreError::Unavailable("figures are being written, which takes long".to_owned())
         })?;
-        let mut seen = WindowCounters::default();
+        let mut counters = WindowCounters::default();
         for (width, buckets) in [
-            (BucketWidth::Minute, &mut seen.minutes),
-            (BucketWidth::Quarter, &mut seen.quarters),
+            (BucketWidth::Minute, &mut counters.minutes),
+            (BucketWidth::Quarter, &mut counters.quarters),
         ] {
             let of_width = windows.iter().filter(|window| window.width() == width);
             if let Some(first) = of_width.map(|window| window.first(now)).min() {
                 *buckets = self.store.figures(scope.clone(), width, first).await?;
             }
         }
-        seen.pending = still.pending(scope);
-        Ok(seen)
+        counters.pending = unwritten.pending(scope);
+        Ok(counters)
     }
 
     /// Reads what other nodes have not written yet.
-    async fn unwritten(&self, scope: &Scope) -> Vec<Unwritten> {
-        let question = NodeRequest::Pending {
+    async fn unwritten_elsewhere(&self, scope: &Scope) -> Vec<UnwrittenOfNode> {
+        let request = NodeRequest::UnwrittenCounters {
             of: scope.clone().into(),
         };
-        let replies = self.ask_each(&question).await.into_iter();
+        let replies = self.ask_each(&request).await.into_iter();
         let unwritten = |(node, reply)| {
-            let NodeResponse::Pending { flushes, minutes } = reply else {
+            let NodeResponse::UnwrittenCounters { flushes, minutes } = reply else {
                 return None;
             };
-            Some(Unwritten {
+            Some(UnwrittenOfNode {
                 node,
                 flushes,
                 minutes,
@@ -127,21 +128,21 @@ impl OwnerRouter {
         others: &[EndpointId],
     ) -> FxHashMap<EndpointId, RecentAttempts> {
         let mut known: FxHashMap<EndpointId, RecentAttempts> = FxHashMap::default();
-        let mut learn = |endpoint: EndpointId, told: RecentAttempts| {
-            let lately = known.entry(endpoint).or_default();
-            if told.last_at >= lately.last_at {
-                *lately = told;
+        let mut learn = |endpoint: EndpointId, reported: RecentAttempts| {
+            let latest = known.entry(endpoint).or_default();
+            if reported.last_at >= latest.last_at {
+                *latest = reported;
             }
         };
-        for (endpoint, lately) in self.lately_here(tenant, others) {
+        for (endpoint, lately) in self.recent_attempts_here(tenant, others) {
             learn(endpoint, lately);
         }
-        let question = NodeRequest::Lately {
+        let request = NodeRequest::RecentAttempts {
             tenant: tenant.cloned().map(TextId),
             others: others.iter().copied().map(TextId).collect(),
         };
-        for reply in self.ask_all(&question).await {
-            if let NodeResponse::Lately { endpoints } = reply {
+        for reply in self.ask_all(&request).await {
+            if let NodeResponse::RecentAttempts { endpoints } = reply {
                 for (TextId(endpoint), lately) in endpoints {
                     learn(endpoint, lately);
                 }
@@ -150,20 +151,22 @@ impl OwnerRouter {
         known
     }
 
-    pub(super) fn lately_here(
+    pub(super) fn recent_attempts_here(
         &self,
         tenant: Option<&TenantId>,
         others: &[EndpointId],
     ) -> Vec<(EndpointId, RecentAttempts)> {
         let now: Timestamp = self.clock.wall();
-        let mut lately = self.observe.failing(now, tenant, MAX_FAILING_TOLD);
-        lately.extend(self.observe.lately(others));
+        let mut lately = self
+            .metrics
+            .failing_endpoints(now, tenant, MAX_FAILING_REPORTED);
+        lately.extend(self.metrics.recent_attempts(others));
         lately
     }
 }
 
 /// Returns true if no node wrote between the two answers.
-fn unchanged(before: &[Unwritten], after: &[Unwritten]) -> bool {
+fn unchanged(before: &[UnwrittenOfNode], after: &[UnwrittenOfNode]) -> bool {
     before.iter().all(|it| {
         let mut after = after.iter();
         after.any(|later| later.node == it.node && later.flushes == it.flushes)

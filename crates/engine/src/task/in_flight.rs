@@ -1,217 +1,201 @@
-//! Attempts in flight: sent, returned, recorded, reported.
+//! Attempts in flight: sent, ended, recorded, reported.
 //!
-//! [`Flight`] holds what the dispatcher does not need to know of an attempt, from the start of the attempt until the
+//! [`InFlight`] holds what the dispatcher does not need to know of an attempt, from the start of the attempt until the
 //! store has recorded its result. Then the attempt is counted, logged and traced.
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::dispatcher::{Attempt, Finish, Input, Record, Ticket};
-use posthaste_core::id::{DeliveryId, TenantId};
+use posthaste_core::dispatcher::{Attempt, AttemptRecord, Finish, Input, Record, Ticket};
+use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Now;
 use posthaste_store::{AttemptDetail, StoreError, Written};
-use posthaste_telemetry::traces::AttemptTrace;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::AttemptEvent;
 use tokio::task::AbortHandle;
 
-use super::chronicle::Story;
-use super::courier::{AttemptJob, AttemptResult};
-use super::handle::{Cancelled, EngineError};
-use super::inbox::Message;
-use super::task::Shell;
+use super::EngineTask;
+use crate::attempt_reporter::attempt_event;
+use crate::attempt_result::{AttemptResult, CompletedAttempt};
+use crate::attempt_runner::{self, AttemptJob};
+use crate::inbox::Message;
+use crate::reply::{Cancelled, EngineError};
 
-/// Data of an attempt in flight that the dispatcher does not need.
-pub(super) struct Flight {
-    /// The tenant, if known.
-    tenant: Option<TenantId>,
+/// Data of an attempt in flight, or of a cancellation that is being recorded, that the dispatcher does not need.
+pub(super) struct InFlight {
     delivery: DeliveryId,
-    detail: AttemptDetail,
-    latency: Duration,
     /// Time at which the event arrived, if still known.
     received: Option<Instant>,
-    first_byte_at: Option<Instant>,
-    trace: Option<Box<AttemptTrace>>,
-    /// Report to publish once the result is recorded. `None` while the attempt is being sent, and for a delivery that
-    /// is being cancelled.
-    story: Option<Story>,
     /// Handle to abort the attempt while it is being sent.
     task: Option<AbortHandle>,
+    /// The result, once the attempt has ended.
+    completed: Option<CompletedAttempt>,
+    /// Report to publish once the result is recorded. `None` while the attempt is being sent, and for a delivery that
+    /// is being cancelled.
+    event: Option<AttemptEvent>,
 }
 
-impl Flight {
+impl InFlight {
     /// Aborts the attempt if it is still being sent. It is then reported as ended by an internal error.
-    pub(super) fn cut_off(&self) {
+    pub(super) fn abort(&self) {
         if let Some(task) = &self.task {
             task.abort();
         }
     }
 
-    fn new(tenant: Option<TenantId>, delivery: DeliveryId) -> Flight {
-        Flight {
-            tenant,
+    fn new(delivery: DeliveryId) -> InFlight {
+        InFlight {
             delivery,
-            detail: AttemptDetail::default(),
-            latency: Duration::ZERO,
             received: None,
-            first_byte_at: None,
-            trace: None,
-            story: None,
             task: None,
+            completed: None,
+            event: None,
+        }
+    }
+
+    /// Prepares the report of an attempt that is being recorded. Returns the details to record.
+    fn prepare_report(&mut self, clock: &Clock, record: &AttemptRecord) -> AttemptDetail {
+        let completed = self.completed.as_ref();
+        let completed = completed.expect("a recorded attempt has a result");
+        let first_byte_at = completed.first_byte_at;
+        let first_byte_at = first_byte_at.filter(|_| record.settlement.number == 1);
+        let lag = first_byte_at.map(|first_byte_at| self.lag(clock, record, first_byte_at));
+        self.event = Some(attempt_event(record, completed, lag));
+        completed.detail.clone()
+    }
+
+    /// Returns the time from the arrival of the event to the first byte sent.
+    fn lag(&self, clock: &Clock, record: &AttemptRecord, first_byte_at: Instant) -> Duration {
+        match self.received {
+            Some(received) => first_byte_at.saturating_duration_since(received),
+            // The delivery was read from the store: the delay counts from its due time, by the wall clock.
+            None => {
+                let since_due = clock.since(record.delivery.facts().due_at);
+                since_due.saturating_sub(first_byte_at.elapsed())
+            }
         }
     }
 }
 
-impl Shell {
+impl EngineTask {
     pub(super) fn send(&mut self, attempt: Attempt) {
         self.shared.in_flight().insert(attempt.delivery);
         // Only a first attempt can find a cached payload, and it takes one copy out of the cache.
-        let goods = if attempt.number == 1 {
-            self.pantry.take(attempt.event)
-        } else {
-            None
+        let payload = match attempt.number {
+            1 => self.payloads.take(attempt.event),
+            _ => None,
         };
-        let mut flight = Flight::new(None, attempt.delivery);
-        flight.received = goods.as_ref().and_then(|goods| goods.received);
-        let ticket = attempt.ticket;
-        let errand = AttemptJob {
+        let mut in_flight = InFlight::new(attempt.delivery);
+        in_flight.received = payload.as_ref().and_then(|payload| payload.received);
+        let job = AttemptJob {
             attempt,
-            card: self.cards.current(attempt.endpoint),
-            goods,
-            losses: self.losses,
+            config: self.endpoints.current(attempt.endpoint),
+            payload,
+            lease_losses: self.lease_losses,
         };
-        let task = tokio::spawn(self.depot.clone().run(errand));
-        flight.task = Some(task.abort_handle());
-        self.flights.insert(ticket, flight);
+        let task = tokio::spawn(attempt_runner::run(self.context.clone(), job));
+        in_flight.task = Some(task.abort_handle());
+        self.in_flight.insert(attempt.ticket, in_flight);
     }
 
-    pub(super) fn returned(&mut self, returned: AttemptResult) {
-        let AttemptResult {
-            ticket,
-            finish,
-            detail,
-            latency,
-            tenant,
-            first_byte_at,
-            trace,
-        } = returned;
-        match finish {
-            Finish::Ran(_) => {
-                if let Some(flight) = self.flights.get_mut(&ticket) {
-                    flight.detail = detail;
-                    flight.latency = latency;
-                    flight.tenant = tenant;
-                    flight.first_byte_at = first_byte_at;
-                    flight.trace = trace;
-                    flight.task = None;
+    pub(super) fn attempt_ended(&mut self, result: AttemptResult) {
+        let AttemptResult { ticket, completed } = result;
+        let finish = match completed {
+            Some(completed) => {
+                let finish = Finish::Ran(completed.outcome);
+                if let Some(in_flight) = self.in_flight.get_mut(&ticket) {
+                    in_flight.task = None;
+                    in_flight.completed = Some(completed);
                 }
+                finish
             }
-            Finish::InternalFault => {
-                // A flight that was lost with the lease is not counted.
-                if self.remove_flight(ticket).is_some() {
-                    self.chronicle.not_made();
+            None => {
+                // An attempt that was lost with the lease is not counted.
+                if self.remove_in_flight(ticket).is_some() {
+                    self.reporter.prevented();
                 }
+                Finish::InternalFault
             }
-        }
+        };
         self.dispatch(Input::Finished { ticket, finish });
     }
 
-    /// Removes a flight of which nothing remains to be recorded.
-    fn remove_flight(&mut self, ticket: Ticket) -> Option<Flight> {
-        let flight = self.flights.remove(&ticket);
-        if let Some(flight) = &flight {
-            self.shared.in_flight().remove(&flight.delivery);
-        }
-        flight
+    /// Removes an attempt of which nothing remains to be recorded.
+    fn remove_in_flight(&mut self, ticket: Ticket) -> Option<InFlight> {
+        let in_flight = self.in_flight.remove(&ticket)?;
+        self.shared.in_flight().remove(&in_flight.delivery);
+        Some(in_flight)
     }
 
     pub(super) fn record(&mut self, now: Now, ticket: Ticket, record: Record) {
         let detail = match &record {
             Record::Attempt(attempt) => {
                 if attempt.disable.is_some() {
-                    self.decrees.disabled(attempt.delivery.facts().endpoint);
+                    let endpoint = attempt.delivery.facts().endpoint;
+                    self.pending_status_writes.disabled(endpoint);
                 }
-                let flight = self.flights.get_mut(&ticket);
-                let flight = flight.expect("what is recorded was sent");
-                let lag = flight
-                    .first_byte_at
-                    .map(|first_byte_at| match flight.received {
-                        Some(received) => first_byte_at.saturating_duration_since(received),
-                        // The delivery was read from the store: the delay counts from its due time, by the wall clock.
-                        None => {
-                            let due_at = attempt.delivery.facts().due_at;
-                            let since_due = self.depot.clock.since(due_at);
-                            since_due.saturating_sub(first_byte_at.elapsed())
-                        }
-                    });
-                let is_first = attempt.settlement.number == 1;
-                let story = Story::new(
-                    attempt,
-                    flight.tenant.clone(),
-                    flight.latency,
-                    lag.filter(|_| is_first),
-                );
-                // When a record is retried, the report of the first try holds the trace.
-                let trace = flight.trace.take();
-                let known = flight.story.take().and_then(|story| story.trace);
-                flight.story = Some(story.with_trace(trace.or(known)));
-                flight.detail.clone()
+                let in_flight = self.in_flight.get_mut(&ticket);
+                let in_flight = in_flight.expect("a recorded attempt is in flight");
+                in_flight.prepare_report(&self.context.clock, attempt)
             }
             Record::Cancel { delivery, .. } => {
-                let endpoint = self.waiting.endpoint_of(*delivery);
-                let tenant = endpoint.and_then(|endpoint| self.tenant_of(endpoint));
-                let fresh = || Flight::new(tenant, *delivery);
-                self.flights.entry(ticket).or_insert_with(fresh);
+                let cancelling = || InFlight::new(*delivery);
+                self.in_flight.entry(ticket).or_insert_with(cancelling);
                 AttemptDetail::default()
             }
         };
         let inbox = self.shared.inbox.clone();
-        let chronicle = self.chronicle.clone();
-        let asked_at = Instant::now();
+        let reporter = self.reporter.clone();
+        let began_at = Instant::now();
         let done = Box::new(move |result| {
-            chronicle.committed(asked_at.elapsed());
+            reporter.committed(began_at.elapsed());
             inbox.put(Message::Recorded { ticket, result });
         });
-        self.depot.store.record(now.wall, record, detail, done);
+        self.context.store.record(now.wall, record, detail, done);
     }
 
     pub(super) fn recorded(&mut self, ticket: Ticket, result: Result<Written, StoreError>) {
         match result {
             Ok(written) => {
-                self.unwritten = false;
-                if let Some(flight) = self.remove_flight(ticket) {
-                    self.report(flight, written);
+                self.is_record_failing = false;
+                if let Some(in_flight) = self.remove_in_flight(ticket) {
+                    self.report(in_flight, written);
                 }
                 self.dispatch(Input::Recorded { ticket });
             }
             Err(error) => {
                 // Logged once: there may be thousands of failed records, and each is retried many times.
-                if !std::mem::replace(&mut self.unwritten, true) {
-                    self.chronicle.record_failed(&error);
+                if !std::mem::replace(&mut self.is_record_failing, true) {
+                    self.reporter.record_failed(&error);
                 }
-                if let Some(flight) = self.flights.get(&ticket) {
+                if let Some(in_flight) = self.in_flight.get(&ticket) {
                     // The dispatcher keeps retrying, but the waiting caller is answered now.
                     let answer = Err(EngineError::Store(error));
-                    self.waiting.answer_cancel(flight.delivery, &answer);
+                    self.callers.answer_cancel(in_flight.delivery, &answer);
                 }
                 self.dispatch(Input::RecordFailed { ticket });
             }
         }
     }
 
-    fn report(&mut self, flight: Flight, written: Written) {
-        match (flight.story, written) {
-            (Some(story), Written::Applied) => self.chronicle.attempted(story),
+    fn report(&mut self, in_flight: InFlight, written: Written) {
+        let delivery = in_flight.delivery;
+        match (in_flight.event, written) {
+            (Some(event), Written::Applied) => {
+                let trace = in_flight.completed.and_then(|completed| completed.trace);
+                self.reporter.attempted(&event, trace);
+            }
             (Some(_), Written::Superseded) => {}
             (None, Written::Applied) => {
-                self.chronicle.called_off();
-                self.waiting
-                    .answer_cancel(flight.delivery, &Ok(Cancelled::Done));
+                self.reporter.cancelled();
+                self.callers.answer_cancel(delivery, &Ok(Cancelled::Done));
             }
             (None, Written::Superseded) => {
                 // Either the delivery had ended, or this node no longer owned the endpoint.
-                let answer = match self.depot.holds_lease() {
+                let answer = match self.context.holds_lease() {
                     true => Ok(Cancelled::Ended),
                     false => Err(EngineError::NotOwner),
                 };
-                self.waiting.answer_cancel(flight.delivery, &answer);
+                self.callers.answer_cancel(delivery, &answer);
             }
         }
     }

@@ -1,8 +1,18 @@
 //! The engine task: it owns the dispatcher.
 //!
-//! [`Shell`] takes messages from the inbox, passes them to the dispatcher as inputs, and executes the commands that the
-//! dispatcher returns. It never waits for the store or the network: each slow operation runs in its own task and
+//! [`EngineTask`] takes messages from the inbox, passes them to the dispatcher as inputs, and executes the commands that
+//! the dispatcher returns. It never waits for the store or the network: each slow operation runs in its own task and
 //! reports back through the inbox.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`in_flight`] | attempts in flight, until their results are recorded |
+//! | [`endpoints`] | endpoint configurations and statuses |
+//! | [`ownership`] | shards and the lease |
+
+mod endpoints;
+mod in_flight;
+mod ownership;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,33 +22,32 @@ use posthaste_core::delivery::DeadReason;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{BreakerSettings, Health, Standing};
+use posthaste_core::lane::{BreakerSettings, Standing};
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
-use posthaste_store::{DisabledReason, HandedOver, Lease, Store, StoreError, StoreSettings};
+use posthaste_store::{HandedOver, Lease, Store, StoreError, StoreSettings};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use posthaste_telemetry::traces::Telemetry;
 use rustc_hash::FxHashMap;
 use tokio::time::{sleep, timeout};
 
-use super::chronicle::AttemptReporter;
-use super::concurrency_share;
-use super::courier::AttemptContext;
-use super::endpoint_cache::{EndpointCache, EndpointLoader, LoadedEndpoint};
-use super::flights::Flight;
-use super::handle::{Cancelled, Engine, EngineError, Phase, Shared, StopGuard};
-use super::inbox::Message;
-use super::owned_shards::{Holdings, Ownership};
-use super::ownership::{BacklogQuery, Release};
-use super::payload_cache::{Goods, PayloadCache};
-use super::pending_status::{PendingStatusWrites, StatusChange};
-use super::tokens::TokenCache;
-use super::waiters::{StatusRequest, Waiting};
+use self::in_flight::InFlight;
+use self::ownership::{BacklogQuery, Release};
+use crate::attempt_reporter::AttemptReporter;
+use crate::concurrency_share;
+use crate::context::{AttemptContext, STORE_RETRY_PAUSE};
+use crate::endpoint_cache::{EndpointCache, EndpointLoader};
+use crate::handle::{Engine, Phase, Shared, StopGuard};
+use crate::inbox::Message;
+use crate::owned_shards::OwnedShards;
+use crate::payload_cache::{CachedPayload, PayloadCache};
+use crate::pending_status_writes::PendingStatusWrites;
+use crate::reply::{Cancelled, EngineError, Reply};
+use crate::tokens::TokenCache;
 use crate::vault::Vault;
+use crate::waiting_callers::WaitingCallers;
 
-/// Pause before a failed read or write of the store is retried.
-pub(super) const STORE_RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Number of deliveries that are failed in one transaction when an endpoint is disabled.
 const SWEEP_STEP: usize = 1_000;
 /// Longest sleep before the clocks are read again, because the wall clock may have been changed.
@@ -78,123 +87,126 @@ pub struct EngineSettings {
 impl Engine {
     /// Reads the stored backlog, then sends until the engine is shut down.
     pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
-        let _ending = StopGuard(self.shared.clone());
-        let mut shell = match settings.lease {
+        let _guard = StopGuard(self.shared.clone());
+        let mut task = match settings.lease {
             // The backlog of a shard is read when the shard is granted.
             Some(_) => {
                 let cluster = settings.store.cluster();
-                let shell = Shell::new(self, settings);
+                let task = EngineTask::new(self, settings);
                 if let Some(cluster) = cluster {
                     tokio::spawn(concurrency_share::share_limits(self.clone(), cluster));
                 }
-                shell.schedule_backlog_query();
-                shell
+                task.schedule_backlog_query();
+                task
             }
             None => {
                 let unfinished = settings.store.unfinished_work().await?;
-                let mut shell = Shell::new(self, settings);
-                shell.work(unfinished);
-                shell
+                let mut task = EngineTask::new(self, settings);
+                task.start_work(unfinished);
+                task
             }
         };
         self.shared.phase.send_replace(Phase::Running);
-        shell.run().await;
+        task.run().await;
         Ok(())
     }
 }
-pub(super) struct Shell {
-    pub(super) shared: Arc<Shared>,
-    pub(super) depot: Arc<AttemptContext>,
-    pub(super) dispatcher: Dispatcher,
-    pub(super) chronicle: AttemptReporter,
-    pub(super) cards: EndpointCache,
-    pub(super) pantry: PayloadCache,
-    pub(super) waiting: Waiting,
-    pub(super) decrees: PendingStatusWrites,
-    pub(super) flights: FxHashMap<Ticket, Flight>,
-    pub(super) commands: Vec<Command>,
+/// State of the engine task.
+struct EngineTask {
+    shared: Arc<Shared>,
+    context: Arc<AttemptContext>,
+    dispatcher: Dispatcher,
+    reporter: AttemptReporter,
+    endpoints: EndpointCache,
+    payloads: PayloadCache,
+    callers: WaitingCallers,
+    pending_status_writes: PendingStatusWrites,
+    in_flight: FxHashMap<Ticket, InFlight>,
+    /// Buffer for the dispatcher's commands, reused to avoid allocations.
+    commands: Vec<Command>,
     /// Nothing that was sent is in flight, and no attempt will start.
-    pub(super) drained: bool,
+    is_drained: bool,
     /// Shutdown was requested: no caller needs an answer any more.
-    pub(super) leaving: bool,
+    is_shutting_down: bool,
     /// The last record could not be written.
-    pub(super) unwritten: bool,
+    is_record_failing: bool,
     /// Other nodes share the store.
-    pub(super) is_shared: bool,
+    is_shared: bool,
     /// The lease does not allow new attempts.
-    pub(super) suspended: bool,
+    is_suspended: bool,
     /// Number of lease losses that this task has processed.
-    pub(super) losses: u64,
+    lease_losses: u64,
     /// Revoked shards that are not released yet.
-    pub(super) recalls: Vec<Release>,
+    releases: Vec<Release>,
     /// State of the query for unfinished work.
-    pub(super) search: BacklogQuery,
+    backlog_query: BacklogQuery,
     /// Endpoint statuses that are already persisted and must not be written again.
-    pub(super) heeded: FxHashMap<EndpointId, Standing>,
+    persisted_status: FxHashMap<EndpointId, Standing>,
 }
 
-impl Shell {
-    fn new(engine: &Engine, settings: EngineSettings) -> Shell {
-        let house = EndpointLoader {
-            store_settings: settings.store_settings,
-            breaker: settings.breaker,
-            retry_after_cap: settings.retry_after_cap,
-            rules: settings.rules,
-            vault: settings.vault,
-        };
+impl EngineTask {
+    fn new(engine: &Engine, settings: EngineSettings) -> EngineTask {
         let is_shared = settings.lease.is_some();
-        let holdings = match is_shared {
-            true => Holdings::nothing(),
-            false => Holdings::everything(),
-        };
         let mut dispatcher = Dispatcher::new(settings.limits, settings.dice);
         if is_shared && settings.store.cluster().is_some() {
             dispatcher.share_room();
         }
-        Shell {
+        let tokens = TokenCache::new(settings.client.clone(), settings.clock.clone());
+        let context = AttemptContext {
+            client: settings.client,
+            tokens: Arc::new(tokens),
+            store: settings.store,
+            loader: EndpointLoader {
+                store_settings: settings.store_settings,
+                breaker: settings.breaker,
+                retry_after_cap: settings.retry_after_cap,
+                rules: settings.rules,
+                vault: settings.vault,
+            },
+            inbox: engine.shared.inbox.clone(),
+            clock: settings.clock.clone(),
+            telemetry: settings.telemetry.clone(),
+            log_limiter: Mutex::default(),
+            owned_shards: match is_shared {
+                true => OwnedShards::none(),
+                false => OwnedShards::all(),
+            },
+            lease_losses: engine.shared.lease_losses.clone(),
+            lease: settings.lease.unwrap_or_else(Lease::endless),
+        };
+        EngineTask {
             shared: engine.shared.clone(),
-            depot: Arc::new(AttemptContext {
-                tokens: Arc::new(TokenCache::new(
-                    settings.client.clone(),
-                    settings.clock.clone(),
-                )),
-                client: settings.client,
-                store: settings.store,
-                house: Arc::new(house),
-                inbox: engine.shared.inbox.clone(),
-                clock: settings.clock.clone(),
-                telemetry: settings.telemetry.clone(),
-                complaints: Mutex::default(),
-                holdings,
-                losses: engine.shared.losses.clone(),
-                lease: settings.lease.unwrap_or_else(Lease::endless),
-            }),
+            context: Arc::new(context),
             dispatcher,
-            chronicle: AttemptReporter::new(settings.observe, settings.clock, settings.telemetry),
-            cards: EndpointCache::default(),
-            pantry: PayloadCache::default(),
-            waiting: Waiting::default(),
-            decrees: PendingStatusWrites::default(),
-            flights: FxHashMap::default(),
+            reporter: AttemptReporter {
+                metrics: settings.observe,
+                clock: settings.clock,
+                telemetry: settings.telemetry,
+            },
+            endpoints: EndpointCache::default(),
+            payloads: PayloadCache::default(),
+            callers: WaitingCallers::default(),
+            pending_status_writes: PendingStatusWrites::default(),
+            in_flight: FxHashMap::default(),
             commands: Vec::new(),
-            drained: false,
-            leaving: false,
-            unwritten: false,
+            is_drained: false,
+            is_shutting_down: false,
+            is_record_failing: false,
             is_shared,
-            suspended: false,
-            losses: 0,
-            recalls: Vec::new(),
-            search: BacklogQuery::Idle,
-            heeded: FxHashMap::default(),
+            is_suspended: false,
+            lease_losses: 0,
+            releases: Vec::new(),
+            backlog_query: BacklogQuery::Idle,
+            persisted_status: FxHashMap::default(),
         }
     }
 
     async fn run(&mut self) {
         let mut messages = Vec::new();
         // A caller may have cancelled a delivery since the drain ended, so the number of flights is checked as well.
-        while !(self.leaving && self.drained && self.dispatcher.flight_count() == 0) {
+        while !(self.is_shutting_down && self.is_drained && self.dispatcher.flight_count() == 0) {
             if self.is_shared {
-                self.check_lease(self.depot.clock.now());
+                self.check_lease(self.context.clock.now());
             }
             self.shared.inbox.empty_into(&mut messages);
             if messages.is_empty() {
@@ -202,9 +214,9 @@ impl Shell {
                 self.dispatch(Input::Tick);
             }
             for message in messages.drain(..) {
-                self.take(message);
+                self.handle(message);
             }
-            if !self.recalls.is_empty() {
+            if !self.releases.is_empty() {
                 self.release_drained();
             }
         }
@@ -212,113 +224,79 @@ impl Shell {
 
     /// Waits until a message arrives or the dispatcher's wake-up time is reached.
     async fn wait(&mut self) {
-        let now = self.depot.clock.now();
+        let now = self.context.clock.now();
         let pause = until(self.dispatcher.wake(), now);
-        let pause = pause.min(self.until_lease(now)).min(LONGEST_SLEEP);
+        let pause = pause.min(self.until_lease_check(now)).min(LONGEST_SLEEP);
         if !pause.is_zero() {
-            let _ = timeout(pause, self.shared.inbox.rung()).await;
+            let _ = timeout(pause, self.shared.inbox.message_arrived()).await;
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         match message {
-            Message::Hear(input) => self.dispatch(input),
+            Message::Input(input) => self.dispatch(input),
             Message::HandedOver(handed_over) => self.handed_over(handed_over),
-            Message::Returned(returned) => self.returned(returned),
+            Message::AttemptEnded(result) => self.attempt_ended(result),
             Message::Recorded { ticket, result } => self.recorded(ticket, result),
             Message::Loaded(loaded) => self.loaded(*loaded),
-            Message::Changed(endpoint) => self.reload(endpoint),
-            Message::TenantChanged(tenant) => {
-                for endpoint in self.cards.of_tenant(&tenant) {
-                    self.reload(endpoint);
-                }
-            }
-            Message::Missed => {
-                for endpoint in self.cards.all() {
-                    self.reload(endpoint);
-                }
-            }
-            Message::UnderWay { tenant, reply } => {
+            Message::EndpointChanged(endpoint) => self.reload(endpoint),
+            Message::TenantChanged(tenant) => self.reload_all(self.endpoints.of_tenant(&tenant)),
+            Message::ChangesMissed => self.reload_all(self.endpoints.all()),
+            Message::TenantInFlight { tenant, reply } => {
                 let _ = reply.send(Ok(self.dispatcher.under_way(&tenant)));
             }
-            Message::Crowds { reply } => {
-                let _ = reply.send(Ok((self.losses, self.dispatcher.crowds())));
+            Message::TenantDemand { reply } => {
+                let _ = reply.send(Ok((self.lease_losses, self.dispatcher.crowds())));
             }
-            Message::Room { losses, rooms } => self.make_room(losses, &rooms),
-            Message::Work(work) => self.work(work),
-            Message::Found(found) => self.found(found),
-            Message::Poll => self.polled(),
+            Message::ConcurrencyShares { losses, shares } => self.apply_shares(losses, &shares),
+            Message::Work(work) => self.start_work(work),
+            Message::BacklogFound(found) => self.backlog_found(found),
+            Message::PollBacklog => self.poll_backlog(),
             Message::Granted(shards) => self.granted(shards),
-            Message::Recalled { shards, done } => self.recalled(shards, done),
-            Message::Expired { losses } => self.expired(losses),
-            Message::Stand {
-                endpoint, reply, ..
-            } if !self.depot.holdings.owns(endpoint) => {
-                let _ = reply.send(Err(EngineError::NotOwner));
-            }
-            Message::Cancel {
-                endpoint, reply, ..
-            } if !self.depot.holdings.owns(endpoint) => {
-                let _ = reply.send(Err(EngineError::NotOwner));
-            }
-            Message::Look { endpoint, reply } if !self.depot.holdings.owns(endpoint) => {
-                let _ = reply.send(Err(EngineError::NotOwner));
-            }
-            Message::Stand {
-                endpoint,
-                standing,
-                reason,
-                reply,
-            } => {
-                let petition = StatusRequest {
-                    standing,
-                    reason,
-                    reply,
-                };
-                self.waiting.for_standing(endpoint, petition);
-                self.dispatch(Input::Stand { endpoint, standing });
-                self.disown_again(endpoint);
-            }
+            Message::Revoked { shards, done } => self.revoked(shards, done),
+            Message::LeaseLost { losses } => self.lease_lost(losses),
+            Message::SetStatus { endpoint, request } => self.set_status(endpoint, request),
             Message::Cancel {
                 endpoint,
                 delivery,
                 reply,
-            } => {
-                self.waiting.for_cancel(endpoint, delivery, reply);
-                self.dispatch(Input::Cancel { endpoint, delivery });
-                self.disown_again(endpoint);
+            } => self.cancel(endpoint, delivery, reply),
+            Message::ViewLane { endpoint, reply } => {
+                let lane = match self.context.owned_shards.owns(endpoint) {
+                    true => Ok(self.dispatcher.lane(endpoint)),
+                    false => Err(EngineError::NotOwner),
+                };
+                let _ = reply.send(lane);
             }
-            Message::Look { endpoint, reply } => {
-                let _ = reply.send(Ok(self.dispatcher.lane(endpoint)));
-            }
-            Message::Census { reply } => {
+            Message::CountBreakers { reply } => {
                 let _ = reply.send(Ok(self.dispatcher.breakers()));
             }
-            Message::Stood {
+            Message::StatusWritten {
                 endpoint,
-                decree,
+                version,
                 result,
-            } => {
-                if self.decrees.stood(&self.depot, endpoint, decree, result) {
-                    // A read that is in progress may have started before this write.
-                    self.cards.mark_load_stale(endpoint);
-                }
+            } => self.status_written(endpoint, version, result),
+            Message::RetryStatusWrite { endpoint, version } => {
+                self.pending_status_writes
+                    .persist(&self.context, endpoint, version, Vec::new());
             }
-            Message::StandAgain { endpoint, decree } => {
-                self.decrees
-                    .persist(&self.depot, endpoint, decree, Vec::new());
-            }
-            Message::CalmDown => self.dispatch(Input::Shutdown),
+            Message::StopStarting => self.dispatch(Input::Shutdown),
             Message::Shutdown => {
-                self.leaving = true;
+                self.is_shutting_down = true;
                 self.dispatch(Input::Shutdown);
             }
         }
     }
 
+    fn reload_all(&mut self, endpoints: Vec<EndpointId>) {
+        for endpoint in endpoints {
+            self.reload(endpoint);
+        }
+    }
+
     /// Passes an input to the dispatcher and executes the resulting commands.
-    pub(super) fn dispatch(&mut self, input: Input) {
-        let now = self.depot.clock.now();
+    fn dispatch(&mut self, input: Input) {
+        let now = self.context.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
         self.dispatcher.handle(now, input, &mut commands);
         for command in commands.drain(..) {
@@ -326,7 +304,7 @@ impl Shell {
         }
         self.commands = commands;
         if self.dispatcher.lacks_room() {
-            self.shared.room_bell.notify_one();
+            self.shared.share_wanted.notify_one();
         }
     }
 
@@ -342,7 +320,7 @@ impl Shell {
                 health,
             } => self.persist_status(endpoint, standing, health),
             Command::TooLateToCancel(delivery) => {
-                self.waiting
+                self.callers
                     .answer_cancel(delivery, &Ok(Cancelled::TooLate));
             }
             Command::Sweep {
@@ -351,17 +329,17 @@ impl Shell {
                 reason,
                 except,
             } => self.sweep(ticket, endpoint, reason, except),
-            Command::Notify(notice) => {
-                let tenant = self.tenant_of(notice.endpoint);
-                self.chronicle.notice(tenant.as_ref(), &notice);
+            Command::Notify(notification) => {
+                let tenant = self.tenant_of(notification.endpoint);
+                self.reporter.notification(tenant.as_ref(), &notification);
             }
             Command::Disowned(endpoint) => self.disowned(endpoint),
-            Command::Drained => self.drained = true,
+            Command::Drained => self.is_drained = true,
         }
     }
 
     fn handed_over(&mut self, handed_over: Vec<HandedOver>) {
-        let now = self.depot.clock.wall();
+        let now = self.context.clock.wall();
         let mut deliveries = Vec::with_capacity(handed_over.len());
         for HandedOver {
             delivery,
@@ -372,89 +350,44 @@ impl Shell {
         {
             let facts = delivery.facts();
             // The shard was revoked since. The next owner reads the delivery from the store.
-            if !self.depot.holdings.may_start(facts.endpoint) {
+            if !self.context.owned_shards.may_start(facts.endpoint) {
                 continue;
             }
             // The payload of a delivery that is due later is read from the store when it is due.
             if facts.due_at <= now {
-                let goods = Goods {
+                let payload = CachedPayload {
                     accepted_at,
                     content,
                     received,
                 };
-                self.pantry.insert(facts.event, goods);
+                self.payloads.insert(facts.event, payload);
             }
             deliveries.push(delivery);
         }
         self.dispatch(Input::Accepted(deliveries));
     }
 
-    pub(super) fn tenant_of(&self, endpoint: EndpointId) -> Option<TenantId> {
-        Some(self.cards.get(endpoint)?.tenant.clone())
-    }
-
-    /// Reads an endpoint because the dispatcher asked for its configuration.
-    fn load(&mut self, endpoint: EndpointId) {
-        if self.cards.begin_load(endpoint) {
-            self.read_endpoint(endpoint);
-        }
-    }
-
-    /// Reads an endpoint because it was changed, if it is cached or has a lane.
-    fn reload(&mut self, endpoint: EndpointId) {
-        if self.cards.contains(endpoint) || self.dispatcher.lane(endpoint).is_some() {
-            self.load(endpoint);
-        }
-    }
-
-    fn read_endpoint(&self, endpoint: EndpointId) {
-        let depot = self.depot.clone();
-        tokio::spawn(async move {
-            let loaded = loop {
-                match depot.house.load(&*depot.store, endpoint).await {
-                    Ok(loaded) => break loaded,
-                    Err(StoreError::Closed) => return,
-                    Err(_) => sleep(STORE_RETRY_PAUSE).await,
-                }
-            };
-            depot.inbox.put(Message::Loaded(Box::new(loaded)));
-        });
-    }
-
-    fn loaded(&mut self, loaded: LoadedEndpoint) {
-        let LoadedEndpoint { endpoint, found } = loaded;
-        let owned_since = match self.depot.holdings.of_endpoint(endpoint) {
-            Ownership::Owned(since) | Ownership::Releasing(since) => since,
-            Ownership::NotOwned => {
-                self.cards.discard_load(endpoint);
-                return;
-            }
-        };
-        let Some((mut introduction, card)) = found else {
-            if self.cards.end_load(endpoint, None) {
-                self.read_endpoint(endpoint);
-                return;
-            }
-            for petition in self.waiting.take_standing(endpoint) {
-                let gone = StoreError::Unavailable(format!("{endpoint} is not in it"));
-                let _ = petition.reply.send(Err(gone.into()));
-            }
-            self.dispatch(Input::NoSuchEndpoint(endpoint));
+    /// Cancels a delivery, as a caller requests.
+    fn cancel(&mut self, endpoint: EndpointId, delivery: DeliveryId, reply: Reply<Cancelled>) {
+        if !self.context.owned_shards.owns(endpoint) {
+            let _ = reply.send(Err(EngineError::NotOwner));
             return;
-        };
-        let before = self.cards.get(endpoint);
-        if let Some(before) = before.filter(|before| !before.looks_same_to_receiver(&card)) {
-            self.depot.forget(&before);
         }
-        if self.cards.end_load(endpoint, Some(card)) {
-            self.read_endpoint(endpoint);
-        } else {
-            self.decrees.overlay(&mut introduction);
-            introduction.owned_since = owned_since;
-            // Before the lane receives the introduction: what the lane decides after that is newer than what was read.
-            self.apply_stored_status(endpoint, introduction.standing);
-            self.dispatch(Input::Introduced(introduction));
+        self.callers.wait_for_cancel(delivery, reply);
+        self.dispatch(Input::Cancel { endpoint, delivery });
+        self.disown_again(endpoint);
+    }
+
+    /// Applies the concurrency shares that the store granted.
+    fn apply_shares(&mut self, losses: u64, shares: &[(TenantId, u32)]) {
+        // After a lease loss, shares granted before it belong to other nodes.
+        if losses != self.lease_losses {
+            return;
         }
+        for (tenant, usable) in shares {
+            self.dispatcher.grant(tenant, *usable);
+        }
+        self.dispatch(Input::Tick);
     }
 
     fn fetch(&self, command: Command) {
@@ -466,11 +399,11 @@ impl Shell {
             ordered,
         } = command
         else {
-            unreachable!("only fetches are fetched");
+            unreachable!("only a fetch command is passed");
         };
-        let depot = self.depot.clone();
+        let context = self.context.clone();
         tokio::spawn(async move {
-            let found = depot.store.fetch(endpoint, due_by, limit, ordered).await;
+            let found = context.store.fetch(endpoint, due_by, limit, ordered).await;
             let input = match found {
                 Ok(fetched) => Input::Fetched {
                     ticket,
@@ -479,7 +412,7 @@ impl Shell {
                 },
                 Err(_) => Input::FetchFailed { ticket, endpoint },
             };
-            depot.inbox.put(Message::Hear(input));
+            context.inbox.put(Message::Input(input));
         });
     }
 
@@ -490,23 +423,23 @@ impl Shell {
         reason: DeadReason,
         except: Vec<DeliveryId>,
     ) {
-        let depot = self.depot.clone();
-        let chronicle = self.chronicle.clone();
+        let context = self.context.clone();
+        let reporter = self.reporter.clone();
         let tenant = self.tenant_of(endpoint);
         let except: Arc<[DeliveryId]> = except.into();
-        let hold = depot.holdings.of_endpoint(endpoint);
-        let kept = depot.holdings.may_start(endpoint);
+        let ownership = context.owned_shards.of_endpoint(endpoint);
+        let may_start = context.owned_shards.may_start(endpoint);
         tokio::spawn(async move {
             // If the shard is revoked meanwhile, its next owner continues the sweep. If the shard is granted again, the
             // endpoint may have been enabled since, so this sweep must not continue.
-            while kept && depot.holdings.of_endpoint(endpoint) == hold {
-                let now = depot.clock.wall();
-                let step = depot
+            while may_start && context.owned_shards.of_endpoint(endpoint) == ownership {
+                let now = context.clock.wall();
+                let step = context
                     .store
                     .sweep(now, endpoint, reason, except.clone(), SWEEP_STEP);
                 match step.await {
                     Ok(swept) => {
-                        chronicle.swept(tenant.as_ref(), endpoint, swept.ended);
+                        reporter.dead_lettered(tenant.as_ref(), endpoint, swept.ended);
                         if !swept.more {
                             break;
                         }
@@ -516,38 +449,8 @@ impl Shell {
                 }
             }
             let swept = Input::Swept { ticket, endpoint };
-            depot.inbox.put(Message::Hear(swept));
+            context.inbox.put(Message::Input(swept));
         });
-    }
-
-    /// Persists the status of an endpoint, then answers the callers that requested it.
-    fn persist_status(&mut self, endpoint: EndpointId, standing: Standing, health: Option<Health>) {
-        if self.heeded.get(&endpoint) == Some(&standing) {
-            return;
-        }
-        let petitions = self.waiting.take_standing(endpoint);
-        let reason = match standing {
-            Standing::Disabled => {
-                let last = petitions.iter().rev();
-                let asked = last.filter(|petition| petition.standing == standing);
-                let asked = asked.filter_map(|petition| petition.reason).next();
-                Some(asked.unwrap_or(DisabledReason::Manual))
-            }
-            Standing::Enabled | Standing::Paused | Standing::Deleted => None,
-        };
-        if standing == Standing::Deleted
-            && let Some(card) = self.cards.get(endpoint)
-        {
-            self.depot.forget(&card);
-        }
-        let decree = StatusChange {
-            standing,
-            reason,
-            health,
-        };
-        let number = self.decrees.issue(endpoint, decree);
-        self.decrees
-            .persist(&self.depot, endpoint, number, petitions);
     }
 }
 

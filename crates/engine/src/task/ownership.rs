@@ -8,16 +8,16 @@ use std::time::Duration;
 use posthaste_core::cluster::Shard;
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
 use posthaste_core::time::{Now, Timestamp};
 use posthaste_store::{Done, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::time::sleep;
 
-use super::handle::EngineError;
-use super::inbox::Message;
-use super::owned_shards::Ownership;
-use super::task::{STORE_RETRY_PAUSE, Shell};
+use super::EngineTask;
+use crate::context::STORE_RETRY_PAUSE;
+use crate::inbox::Message;
+use crate::owned_shards::Ownership;
+use crate::reply::EngineError;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::engine::ownership";
@@ -42,41 +42,46 @@ pub(super) enum BacklogQuery {
     #[default]
     Idle,
     /// A query is running.
-    UnderWay,
+    Running,
     /// A query is running and must be repeated, because shards were granted after it started.
-    Again,
+    RunningAndRepeat,
 }
 
-impl Shell {
+impl EngineTask {
     pub(super) fn granted(&mut self, shards: Vec<Shard>) {
-        let now = self.depot.clock.now();
+        let now = self.context.clock.now();
         for shard in shards {
-            self.depot.holdings.set(shard, Ownership::Owned(now.tick));
+            self.context
+                .owned_shards
+                .set(shard, Ownership::Owned(now.tick));
         }
-        self.search();
+        self.start_backlog_query();
     }
 
     /// Starts to release shards.
-    pub(super) fn recalled(&mut self, shards: Vec<Shard>, done: Done<()>) {
-        let mut leaving = FxHashSet::default();
+    pub(super) fn revoked(&mut self, shards: Vec<Shard>, done: Done<()>) {
+        let mut releasing = FxHashSet::default();
         for shard in shards {
-            match self.depot.holdings.of(shard) {
+            match self.context.owned_shards.of(shard) {
                 Ownership::Owned(since) => {
-                    self.depot.holdings.set(shard, Ownership::Releasing(since));
-                    leaving.insert(shard);
+                    self.context
+                        .owned_shards
+                        .set(shard, Ownership::Releasing(since));
+                    releasing.insert(shard);
                 }
                 // Nothing of it is in flight on this node.
                 Ownership::NotOwned => {}
                 Ownership::Releasing(_) => {
-                    leaving.insert(shard);
+                    releasing.insert(shard);
                 }
             }
         }
-        let theirs = |endpoint: &EndpointId| leaving.contains(&Shard::of(*endpoint));
-        let endpoints: FxHashSet<EndpointId> = self.dispatcher.endpoints().filter(theirs).collect();
+        let is_releasing = |endpoint: &EndpointId| releasing.contains(&Shard::of(*endpoint));
+        let endpoints: FxHashSet<EndpointId> =
+            self.dispatcher.endpoints().filter(is_releasing).collect();
         let disowned: Vec<EndpointId> = endpoints.iter().copied().collect();
-        self.recalls.push(Release {
-            shards: leaving,
+        self.releases.push(Release {
+            shards: releasing,
             endpoints,
             done,
         });
@@ -90,114 +95,117 @@ impl Shell {
     /// for it.
     pub(super) fn disown_again(&mut self, endpoint: EndpointId) {
         let shard = Shard::of(endpoint);
-        let mut leaves = false;
-        for recall in &mut self.recalls {
-            if recall.shards.contains(&shard) {
-                recall.endpoints.insert(endpoint);
-                leaves = true;
+        let mut is_releasing = false;
+        for release in &mut self.releases {
+            if release.shards.contains(&shard) {
+                release.endpoints.insert(endpoint);
+                is_releasing = true;
             }
         }
-        if leaves {
+        if is_releasing {
             self.dispatch(Input::Disown(endpoint));
         }
     }
 
     /// Notes that nothing of an endpoint is in flight any more.
     pub(super) fn disowned(&mut self, endpoint: EndpointId) {
-        for recall in &mut self.recalls {
-            recall.endpoints.remove(&endpoint);
+        for release in &mut self.releases {
+            release.endpoints.remove(&endpoint);
         }
     }
 
     /// Releases the revoked shards of which nothing is in flight, and reports it.
     pub(super) fn release_drained(&mut self) {
-        let decrees = &self.decrees;
-        let over =
-            |recall: &mut Release| recall.endpoints.is_empty() && !decrees.any_in(&recall.shards);
-        let ended: Vec<Release> = self.recalls.extract_if(.., over).collect();
-        for Release { shards, done, .. } in ended {
+        let pending = &self.pending_status_writes;
+        let is_drained = |release: &mut Release| {
+            release.endpoints.is_empty() && !pending.any_in(&release.shards)
+        };
+        let drained: Vec<Release> = self.releases.extract_if(.., is_drained).collect();
+        for Release { shards, done, .. } in drained {
             for shard in &shards {
-                self.depot.holdings.set(*shard, Ownership::NotOwned);
+                self.context.owned_shards.set(*shard, Ownership::NotOwned);
             }
-            self.cards
+            self.endpoints
                 .forget_where(|endpoint| shards.contains(&Shard::of(endpoint)));
             done(Ok(()));
         }
     }
 
     /// Handles the end of the lease: all shards belong to other nodes now.
-    pub(super) fn expired(&mut self, losses: u64) {
-        self.losses = losses;
-        let shards = self.depot.holdings.count();
+    pub(super) fn lease_lost(&mut self, losses: u64) {
+        self.lease_losses = losses;
+        let shards = self.context.owned_shards.count();
         if shards > 0 {
             tracing::warn!(target: LOG_TARGET,
                 shards,
-                in_flight = self.flights.len(),
+                in_flight = self.in_flight.len(),
                 "the lease has ended: others send what was this node's"
             );
         }
         for shard in Shard::all() {
-            self.depot.holdings.set(shard, Ownership::NotOwned);
+            self.context.owned_shards.set(shard, Ownership::NotOwned);
         }
         self.dispatch(Input::Lost);
-        self.cut_off();
-        self.flights.clear();
+        self.abort_all();
+        self.in_flight.clear();
         self.shared.in_flight().clear();
-        self.cards.forget_where(|_| true);
-        self.decrees.forget_all();
-        self.heeded.clear();
-        self.waiting.answer_all(&EngineError::NotOwner);
-        for recall in self.recalls.drain(..) {
+        self.endpoints.forget_where(|_| true);
+        self.pending_status_writes.clear();
+        self.persisted_status.clear();
+        self.callers.answer_all(&EngineError::NotOwner);
+        for release in self.releases.drain(..) {
             let lost = StoreError::Unavailable("the lease has ended".to_owned());
-            (recall.done)(Err(lost));
+            (release.done)(Err(lost));
         }
     }
 
     /// Aborts all attempts in flight. Each one is reported as ended by an internal error.
-    fn cut_off(&self) {
-        for flight in self.flights.values() {
-            flight.cut_off();
+    fn abort_all(&self) {
+        for in_flight in self.in_flight.values() {
+            in_flight.abort();
         }
     }
 
     /// Checks the lease: whether attempts may start, and whether those in flight may continue.
     pub(super) fn check_lease(&mut self, now: Now) {
-        let may_begin = now.tick < self.depot.lease.begin_by();
-        if may_begin == self.suspended {
-            self.suspended = !may_begin;
-            if self.suspended && self.depot.holdings.count() > 0 {
+        let may_start = now.tick < self.context.lease.begin_by();
+        if may_start == self.is_suspended {
+            self.is_suspended = !may_start;
+            if self.is_suspended && self.context.owned_shards.count() > 0 {
                 tracing::warn!(target: LOG_TARGET, "the lease could not be renewed: nothing is sent until it is");
             }
-            self.dispatch(match self.suspended {
+            self.dispatch(match self.is_suspended {
                 true => Input::Suspend,
                 false => Input::Resume,
             });
         }
-        if now.tick >= self.depot.lease.end_by() && !self.flights.is_empty() {
-            self.cut_off();
+        if now.tick >= self.context.lease.end_by() && !self.in_flight.is_empty() {
+            self.abort_all();
         }
     }
 
     /// Returns the longest time until the lease must be checked again.
-    pub(super) fn until_lease(&self, now: Now) -> Duration {
+    pub(super) fn until_lease_check(&self, now: Now) -> Duration {
         if !self.is_shared {
             return Duration::MAX;
         }
-        if self.suspended {
+        if self.is_suspended {
             return LEASE_CHECK_INTERVAL;
         }
-        let left = self.depot.lease.begin_by().since(now.tick);
-        Duration::from_millis(left.as_millis())
+        let remaining = self.context.lease.begin_by().since(now.tick);
+        Duration::from_millis(remaining.as_millis())
     }
 
     /// Queries the store for unfinished work, because shards were granted.
-    fn search(&mut self) {
-        self.search = match self.search {
+    fn start_backlog_query(&mut self) {
+        self.backlog_query = match self.backlog_query {
             BacklogQuery::Idle => {
-                self.query_backlog(Duration::ZERO);
-                BacklogQuery::UnderWay
+                self.query_backlog();
+                BacklogQuery::Running
             }
-            BacklogQuery::UnderWay | BacklogQuery::Again => BacklogQuery::Again,
+            BacklogQuery::Running | BacklogQuery::RunningAndRepeat => {
+                BacklogQuery::RunningAndRepeat
+            }
         };
     }
 
@@ -206,61 +214,46 @@ impl Shell {
         let inbox = self.shared.inbox.clone();
         tokio::spawn(async move {
             sleep(BACKLOG_POLL_INTERVAL).await;
-            inbox.put(Message::Poll);
+            inbox.put(Message::PollBacklog);
         });
     }
 
-    pub(super) fn polled(&mut self) {
-        if self.search == BacklogQuery::Idle && self.depot.holdings.count() > 0 {
-            self.search();
+    pub(super) fn poll_backlog(&mut self) {
+        if self.backlog_query == BacklogQuery::Idle && self.context.owned_shards.count() > 0 {
+            self.start_backlog_query();
         }
         self.schedule_backlog_query();
     }
 
-    fn query_backlog(&self, pause: Duration) {
-        let depot = self.depot.clone();
+    fn query_backlog(&self) {
+        let context = self.context.clone();
         tokio::spawn(async move {
-            sleep(pause).await;
             let found = loop {
-                match depot.store.unfinished_work().await {
+                match context.store.unfinished_work().await {
                     Ok(found) => break found,
                     Err(StoreError::Closed) => return,
                     Err(_) => sleep(STORE_RETRY_PAUSE).await,
                 }
             };
-            depot.inbox.put(Message::Found(found));
+            context.inbox.put(Message::BacklogFound(found));
         });
     }
 
     /// Handles the result of the query for unfinished work.
-    pub(super) fn found(&mut self, found: Vec<(EndpointId, Timestamp)>) {
-        let again = std::mem::take(&mut self.search) == BacklogQuery::Again;
-        self.work(found);
-        if again {
-            self.search();
+    pub(super) fn backlog_found(&mut self, found: Vec<(EndpointId, Timestamp)>) {
+        let repeat = std::mem::take(&mut self.backlog_query) == BacklogQuery::RunningAndRepeat;
+        self.start_work(found);
+        if repeat {
+            self.start_backlog_query();
         }
     }
 
     /// Passes stored work to the dispatcher. Work of other nodes' endpoints is ignored.
-    pub(super) fn work(&mut self, work: Vec<(EndpointId, Timestamp)>) {
+    pub(super) fn start_work(&mut self, work: Vec<(EndpointId, Timestamp)>) {
         for (endpoint, due) in work {
-            if self.depot.holdings.may_start(endpoint) {
+            if self.context.owned_shards.may_start(endpoint) {
                 self.dispatch(Input::Work { endpoint, due });
             }
-        }
-    }
-
-    /// Applies a status that another node wrote while it believed that it owned the endpoint. If that status forbids
-    /// sending, this node stops sending too.
-    pub(super) fn apply_stored_status(&mut self, endpoint: EndpointId, standing: Standing) {
-        let open = self
-            .dispatcher
-            .lane(endpoint)
-            .is_some_and(|lane| lane.standing == Standing::Enabled);
-        if self.is_shared && open && standing != Standing::Enabled && !self.waiting.has(endpoint) {
-            self.heeded.insert(endpoint, standing);
-            self.dispatch(Input::Stand { endpoint, standing });
-            self.heeded.remove(&endpoint);
         }
     }
 }

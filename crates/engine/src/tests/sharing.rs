@@ -33,7 +33,7 @@ impl HandOver for ToAll {
 
 /// Two nodes on one store.
 struct Pair {
-    world: World,
+    fixture: Fixture,
     other: Engine,
     lease: Lease,
 }
@@ -44,18 +44,18 @@ impl Pair {
         let hand_over = ToAll(vec![engine.hand_over(), other.hand_over()]);
         let lease = Lease::until(NEVER, NEVER);
         let leased = Some(lease.clone());
-        let world = World::start_with(engine, Arc::new(hand_over), leased).await;
+        let fixture = Fixture::start_with(engine, Arc::new(hand_over), leased).await;
         let others = Some(Lease::until(NEVER, NEVER));
-        world.run(&other, &Arc::new(Metrics::new()), others);
+        fixture.run(&other, &Arc::new(Metrics::new()), others);
         Pair {
-            world,
+            fixture,
             other,
             lease,
         }
     }
 
     fn engine(&self) -> &Engine {
-        &self.world.engine
+        &self.fixture.engine
     }
 }
 
@@ -64,7 +64,7 @@ fn everything() -> Vec<Shard> {
 }
 
 /// Revokes all shards. The answer arrives when nothing is in flight.
-fn recall(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
+fn revoke(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
     let (told, answer) = oneshot::channel();
     let done = Box::new(move |result| drop(told.send(result)));
     engine.recalled(everything(), done);
@@ -72,190 +72,199 @@ fn recall(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
 }
 
 /// Waits until the engine has processed all earlier messages.
-async fn heard(engine: &Engine) {
+async fn settled(engine: &Engine) {
     engine.breakers().await.unwrap();
 }
 
 #[tokio::test]
-async fn only_what_was_granted_is_sent() {
+async fn only_granted_shards_are_sent() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = pair.world.endpoint(url).await;
-    let before = pair.world.events(5).await;
+    let endpoint = pair.fixture.endpoint(receiver.url()).await;
+    let before = pair.fixture.events(5).await;
     let looked = pair.engine().lane(endpoint).await;
     assert_eq!(looked, Err(EngineError::NotOwner));
     assert_eq!(receiver.count(), 0);
     pair.engine().granted(vec![Shard::of(endpoint)]);
-    heard(pair.engine()).await;
-    let after = pair.world.events(5).await;
+    settled(pair.engine()).await;
+    let after = pair.fixture.events(5).await;
     for delivery in before.into_iter().chain(after) {
-        pair.world.until(delivery, Status::Succeeded).await;
+        pair.fixture.until(delivery, Status::Succeeded).await;
     }
     assert_eq!(receiver.count(), 10);
     assert_eq!(pair.other.lane(endpoint).await, Err(EngineError::NotOwner));
 }
 
 #[tokio::test]
-async fn what_is_recalled_changes_hands_when_nothing_is_under_way() {
+async fn a_revoked_shard_is_released_when_nothing_is_in_flight() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = pair.world.endpoint(url).await;
+    let endpoint = pair.fixture.endpoint(receiver.url()).await;
     pair.engine().granted(everything());
-    heard(pair.engine()).await;
-    let deliveries = pair.world.events(30).await;
+    settled(pair.engine()).await;
+    let deliveries = pair.fixture.events(30).await;
     receiver.arrivals(10).await;
-    let mut recalled = recall(pair.engine());
-    heard(pair.engine()).await;
-    assert!(recalled.try_recv().is_err(), "ten are in flight");
+    let mut revoked = revoke(pair.engine());
+    settled(pair.engine()).await;
+    assert!(revoked.try_recv().is_err(), "ten are in flight");
     // Until the release it still answers requests that only an owner can answer.
     let cancelled = pair.engine().cancel(endpoint, deliveries[29]).await;
     assert_eq!(cancelled, Ok(Cancelled::Done));
-    let paused = pair.engine().stand(endpoint, Standing::Paused, None).await;
+    let paused = pair
+        .engine()
+        .set_status(endpoint, Standing::Paused, None)
+        .await;
     assert_eq!(paused, Ok(()));
     receiver.answers.send_replace(true);
-    let done = timeout(PATIENCE, recalled).await.expect("it is given up");
+    let done = timeout(TEST_TIMEOUT, revoked)
+        .await
+        .expect("it is given up");
     assert_eq!(done.unwrap(), Ok(()));
     assert_eq!(receiver.count(), 10, "nothing began since");
     assert_eq!(pair.engine().flight_count(), 0);
-    let asked = pair.engine().stand(endpoint, Standing::Enabled, None).await;
+    let asked = pair
+        .engine()
+        .set_status(endpoint, Standing::Enabled, None)
+        .await;
     assert_eq!(asked, Err(EngineError::NotOwner));
     pair.other.granted(everything());
-    let resumed =
-        async { while pair.other.stand(endpoint, Standing::Enabled, None).await != Ok(()) {} };
-    timeout(PATIENCE, resumed).await.expect("it is the other's");
+    let resumed = async {
+        while pair
+            .other
+            .set_status(endpoint, Standing::Enabled, None)
+            .await
+            != Ok(())
+        {}
+    };
+    timeout(TEST_TIMEOUT, resumed)
+        .await
+        .expect("it is the other's");
     for delivery in &deliveries[..29] {
-        pair.world.until(*delivery, Status::Succeeded).await;
+        pair.fixture.until(*delivery, Status::Succeeded).await;
     }
     assert_eq!(receiver.count(), 29, "each once");
 }
 
 #[tokio::test]
-async fn what_is_idle_changes_hands_at_once() {
+async fn an_idle_shard_is_released_at_once() {
     let pair = Pair::start().await;
     pair.engine().granted(everything());
-    let recalled = timeout(PATIENCE, recall(pair.engine())).await;
-    assert_eq!(recalled.expect("at once").unwrap(), Ok(()));
+    let revoked = timeout(TEST_TIMEOUT, revoke(pair.engine())).await;
+    assert_eq!(revoked.expect("at once").unwrap(), Ok(()));
     pair.engine().shut_down().await;
-    let recalled = timeout(PATIENCE, recall(pair.engine())).await;
-    assert_eq!(recalled.expect("at once").unwrap(), Ok(()));
+    let revoked = timeout(TEST_TIMEOUT, revoke(pair.engine())).await;
+    assert_eq!(revoked.expect("at once").unwrap(), Ok(()));
 }
 
 #[tokio::test]
-async fn nothing_begins_while_the_lease_does_not_hold() {
+async fn no_attempt_starts_without_a_valid_lease() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
-    let url = format!("http://{}/", receiver.address);
-    pair.world.endpoint(url).await;
+    pair.fixture.endpoint(receiver.url()).await;
     pair.engine().granted(everything());
-    let first = pair.world.events(1).await[0];
-    pair.world.until(first, Status::Succeeded).await;
+    let first = pair.fixture.events(1).await[0];
+    pair.fixture.until(first, Status::Succeeded).await;
     pair.lease.set(Tick::START, NEVER);
-    heard(pair.engine()).await;
-    let second = pair.world.events(1).await[0];
+    settled(pair.engine()).await;
+    let second = pair.fixture.events(1).await[0];
     for _ in 0..10 {
-        heard(pair.engine()).await;
+        settled(pair.engine()).await;
     }
     assert_eq!(receiver.count(), 1);
     pair.lease.set(NEVER, NEVER);
-    let sent = pair.world.until(second, Status::Succeeded).await;
+    let sent = pair.fixture.until(second, Status::Succeeded).await;
     assert_eq!(sent.delivery.facts().attempts, 1);
 }
 
 #[tokio::test]
-async fn a_new_lease_is_none_for_what_was_lost_with_the_old_one() {
+async fn a_new_lease_does_not_cover_attempts_of_the_old_one() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
-    let url = format!("http://{}/", receiver.address);
-    pair.world.endpoint(url).await;
+    pair.fixture.endpoint(receiver.url()).await;
     pair.engine().granted(everything());
-    heard(pair.engine()).await;
+    settled(pair.engine()).await;
     // The store has counted the loss, and the engine has not processed it yet.
-    pair.engine().shared.losses.add();
-    let delivery = pair.world.events(1).await[0];
+    pair.engine().shared.lease_losses.add();
+    let delivery = pair.fixture.events(1).await[0];
     for _ in 0..10 {
-        heard(pair.engine()).await;
+        settled(pair.engine()).await;
     }
     assert_eq!(receiver.count(), 0);
     pair.engine().expired();
     pair.engine().granted(everything());
-    let sent = pair.world.until(delivery, Status::Succeeded).await;
+    let sent = pair.fixture.until(delivery, Status::Succeeded).await;
     assert_eq!(sent.delivery.facts().attempts, 1);
     assert_eq!(receiver.count(), 1);
 }
 
 #[tokio::test]
-async fn what_flies_when_the_lease_ends_is_cut_off_and_spends_no_attempt() {
+async fn attempts_in_flight_are_aborted_when_the_lease_ends() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let url = format!("http://{}/", receiver.address);
-    pair.world.endpoint(url).await;
+    pair.fixture.endpoint(receiver.url()).await;
     pair.engine().granted(everything());
-    let delivery = pair.world.events(1).await[0];
+    let delivery = pair.fixture.events(1).await[0];
     receiver.arrivals(1).await;
     pair.lease.set(Tick::START, Tick::START);
     let cut_off = async {
         while pair.engine().flight_count() > 0 {
-            heard(pair.engine()).await;
+            settled(pair.engine()).await;
         }
     };
-    timeout(PATIENCE, cut_off).await.expect("it is cut off");
+    timeout(TEST_TIMEOUT, cut_off).await.expect("it is cut off");
     receiver.answers.send_replace(true);
     pair.lease.set(NEVER, NEVER);
-    let sent = pair.world.until(delivery, Status::Succeeded).await;
+    let sent = pair.fixture.until(delivery, Status::Succeeded).await;
     assert_eq!(sent.delivery.facts().attempts, 1);
     assert_eq!(receiver.count(), 2);
 }
 
 #[tokio::test]
-async fn what_is_lost_is_the_others_and_nothing_of_it_is_written_down() {
+async fn nothing_is_recorded_for_a_lost_shard() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = pair.world.endpoint(url).await;
+    let endpoint = pair.fixture.endpoint(receiver.url()).await;
     pair.engine().granted(everything());
-    let deliveries = pair.world.events(30).await;
+    let deliveries = pair.fixture.events(30).await;
     receiver.arrivals(10).await;
-    let mut recalled = recall(pair.engine());
+    let mut revoked = revoke(pair.engine());
     pair.engine().expired();
-    heard(pair.engine()).await;
-    assert!(matches!(recalled.try_recv(), Ok(Err(_))), "it is lost");
+    settled(pair.engine()).await;
+    assert!(matches!(revoked.try_recv(), Ok(Err(_))), "it is lost");
     assert_eq!(pair.engine().flight_count(), 0);
     let asked = pair.engine().cancel(endpoint, deliveries[0]).await;
     assert_eq!(asked, Err(EngineError::NotOwner));
     receiver.answers.send_replace(true);
     pair.other.granted(everything());
     for delivery in &deliveries {
-        let sent = pair.world.until(*delivery, Status::Succeeded).await;
+        let sent = pair.fixture.until(*delivery, Status::Succeeded).await;
         assert_eq!(sent.delivery.facts().attempts, 1);
     }
     assert_eq!(receiver.count(), 40, "ten of them twice");
     // Shards that are granted to it again are sent by it again.
-    let recalled = timeout(PATIENCE, recall(&pair.other)).await;
-    assert_eq!(recalled.expect("it is idle").unwrap(), Ok(()));
+    let revoked = timeout(TEST_TIMEOUT, revoke(&pair.other)).await;
+    assert_eq!(revoked.expect("it is idle").unwrap(), Ok(()));
     pair.engine().granted(everything());
-    let delivery = pair.world.events(1).await[0];
-    pair.world.until(delivery, Status::Succeeded).await;
+    let delivery = pair.fixture.events(1).await[0];
+    pair.fixture.until(delivery, Status::Succeeded).await;
     assert!(pair.engine().lane(endpoint).await.unwrap().is_some());
 }
 
 #[tokio::test]
-async fn what_another_node_shut_on_disk_is_shut_here_too() {
+async fn a_status_written_by_another_node_is_applied() {
     let pair = Pair::start().await;
     let receiver = Receiver::start().await;
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = pair.world.endpoint(url).await;
+    let endpoint = pair.fixture.endpoint(receiver.url()).await;
     pair.engine().granted(everything());
-    let delivery = pair.world.events(1).await[0];
-    pair.world.until(delivery, Status::Succeeded).await;
+    let delivery = pair.fixture.events(1).await[0];
+    pair.fixture.until(delivery, Status::Succeeded).await;
     // Acts like a node that does not know yet that it is no longer the owner.
-    let now = pair.world.clock.wall();
+    let now = pair.fixture.clock.wall();
     let reason = Some(DisabledReason::Manual);
-    let store = &pair.world.store;
+    let store = &pair.fixture.store;
     let stood = store.set_standing(now, endpoint, Standing::Disabled, reason, None);
     assert_eq!(stood.await, Ok(true));
     pair.engine().missed();
@@ -267,20 +276,20 @@ async fn what_another_node_shut_on_disk_is_shut_here_too() {
             }
         }
     };
-    timeout(PATIENCE, shut).await.expect("it is shut");
+    timeout(TEST_TIMEOUT, shut).await.expect("it is shut");
     let row = store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.disabled_reason, reason);
 }
 
 /// A cluster of two nodes whose owner the test sets.
-struct Told {
+struct FixedOwnerCluster {
     me: NodeNo,
     owner: Arc<Mutex<Option<NodeNo>>>,
     peers: Arc<Mutex<Vec<Option<Arc<OwnerRouter>>>>>,
     store: Arc<ModelStore>,
 }
 
-impl Cluster for Told {
+impl Cluster for FixedOwnerCluster {
     fn me(&self) -> NodeNo {
         self.me
     }
@@ -308,7 +317,7 @@ impl Cluster for Told {
     fn ask(&self, node: NodeNo, question: Value, _: Duration) -> Answer<Value> {
         let peer = self.peers.lock().unwrap()[node.0 as usize].clone();
         Box::pin(async move {
-            let silent = || StoreError::Unavailable("nobody answers".to_owned());
+            let silent = || StoreError::Unavailable("no node answers".to_owned());
             Ok(peer.ok_or_else(silent)?.answer(question).await)
         })
     }
@@ -341,10 +350,10 @@ impl Cluster for Told {
         Box::pin(async { Ok(Some(Written::Applied)) })
     }
 
-    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
-        let room = |crowd: &TenantDemand| share(crowd.most, 0, crowd.ask, &[]);
-        let rooms = crowds.iter().map(room).collect();
-        Box::pin(async { Ok(rooms) })
+    fn share_room(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
+        let grant = |demand: &TenantDemand| share(demand.most, 0, demand.ask, &[]);
+        let grants = demands.iter().map(grant).collect();
+        Box::pin(async { Ok(grants) })
     }
 
     fn retire(&self) -> Answer<()> {
@@ -353,77 +362,79 @@ impl Cluster for Told {
 }
 
 /// Two nodes with their owner routers.
-struct Town {
+struct RoutedPair {
     pair: Pair,
     owner: Arc<Mutex<Option<NodeNo>>>,
-    boards: [Arc<OwnerRouter>; 2],
+    routers: [Arc<OwnerRouter>; 2],
 }
 
-impl Town {
-    async fn start() -> Town {
+impl RoutedPair {
+    async fn start() -> RoutedPair {
         let pair = Pair::start().await;
         let owner = Arc::new(Mutex::new(None));
         let peers = Arc::new(Mutex::new(vec![None, None]));
-        let board = |number: u64, engine: &Engine, observe: &Arc<Metrics>| {
-            let cluster = Told {
+        let router = |number: u64, engine: &Engine, observe: &Arc<Metrics>| {
+            let cluster = FixedOwnerCluster {
                 me: NodeNo(number),
                 owner: owner.clone(),
                 peers: peers.clone(),
-                store: pair.world.store.clone(),
+                store: pair.fixture.store.clone(),
             };
-            let clock = pair.world.clock.clone();
+            let clock = pair.fixture.clock.clone();
             Arc::new(OwnerRouter::new(
                 engine.clone(),
                 observe.clone(),
                 clock,
-                pair.world.store.clone(),
+                pair.fixture.store.clone(),
                 Some(Arc::new(cluster)),
             ))
         };
         let elsewhere = Arc::new(Metrics::new());
-        let boards = [
-            board(0, &pair.world.engine, &pair.world.observe),
-            board(1, &pair.other, &elsewhere),
+        let routers = [
+            router(0, &pair.fixture.engine, &pair.fixture.observe),
+            router(1, &pair.other, &elsewhere),
         ];
-        *peers.lock().unwrap() = boards.iter().cloned().map(Some).collect();
-        Town {
+        *peers.lock().unwrap() = routers.iter().cloned().map(Some).collect();
+        RoutedPair {
             pair,
             owner,
-            boards,
+            routers,
         }
     }
 
     /// Grants all shards to the first node.
     async fn grant(&self) {
         self.pair.engine().granted(everything());
-        heard(self.pair.engine()).await;
+        settled(self.pair.engine()).await;
         *self.owner.lock().unwrap() = Some(NodeNo(0));
     }
 }
 
 #[tokio::test]
-async fn whichever_node_is_asked_the_owner_does_it() {
-    let town = Town::start().await;
-    let world = &town.pair.world;
+async fn every_node_routes_requests_to_the_owner() {
+    let pair = RoutedPair::start().await;
+    let fixture = &pair.pair.fixture;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = world.endpoint(url).await;
-    town.grant().await;
-    let deliveries = world.events(12).await;
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    pair.grant().await;
+    let deliveries = fixture.events(12).await;
     receiver.arrivals(10).await;
-    let asked = &town.boards[1];
-    let flying = world.engine.flights();
-    assert_eq!(asked.flights().await, flying);
+    let asked = &pair.routers[1];
+    let in_flight = fixture.engine.deliveries_in_flight();
+    assert_eq!(asked.flights().await, in_flight);
     let mut shown = Vec::new();
     for delivery in &deliveries {
-        shown.push(world.show(*delivery).await);
+        shown.push(fixture.show(*delivery).await);
     }
     let aloft = asked.aloft(&shown).await;
     assert_eq!(aloft.len(), 10);
-    assert!(flying.iter().all(|id| aloft.contains(id)));
-    let waiting = *deliveries.iter().find(|id| !flying.contains(id)).unwrap();
-    let too_late = asked.cancel(endpoint, flying[0]).await;
+    assert!(in_flight.iter().all(|id| aloft.contains(id)));
+    let waiting = *deliveries
+        .iter()
+        .find(|id| !in_flight.contains(id))
+        .unwrap();
+    let too_late = asked.cancel(endpoint, in_flight[0]).await;
     assert_eq!(too_late, Ok(Cancelled::TooLate));
     assert_eq!(asked.cancel(endpoint, waiting).await, Ok(Cancelled::Done));
     let (lane, _) = asked.look(endpoint).await.unwrap();
@@ -432,16 +443,16 @@ async fn whichever_node_is_asked_the_owner_does_it() {
     let disabled = asked.stand(endpoint, Standing::Disabled, reason).await;
     assert_eq!(disabled, Ok(()));
     receiver.answers.send_replace(true);
-    for delivery in &flying {
-        world.until(*delivery, Status::Succeeded).await;
+    for delivery in &in_flight {
+        fixture.until(*delivery, Status::Succeeded).await;
     }
     assert_eq!(receiver.count(), 10, "nothing began after the answer");
-    let (_, figures) = asked.look(endpoint).await.unwrap();
-    assert!(figures.p50_ms.is_some(), "the owner's figures are shown");
-    let whole = Scope::Tenant(world.tenant.clone());
+    let (_, stats) = asked.look(endpoint).await.unwrap();
+    assert!(stats.p50_ms.is_some(), "the owner reports its stats");
+    let whole = Scope::Tenant(fixture.tenant.clone());
     let hour = async || asked.tally(&whole, Window::Hour).await.expect("it reads");
     let seen = async { while hour().await.succeeded < 10 {} };
-    timeout(PATIENCE, seen)
+    timeout(TEST_TIMEOUT, seen)
         .await
         .expect("the owner's are counted");
     let one = Scope::Endpoint(endpoint);
@@ -452,63 +463,61 @@ async fn whichever_node_is_asked_the_owner_does_it() {
         let counted: u64 = series.buckets.iter().map(|(_, it)| it.succeeded).sum();
         assert_eq!(counted, 10, "{whole:?}");
     }
-    let lately = asked.lately(None, &[endpoint]).await;
-    assert_eq!(lately[&endpoint].attempts, 10);
+    let recent = asked.lately(None, &[endpoint]).await;
+    assert_eq!(recent[&endpoint].attempts, 10);
 }
 
 #[tokio::test]
-async fn what_nobody_owns_is_written_down_by_the_store() {
-    let town = Town::start().await;
-    let world = &town.pair.world;
+async fn the_store_changes_an_unowned_endpoint() {
+    let pair = RoutedPair::start().await;
+    let fixture = &pair.pair.fixture;
     let receiver = Receiver::start().await;
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = world.endpoint(url).await;
-    let disabled = town.boards[1].stand(endpoint, Standing::Disabled, None);
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    let disabled = pair.routers[1].stand(endpoint, Standing::Disabled, None);
     assert_eq!(disabled.await, Ok(()));
-    let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+    let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.standing, Standing::Disabled);
 }
 
 #[tokio::test]
-async fn an_owner_who_is_none_any_more_sends_one_on_to_the_next() {
-    let town = Town::start().await;
-    let world = &town.pair.world;
+async fn a_request_follows_a_change_of_the_owner() {
+    let pair = RoutedPair::start().await;
+    let fixture = &pair.pair.fixture;
     let receiver = Receiver::start().await;
-    let url = format!("http://{}/", receiver.address);
-    let endpoint = world.endpoint(url).await;
+    let endpoint = fixture.endpoint(receiver.url()).await;
     // Both nodes believe that the first node is the owner, but it owns nothing yet.
-    *town.owner.lock().unwrap() = Some(NodeNo(0));
-    let board = town.boards[1].clone();
-    let asking = tokio::spawn(async move { board.stand(endpoint, Standing::Paused, None).await });
-    heard(&world.engine).await;
+    *pair.owner.lock().unwrap() = Some(NodeNo(0));
+    let router = pair.routers[1].clone();
+    let asking = tokio::spawn(async move { router.stand(endpoint, Standing::Paused, None).await });
+    settled(&fixture.engine).await;
     assert!(!asking.is_finished());
-    town.pair.other.granted(everything());
-    heard(&town.pair.other).await;
-    *town.owner.lock().unwrap() = Some(NodeNo(1));
-    let asked = timeout(PATIENCE, asking).await.expect("it is done");
+    pair.pair.other.granted(everything());
+    settled(&pair.pair.other).await;
+    *pair.owner.lock().unwrap() = Some(NodeNo(1));
+    let asked = timeout(TEST_TIMEOUT, asking).await.expect("it is done");
     assert_eq!(asked.unwrap(), Ok(()));
-    let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+    let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.standing, Standing::Paused);
 }
 
 #[tokio::test]
-async fn an_owner_who_never_answers_is_not_waited_for_for_ever() {
-    let town = Town::start().await;
+async fn the_wait_for_an_owner_is_limited() {
+    let pair = RoutedPair::start().await;
     let endpoint = EndpointId(7);
-    *town.owner.lock().unwrap() = Some(NodeNo(0));
-    let cluster = Told {
+    *pair.owner.lock().unwrap() = Some(NodeNo(0));
+    let cluster = FixedOwnerCluster {
         me: NodeNo(1),
-        owner: town.owner.clone(),
+        owner: pair.owner.clone(),
         peers: Arc::new(Mutex::new(vec![None, None])),
-        store: town.pair.world.store.clone(),
+        store: pair.pair.fixture.store.clone(),
     };
-    let (engine, clock) = (town.pair.other.clone(), town.pair.world.clock.clone());
+    let (engine, clock) = (pair.pair.other.clone(), pair.pair.fixture.clock.clone());
     let observe = Arc::new(Metrics::new());
-    let store = town.pair.world.store.clone();
-    let board = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
-    let board = board.impatient();
-    let asked = board.stand(endpoint, Standing::Paused, None).await;
+    let store = pair.pair.fixture.store.clone();
+    let router = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
+    let router = router.with_short_timeout();
+    let asked = router.stand(endpoint, Standing::Paused, None).await;
     assert_eq!(asked, Err(EngineError::NotOwner));
-    let (lane, figures) = town.boards[1].look(endpoint).await.unwrap();
-    assert!(lane.is_none() && figures.p50_ms.is_none());
+    let (lane, stats) = pair.routers[1].look(endpoint).await.unwrap();
+    assert!(lane.is_none() && stats.p50_ms.is_none());
 }

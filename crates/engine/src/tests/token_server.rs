@@ -4,25 +4,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::PATIENCE;
-
-/// One request.
-#[derive(Clone)]
-pub(super) struct Asked {
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
-}
+use super::TEST_TIMEOUT;
+use super::http_server::{Arrived, serve};
 
 type Behaviour = Box<dyn Fn(usize) -> (u16, Bytes) + Send + Sync>;
 
@@ -30,7 +17,7 @@ type Behaviour = Box<dyn Fn(usize) -> (u16, Bytes) + Send + Sync>;
 pub(super) struct TokenServer {
     pub(super) address: SocketAddr,
     behaviour: Arc<Mutex<Arc<Behaviour>>>,
-    asked: watch::Sender<Vec<Asked>>,
+    requests: watch::Sender<Vec<Arrived>>,
     /// True if the server answers; while false, requests wait.
     pub(super) answers: watch::Sender<bool>,
 }
@@ -43,44 +30,31 @@ pub(super) fn token(number: usize) -> Value {
 impl TokenServer {
     /// Starts a server that issues `t1`, `t2`, …
     pub(super) async fn start() -> TokenServer {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = TokenServer {
-            address: listener.local_addr().unwrap(),
-            behaviour: Arc::new(Mutex::new(Arc::new(Box::new(|number| {
-                (200, Bytes::from(token(number).to_string()))
-            })))),
-            asked: watch::Sender::new(Vec::new()),
-            answers: watch::Sender::new(true),
-        };
-        let (behaviour, asked) = (server.behaviour.clone(), server.asked.clone());
-        let answers = server.answers.subscribe();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (behaviour, asked) = (behaviour.clone(), asked.clone());
-                let answers = answers.clone();
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let (behaviour, asked) = (behaviour.clone(), asked.clone());
-                    let mut answers = answers.clone();
-                    async move {
-                        let (head, body) = request.into_parts();
-                        let body = body.collect().await?.to_bytes();
-                        let mut number = 0;
-                        asked.send_modify(|asked| {
-                            let headers = head.headers;
-                            asked.push(Asked { headers, body });
-                            number = asked.len();
-                        });
-                        let _ = answers.wait_for(|answers| *answers).await;
-                        let behaviour = behaviour.lock().unwrap().clone();
-                        let (status, body) = behaviour(number);
-                        let response = Response::builder().status(status);
-                        Ok::<_, hyper::Error>(response.body(Full::new(body)).unwrap())
-                    }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        let behaviour: Behaviour = Box::new(|number| (200, Bytes::from(token(number).to_string())));
+        let behaviour = Arc::new(Mutex::new(Arc::new(behaviour)));
+        let requests = watch::Sender::new(Vec::new());
+        let answers = watch::Sender::new(true);
+        let (behaving, received, answering) =
+            (behaviour.clone(), requests.clone(), answers.subscribe());
+        let address = serve(move |request| {
+            let (behaviour, mut answers) = (behaving.clone(), answering.clone());
+            let mut number = 0;
+            received.send_modify(|received: &mut Vec<Arrived>| {
+                received.push(request);
+                number = received.len();
+            });
+            async move {
+                let _ = answers.wait_for(|answers| *answers).await;
+                let behaviour = behaviour.lock().unwrap().clone();
+                behaviour(number)
             }
         });
-        server
+        TokenServer {
+            address: address.await,
+            behaviour,
+            requests,
+            answers,
+        }
     }
 
     /// Returns the token URL.
@@ -101,16 +75,16 @@ impl TokenServer {
 
     /// Returns the number of requests so far.
     pub(super) fn count(&self) -> usize {
-        self.asked.borrow().len()
+        self.requests.borrow().len()
     }
 
     /// Waits for `wanted` requests, and returns all of them.
-    pub(super) async fn asked(&self, wanted: usize) -> Vec<Asked> {
-        let mut asked = self.asked.subscribe();
-        let enough = asked.wait_for(|asked| asked.len() >= wanted);
-        match timeout(PATIENCE, enough).await {
-            Ok(asked) => asked.unwrap().clone(),
-            Err(_) => panic!("it was asked {} times only", self.count()),
+    pub(super) async fn requests(&self, wanted: usize) -> Vec<Arrived> {
+        let mut requests = self.requests.subscribe();
+        let enough = requests.wait_for(|requests| requests.len() >= wanted);
+        match timeout(TEST_TIMEOUT, enough).await {
+            Ok(requests) => requests.unwrap().clone(),
+            Err(_) => panic!("only {} requests have arrived", self.count()),
         }
     }
 }

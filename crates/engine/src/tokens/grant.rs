@@ -10,10 +10,12 @@ use posthaste_core::id::EndpointId;
 use posthaste_egress::{PoolKey, Request};
 use url::form_urlencoded::{Serializer, byte_serialize};
 
-use super::TokenKey;
-use super::response::MAX_ANSWER_BYTES;
-use crate::courier::AGENT;
+use super::response::MAX_RESPONSE_BYTES;
+use crate::AGENT;
 use crate::credentials::{ClientAuthentication, CredentialsFingerprint, OAuth2, basic};
+
+/// Key of a cached token: the endpoint, and the credentials that it was fetched with.
+pub(crate) type TokenKey = (EndpointId, CredentialsFingerprint);
 
 /// Prepared token request of one endpoint.
 pub(crate) struct Grant {
@@ -76,7 +78,7 @@ impl Grant {
             body: self.body.clone(),
             // The endpoint's client certificate is only for the endpoint's receiver.
             identity: None,
-            keep_bytes: Some(MAX_ANSWER_BYTES),
+            keep_bytes: Some(MAX_RESPONSE_BYTES),
             time_limit,
             permit: None,
         }
@@ -110,7 +112,7 @@ mod tests {
     const GRANT: &str = "grant_type=client_credentials&scope=hooks.write+other&audience=https%3A%2F%2Fb.example%2F%3Fx%3D1%26y";
 
     #[test]
-    fn id_and_secret_are_encoded_before_they_are_put_together() {
+    fn id_and_secret_are_encoded_before_they_are_joined() {
         let request = request(&oauth2(ClientAuthentication::Basic));
         let header = &request.headers[AUTHORIZATION];
         assert!(header.is_sensitive());
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn or_they_stand_in_the_body() {
+    fn id_and_secret_can_be_in_the_body() {
         let request = request(&oauth2(ClientAuthentication::Body));
         assert!(!request.headers.contains_key(AUTHORIZATION));
         let expected = format!("{GRANT}&client_id=a+b%3Ac&client_secret=p%26ss%3Dw%25rd%3A%2B");
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_sent() {
+    fn absent_settings_are_not_sent() {
         let plain = OAuth2 {
             scope: None,
             audience: None,

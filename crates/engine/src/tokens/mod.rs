@@ -12,7 +12,7 @@
 //! - **Same egress rules.** Token requests use the same client as deliveries, with the same rules and a time limit.
 //! - **No leaks.** Errors repeat only the HTTP status and standard error codes of a token server's response.
 //!
-//! [`shelf`] makes the decisions, [`grant`] builds the request, [`answer`] parses the response.
+//! [`token_state`] makes the decisions, [`grant`] builds the request, [`response`] parses the response.
 
 mod grant;
 mod response;
@@ -22,68 +22,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::classify::Fault;
-use posthaste_core::id::EndpointId;
 use posthaste_core::time::Tick;
 use posthaste_egress::Client;
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-pub(super) use grant::Grant;
-pub(super) use token_state::Token;
+pub(super) use grant::{Grant, TokenKey};
+pub(super) use token_state::{NoToken, Token, TokenFailure};
 
-use crate::credentials::CredentialsFingerprint;
 use posthaste_system::clock::Clock;
-use token_state::{Decision, FetchOutcome, TokenState};
+use token_state::{Decision, FetchOutcome, FetchResult, TokenState};
 
 /// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
 pub(super) const MAX_CACHED_TOKENS: usize = 4_096;
-
-/// Key of a cached token: the endpoint, and the credentials that it was fetched with.
-pub(super) type TokenKey = (EndpointId, CredentialsFingerprint);
-
-/// Reason why there is no token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoToken {
-    /// The token server gave none, or could not be reached.
-    Theirs(TokenFailure),
-    /// An internal error of posthaste. The delivery is not counted as attempted.
-    Ours(String),
-}
-
-/// A token that the token server did not provide.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TokenFailure {
-    /// Fault for the classification of the attempt.
-    pub(super) fault: Fault,
-    /// Error text for the tenant and the operator.
-    pub(super) detail: String,
-}
-
-impl TokenFailure {
-    fn new(fault: Fault, why: &str) -> TokenFailure {
-        TokenFailure {
-            fault,
-            detail: format!("no access token: {why}"),
-        }
-    }
-}
-
-/// Result of a fetch, for the deliveries that wait for it.
-type FetchResult = Result<Token, NoToken>;
 
 /// Cache of access tokens.
 pub(super) struct TokenCache {
     client: Client,
     clock: Clock,
-    places: Mutex<FxHashMap<TokenKey, Entry>>,
+    entries: Mutex<FxHashMap<TokenKey, Entry>>,
 }
 
 #[derive(Default)]
 struct Entry {
-    shelf: TokenState,
+    state: TokenState,
     /// Channel that receives the result of the fetch in progress.
-    news: Option<watch::Receiver<Option<FetchResult>>>,
+    result: Option<watch::Receiver<Option<FetchResult>>>,
 }
 
 impl TokenCache {
@@ -91,39 +56,41 @@ impl TokenCache {
         TokenCache {
             client,
             clock,
-            places: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
     /// Returns a token for the endpoint. Fails at the latest when the time limit has passed.
-    pub(super) async fn lend(
+    pub(super) async fn get(
         self: &Arc<TokenCache>,
         grant: &Arc<Grant>,
         time_limit: Duration,
     ) -> Result<Token, NoToken> {
         let now = self.clock.now().tick;
-        let mut news = {
-            let mut places = self.places();
-            make_room(&mut places, grant.key);
-            let place = places.entry(grant.key).or_default();
-            match place.shelf.decide(now) {
-                Decision::Use(lent) => return Ok(lent),
-                Decision::Fail(missing) => return Err(NoToken::Theirs(missing)),
-                Decision::Renew(lent) => {
-                    place.news = Some(self.begin(grant, now, time_limit));
-                    return Ok(lent);
+        let mut result = {
+            let mut entries = self.entries();
+            evict(&mut entries, grant.key);
+            let entry = entries.entry(grant.key).or_default();
+            match entry.state.decide(now) {
+                Decision::Use(token) => return Ok(token),
+                Decision::Fail(failure) => return Err(NoToken::Theirs(failure)),
+                Decision::Renew(token) => {
+                    entry.result = Some(self.begin(grant, now, time_limit));
+                    return Ok(token);
                 }
                 Decision::Fetch => {
-                    let news = self.begin(grant, now, time_limit);
-                    place.news = Some(news.clone());
-                    news
+                    let result = self.begin(grant, now, time_limit);
+                    entry.result = Some(result.clone());
+                    result
                 }
-                Decision::Wait => place.news.clone().expect("a fetch is under way"),
+                Decision::Wait => entry.result.clone().expect("a fetch is in progress"),
             }
         };
-        match timeout(time_limit, news.wait_for(Option::is_some)).await {
-            Ok(Ok(told)) => told.clone().expect("it was waited for"),
-            Ok(Err(_)) => Err(fell_over()),
+        match timeout(time_limit, result.wait_for(Option::is_some)).await {
+            Ok(Ok(result)) => result
+                .clone()
+                .expect("the wait ends when there is a result"),
+            Ok(Err(_)) => Err(fetch_aborted()),
             Err(_) => {
                 let why = "the time limit passed before the token server answered";
                 Err(NoToken::Theirs(TokenFailure::new(Fault::Timeout, why)))
@@ -132,16 +99,16 @@ impl TokenCache {
     }
 
     /// Reports that a receiver rejected this token: the next caller gets another one.
-    pub(super) fn rejected(&self, key: TokenKey, lent: &Token) {
+    pub(super) fn rejected(&self, key: TokenKey, token: &Token) {
         let now = self.clock.now().tick;
-        if let Some(place) = self.places().get_mut(&key) {
-            place.shelf.rejected(now, lent.serial);
+        if let Some(entry) = self.entries().get_mut(&key) {
+            entry.state.rejected(now, token.serial);
         }
     }
 
     /// Drops the endpoint's token, because the endpoint was changed or deleted.
     pub(super) fn forget(&self, key: TokenKey) {
-        self.places().remove(&key);
+        self.entries().remove(&key);
     }
 
     /// Fetches a token in a separate task, so that the fetch completes even if its callers stop waiting.
@@ -151,44 +118,44 @@ impl TokenCache {
         asked_at: Tick,
         time_limit: Duration,
     ) -> watch::Receiver<Option<FetchResult>> {
-        let (tell, news) = watch::channel(None);
+        let (sender, result) = watch::channel(None);
         let (tokens, grant) = (self.clone(), grant.clone());
         tokio::spawn(async move {
             let mut fetching = FetchGuard {
                 tokens: tokens.clone(),
                 key: grant.key,
                 asked_at,
-                tell,
+                sender,
                 ended: None,
             };
             let report = tokens.client.send(grant.request(time_limit)).await;
             fetching.ended = Some(match report {
-                Ok(report) => response::understand(&report),
+                Ok(report) => response::parse(&report),
                 Err(fault) => FetchOutcome::Ours(fault.to_string()),
             });
         });
-        news
+        result
     }
 
-    fn places(&self) -> MutexGuard<'_, FxHashMap<TokenKey, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, FxHashMap<TokenKey, Entry>> {
         // A panic leaves no half-done change behind, so a poisoned lock is safe to use.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn fell_over() -> NoToken {
+fn fetch_aborted() -> NoToken {
     NoToken::Ours("the fetch of an access token fell over".to_owned())
 }
 
-fn make_room(places: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {
-    if places.len() >= MAX_CACHED_TOKENS && !places.contains_key(&wanted) {
+fn evict(entries: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {
+    if entries.len() >= MAX_CACHED_TOKENS && !entries.contains_key(&wanted) {
         // Evicts the first idle entry: the order of the map is as good as random.
-        let mut idle = places
+        let mut idle = entries
             .iter()
-            .filter(|(_, place)| !place.shelf.is_fetching());
+            .filter(|(_, entry)| !entry.state.is_fetching());
         let victim = idle.next().map(|(key, _)| *key);
         if let Some(victim) = victim {
-            places.remove(&victim);
+            entries.remove(&victim);
         }
     }
 }
@@ -199,32 +166,32 @@ struct FetchGuard {
     tokens: Arc<TokenCache>,
     key: TokenKey,
     asked_at: Tick,
-    tell: watch::Sender<Option<FetchResult>>,
+    sender: watch::Sender<Option<FetchResult>>,
     ended: Option<FetchOutcome>,
 }
 
 impl Drop for FetchGuard {
     fn drop(&mut self) {
         let now = self.tokens.clock.now().tick;
-        let mut places = self.tokens.places();
+        let mut entries = self.tokens.entries();
         // If the endpoint was changed meanwhile, its entry was dropped, and a new entry may already have another fetch
         // in progress. Only the entry that waits for this fetch is updated; the deliveries waiting for it are answered
         // in any case.
-        let awaited = |place: &&mut Entry| {
-            let news = place.news.as_ref();
-            news.is_some_and(|news| news.same_channel(&self.tell.subscribe()))
+        let is_awaited = |entry: &&mut Entry| {
+            let result = entry.result.as_ref();
+            result.is_some_and(|result| result.same_channel(&self.sender.subscribe()))
         };
-        let place = places.get_mut(&self.key).filter(awaited);
+        let entry = entries.get_mut(&self.key).filter(is_awaited);
         let mut cleared = TokenState::default();
-        let shelf = place.map_or(&mut cleared, |place| &mut place.shelf);
-        let news = match self.ended.take() {
-            Some(ended) => shelf.fetched(self.asked_at, now, ended),
+        let state = entry.map_or(&mut cleared, |entry| &mut entry.state);
+        let result = match self.ended.take() {
+            Some(ended) => state.fetched(self.asked_at, now, ended),
             None => {
-                shelf.fell_over();
-                Err(fell_over())
+                state.fetch_aborted();
+                Err(fetch_aborted())
             }
         };
-        self.tell.send_replace(Some(news));
+        self.sender.send_replace(Some(result));
     }
 }
 
@@ -232,25 +199,26 @@ impl Drop for FetchGuard {
 mod tests {
     use super::*;
     use crate::credentials::Credentials;
+    use posthaste_core::id::EndpointId;
 
     #[test]
-    fn no_more_are_kept_than_may_be_and_none_that_is_awaited_goes() {
+    fn the_cache_is_bounded_and_never_evicts_a_fetch_in_progress() {
         let mark = Credentials::default().mark();
-        let mut places = FxHashMap::default();
-        let awaited = (EndpointId(0), mark);
-        let mut place = Entry::default();
-        assert_eq!(place.shelf.decide(Tick(0)), Decision::Fetch);
-        places.insert(awaited, place);
+        let mut entries = FxHashMap::default();
+        let fetching = (EndpointId(0), mark);
+        let mut entry = Entry::default();
+        assert_eq!(entry.state.decide(Tick(0)), Decision::Fetch);
+        entries.insert(fetching, entry);
         for number in 1..2 * MAX_CACHED_TOKENS as u128 {
             let key = (EndpointId(number), mark);
-            make_room(&mut places, key);
-            places.insert(key, Entry::default());
-            assert!(places.len() <= MAX_CACHED_TOKENS);
-            assert!(places.contains_key(&key) && places.contains_key(&awaited));
+            evict(&mut entries, key);
+            entries.insert(key, Entry::default());
+            assert!(entries.len() <= MAX_CACHED_TOKENS);
+            assert!(entries.contains_key(&key) && entries.contains_key(&fetching));
         }
         // A key that is already present evicts nothing.
-        let before = places.len();
-        make_room(&mut places, awaited);
-        assert_eq!(places.len(), before);
+        let before = entries.len();
+        evict(&mut entries, fetching);
+        assert_eq!(entries.len(), before);
     }
 }

@@ -8,12 +8,11 @@ use posthaste_core::time::Span;
 use posthaste_egress::SendReport;
 use serde_json::Value;
 
-use super::TokenFailure;
-use super::token_state::{FetchOutcome, MAX_LIFETIME};
+use super::token_state::{FetchOutcome, MAX_LIFETIME, TokenFailure};
 use crate::credentials::bearer;
 
 /// Maximum response size that is read, in bytes. Longer than any usual token.
-pub(super) const MAX_ANSWER_BYTES: usize = 16 * 1_024;
+pub(super) const MAX_RESPONSE_BYTES: usize = 16 * 1_024;
 /// Maximum token size, in bytes. More than most receivers accept in a request head.
 pub(super) const MAX_TOKEN_BYTES: usize = 8 * 1_024;
 
@@ -32,7 +31,7 @@ const KNOWN_ERRORS: &[&str] = &[
 ];
 
 /// Returns the outcome of a token request.
-pub(super) fn understand(report: &SendReport) -> FetchOutcome {
+pub(super) fn parse(report: &SendReport) -> FetchOutcome {
     if let Some(mishap) = &report.mishap {
         // The text was written for deliveries and names their receiver.
         let why = mishap
@@ -67,7 +66,7 @@ pub(super) fn understand(report: &SendReport) -> FetchOutcome {
 
 fn failed(fault: Fault, why: &str, wait: Option<Span>) -> FetchOutcome {
     FetchOutcome::Failed {
-        missing: TokenFailure::new(fault, why),
+        failure: TokenFailure::new(fault, why),
         wait,
     }
 }
@@ -75,7 +74,7 @@ fn failed(fault: Fault, why: &str, wait: Option<Span>) -> FetchOutcome {
 /// Parses a token, or returns what is wrong with the response.
 fn token(body: &[u8], truncated: bool) -> Result<FetchOutcome, String> {
     if truncated {
-        return Err(format!("is longer than {} KiB", MAX_ANSWER_BYTES / 1_024));
+        return Err(format!("is longer than {} KiB", MAX_RESPONSE_BYTES / 1_024));
     }
     let answer: Value = serde_json::from_slice(body).map_err(|_| "is not JSON".to_owned())?;
     if !answer.is_object() {
@@ -148,12 +147,12 @@ mod tests {
     }
 
     fn answered(status: u16, body: &Value) -> FetchOutcome {
-        understand(&report(status, body.to_string().as_bytes()))
+        parse(&report(status, body.to_string().as_bytes()))
     }
 
     fn why(ended: FetchOutcome) -> (Fault, String) {
         match ended {
-            FetchOutcome::Failed { missing, .. } => (missing.fault, missing.detail),
+            FetchOutcome::Failed { failure, .. } => (failure.fault, failure.detail),
             FetchOutcome::Got { .. } | FetchOutcome::Ours(_) => panic!("{ended:?}"),
         }
     }
@@ -222,14 +221,14 @@ mod tests {
             "<html>canary</html>",
             "{\"access_token\":\"canary\"",
         ] {
-            let (_, detail) = why(understand(&report(200, body.as_bytes())));
+            let (_, detail) = why(parse(&report(200, body.as_bytes())));
             assert!(detail.ends_with("answer is not JSON"), "{detail}");
         }
         let cut = SendReport {
             snippet_truncated: true,
             ..report(200, br#"{"access_token":"a","token_type":"bearer"}"#)
         };
-        assert!(why(understand(&cut)).1.ends_with("is longer than 16 KiB"));
+        assert!(why(parse(&cut)).1.ends_with("is longer than 16 KiB"));
     }
 
     #[test]
@@ -241,7 +240,7 @@ mod tests {
         assert_eq!(
             ended,
             FetchOutcome::Failed {
-                missing: TokenFailure {
+                failure: TokenFailure {
                     fault: Fault::NoToken,
                     detail: "no access token: the token server answered 401 (invalid_client)"
                         .to_owned(),
@@ -278,7 +277,7 @@ mod tests {
                 mishap: Some(mishap),
                 ..report(200, b"")
             };
-            let (found, detail) = why(understand(&report));
+            let (found, detail) = why(parse(&report));
             assert_eq!(found, fault);
             assert!(detail.starts_with("no access token: "), "{detail}");
             assert!(!detail.contains("receiver"), "{detail}");
@@ -288,7 +287,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_does_harm(status in 100_u16..600, body in prop::collection::vec(any::<u8>(), 0..300)) {
-            let ended = understand(&report(status, &body));
+            let ended = parse(&report(status, &body));
             let got = matches!(ended, FetchOutcome::Got { .. });
             prop_assert!(!got);
         }

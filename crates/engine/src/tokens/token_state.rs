@@ -3,10 +3,12 @@
 //! [`TokenState`] is the state of one endpoint's token. It is pure: time is a parameter, and the caller makes the
 //! requests.
 
-use http::HeaderValue;
-use posthaste_core::time::{Span, Tick};
+use std::time::Duration;
 
-use super::{FetchResult, NoToken, TokenFailure};
+use http::HeaderValue;
+use posthaste_core::classify::Fault;
+use posthaste_core::time::{Span, Tick};
+use posthaste_system::backoff::Backoff;
 
 /// Lifetime of a token whose server states none.
 pub(super) const DEFAULT_LIFETIME: Span = Span::from_secs(5 * 60);
@@ -14,10 +16,13 @@ pub(super) const DEFAULT_LIFETIME: Span = Span::from_secs(5 * 60);
 pub(super) const MAX_LIFETIME: Span = Span::from_hours(24);
 /// Longest time before expiry at which a token is renewed. The margin is a tenth of the lifetime if that is shorter.
 pub(super) const MAX_MARGIN: Span = Span::from_secs(60);
-/// Time for which the second consecutive failure is cached; each further failure doubles it. The first failure is not
-/// cached, unless the server sends `Retry-After`: it may be transient, and each cached failure costs a delivery an
-/// attempt without asking the server.
-pub(super) const FIRST_PAUSE: Span = Span::from_secs(1);
+/// Time for which consecutive failures are cached, from the second one on. The first failure is not cached, unless the
+/// server sends `Retry-After`: it may be transient, and each cached failure costs a delivery an attempt without asking
+/// the server.
+const FAILURE_BACKOFF: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    longest: Duration::from_millis(MAX_PAUSE.as_millis()),
+};
 /// Longest time for which a failure is cached, even if the server asks for more.
 pub(super) const MAX_PAUSE: Span = Span::from_secs(60);
 
@@ -25,6 +30,36 @@ pub(super) const MAX_PAUSE: Span = Span::from_secs(60);
 pub(super) const FREE_REJECTIONS: u32 = 3;
 /// Longest time for which a rejected token stays in use.
 pub(super) const MAX_REJECTED: Span = Span::from_secs(10);
+
+/// Reason why there is no token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoToken {
+    /// The token server gave none, or could not be reached.
+    Theirs(TokenFailure),
+    /// An internal error of posthaste. The delivery is not counted as attempted.
+    Ours(String),
+}
+
+/// A token that the token server did not provide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TokenFailure {
+    /// Fault for the classification of the attempt.
+    pub(crate) fault: Fault,
+    /// Error text for the tenant and the operator.
+    pub(crate) detail: String,
+}
+
+impl TokenFailure {
+    pub(super) fn new(fault: Fault, why: &str) -> TokenFailure {
+        TokenFailure {
+            fault,
+            detail: format!("no access token: {why}"),
+        }
+    }
+}
+
+/// Result of a fetch, for the deliveries that wait for it.
+pub(super) type FetchResult = Result<Token, NoToken>;
 
 /// A token for one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +85,7 @@ pub(super) enum FetchOutcome {
     /// The server issued no token.
     Failed {
         /// Reason.
-        missing: TokenFailure,
+        failure: TokenFailure,
         /// The server's `Retry-After`, if it sent one.
         wait: Option<Span>,
     },
@@ -78,7 +113,7 @@ pub(super) enum Decision {
 pub(super) struct TokenState {
     held: Option<Held>,
     fetching: bool,
-    trouble: Option<Failures>,
+    failures: Option<Failures>,
     serial: u64,
     /// Number of consecutive tokens that were rejected soon after they were issued.
     rejections: u32,
@@ -86,7 +121,7 @@ pub(super) struct TokenState {
 
 #[derive(Debug)]
 struct Held {
-    lent: Token,
+    token: Token,
     since: Tick,
     renew_at: Tick,
     ends_at: Tick,
@@ -97,7 +132,7 @@ struct Held {
 struct Failures {
     count: u32,
     until: Tick,
-    missing: TokenFailure,
+    failure: TokenFailure,
 }
 
 impl TokenState {
@@ -105,19 +140,19 @@ impl TokenState {
     /// fetch has ended.
     pub(super) fn decide(&mut self, now: Tick) -> Decision {
         self.held.take_if(|held| held.ends_at <= now);
-        let trouble = self.trouble.as_ref();
-        let trouble = trouble.filter(|trouble| now < trouble.until);
-        match (&self.held, trouble) {
-            (Some(held), trouble) => {
-                let lent = held.lent.clone();
-                if now < held.renew_at || self.fetching || trouble.is_some() {
-                    return Decision::Use(lent);
+        let failures = self.failures.as_ref();
+        let failures = failures.filter(|failures| now < failures.until);
+        match (&self.held, failures) {
+            (Some(held), failures) => {
+                let token = held.token.clone();
+                if now < held.renew_at || self.fetching || failures.is_some() {
+                    return Decision::Use(token);
                 }
                 self.fetching = true;
-                Decision::Renew(lent)
+                Decision::Renew(token)
             }
             (None, _) if self.fetching => Decision::Wait,
-            (None, Some(trouble)) => Decision::Fail(trouble.missing.clone()),
+            (None, Some(failures)) => Decision::Fail(failures.failure.clone()),
             (None, None) => {
                 self.fetching = true;
                 Decision::Fetch
@@ -136,9 +171,9 @@ impl TokenState {
         self.fetching = false;
         match ended {
             FetchOutcome::Got { header, lifetime } => {
-                self.trouble = None;
+                self.failures = None;
                 self.serial += 1;
-                let lent = Token {
+                let token = Token {
                     header,
                     fresh: false,
                     serial: self.serial,
@@ -147,33 +182,33 @@ impl TokenState {
                 let margin = Span::from_millis(lifetime.as_millis() / 10).min(MAX_MARGIN);
                 let until_renewal = lifetime.as_millis() - margin.as_millis();
                 self.held = Some(Held {
-                    lent: lent.clone(),
+                    token: token.clone(),
                     since: now,
                     renew_at: asked_at.after(Span::from_millis(until_renewal)),
                     ends_at: asked_at.after(lifetime),
                 });
                 Ok(Token {
                     fresh: true,
-                    ..lent
+                    ..token
                 })
             }
-            FetchOutcome::Failed { missing, wait } => {
-                let before = self.trouble.as_ref().map_or(0, |trouble| trouble.count);
+            FetchOutcome::Failed { failure, wait } => {
+                let before = self.failures.as_ref().map_or(0, |failures| failures.count);
                 let pause = before.checked_sub(1).map_or(Span::ZERO, pause);
                 let pause = pause.max(wait.unwrap_or_default()).min(MAX_PAUSE);
-                self.trouble = Some(Failures {
+                self.failures = Some(Failures {
                     count: before.saturating_add(1),
                     until: now.after(pause),
-                    missing: missing.clone(),
+                    failure: failure.clone(),
                 });
-                Err(NoToken::Theirs(missing))
+                Err(NoToken::Theirs(failure))
             }
             FetchOutcome::Ours(why) => Err(NoToken::Ours(why)),
         }
     }
 
     /// Ends a fetch that had no outcome.
-    pub(super) fn fell_over(&mut self) {
+    pub(super) fn fetch_aborted(&mut self) {
         self.fetching = false;
     }
 
@@ -181,7 +216,11 @@ impl TokenState {
     /// another one would hardly be accepted. Then each must be used for longer than the one before, until a token is
     /// accepted for a while.
     pub(super) fn rejected(&mut self, now: Tick, serial: u64) {
-        let Some(held) = self.held.as_ref().filter(|held| held.lent.serial == serial) else {
+        let Some(held) = self
+            .held
+            .as_ref()
+            .filter(|held| held.token.serial == serial)
+        else {
             return;
         };
         let age = now.since(held.since);
@@ -204,17 +243,14 @@ impl TokenState {
     }
 }
 
-/// Returns the first pause, doubled this number of times.
-fn pause(doublings: u32) -> Span {
-    let doublings = doublings.min(16);
-    let pause = Span::from_millis(FIRST_PAUSE.as_millis() << doublings);
-    pause.min(MAX_PAUSE)
+/// Returns the backoff after this number of earlier failures.
+fn pause(earlier_failures: u32) -> Span {
+    Span::from_millis(FAILURE_BACKOFF.pause(earlier_failures).as_millis() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::classify::Fault;
     use proptest::prelude::*;
 
     fn got(token: &'static str, seconds: Option<u64>) -> FetchOutcome {
@@ -226,155 +262,155 @@ mod tests {
 
     fn failed(wait: Option<u64>) -> FetchOutcome {
         FetchOutcome::Failed {
-            missing: TokenFailure::new(Fault::NoToken, "because"),
+            failure: TokenFailure::new(Fault::NoToken, "because"),
             wait: wait.map(Span::from_secs),
         }
     }
 
-    /// Returns a shelf that holds a token requested at tick 0.
+    /// Returns a state that holds a token requested at tick 0.
     fn holding(seconds: Option<u64>) -> TokenState {
-        let mut shelf = TokenState::default();
-        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
-        let news = shelf.fetched(Tick(0), Tick(5_000), got("one", seconds));
-        assert!(news.is_ok_and(|lent| lent.fresh));
-        shelf
+        let mut state = TokenState::default();
+        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        let result = state.fetched(Tick(0), Tick(5_000), got("one", seconds));
+        assert!(result.is_ok_and(|token| token.fresh));
+        state
     }
 
-    fn uses(shelf: &mut TokenState, now: u64) -> bool {
-        matches!(shelf.decide(Tick(now)), Decision::Use(lent) if !lent.fresh)
+    fn uses(state: &mut TokenState, now: u64) -> bool {
+        matches!(state.decide(Tick(now)), Decision::Use(token) if !token.fresh)
     }
 
     #[test]
     fn one_fetches_and_the_others_wait() {
-        let mut shelf = TokenState::default();
-        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
-        assert_eq!(shelf.decide(Tick(1)), Decision::Wait);
-        assert_eq!(shelf.decide(Tick(900_000)), Decision::Wait);
-        let _ = shelf.fetched(Tick(0), Tick(900_000), got("one", Some(3_600)));
-        assert!(uses(&mut shelf, 900_001));
+        let mut state = TokenState::default();
+        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(1)), Decision::Wait);
+        assert_eq!(state.decide(Tick(900_000)), Decision::Wait);
+        let _ = state.fetched(Tick(0), Tick(900_000), got("one", Some(3_600)));
+        assert!(uses(&mut state, 900_001));
     }
 
     #[test]
     fn a_token_is_renewed_while_it_still_works_and_never_used_past_its_end() {
-        let mut shelf = holding(Some(3_600));
-        assert!(uses(&mut shelf, 3_539_999));
+        let mut state = holding(Some(3_600));
+        assert!(uses(&mut state, 3_539_999));
         // One minute before expiry exactly one caller gets the decision to renew it.
-        assert!(matches!(shelf.decide(Tick(3_540_000)), Decision::Renew(_)));
-        assert!(uses(&mut shelf, 3_540_000));
-        assert!(uses(&mut shelf, 3_599_999));
-        assert_eq!(shelf.decide(Tick(3_600_000)), Decision::Wait);
-        let news = shelf.fetched(Tick(3_540_000), Tick(3_600_500), got("two", Some(3_600)));
-        assert!(news.is_ok_and(|lent| lent.header == "two"));
+        assert!(matches!(state.decide(Tick(3_540_000)), Decision::Renew(_)));
+        assert!(uses(&mut state, 3_540_000));
+        assert!(uses(&mut state, 3_599_999));
+        assert_eq!(state.decide(Tick(3_600_000)), Decision::Wait);
+        let result = state.fetched(Tick(3_540_000), Tick(3_600_500), got("two", Some(3_600)));
+        assert!(result.is_ok_and(|token| token.header == "two"));
         // The lifetime counts from the request.
-        assert!(uses(&mut shelf, 3_540_000 + 3_539_999));
+        assert!(uses(&mut state, 3_540_000 + 3_539_999));
         assert!(matches!(
-            shelf.decide(Tick(3_540_000 + 3_540_000)),
+            state.decide(Tick(3_540_000 + 3_540_000)),
             Decision::Renew(_)
         ));
     }
 
     #[test]
     fn a_short_life_has_a_short_margin_and_an_unknown_one_a_default() {
-        let mut shelf = holding(Some(100));
-        assert!(uses(&mut shelf, 89_999));
-        assert!(matches!(shelf.decide(Tick(90_000)), Decision::Renew(_)));
-        let mut shelf = holding(None);
+        let mut state = holding(Some(100));
+        assert!(uses(&mut state, 89_999));
+        assert!(matches!(state.decide(Tick(90_000)), Decision::Renew(_)));
+        let mut state = holding(None);
         let end = DEFAULT_LIFETIME.as_millis();
-        assert!(uses(&mut shelf, end * 9 / 10 - 1));
-        assert!(matches!(shelf.decide(Tick(end - 1)), Decision::Renew(_)));
-        let mut shelf = holding(Some(u64::MAX / 1_000));
+        assert!(uses(&mut state, end * 9 / 10 - 1));
+        assert!(matches!(state.decide(Tick(end - 1)), Decision::Renew(_)));
+        let mut state = holding(Some(u64::MAX / 1_000));
         let end = MAX_LIFETIME.as_millis();
-        assert!(uses(&mut shelf, end - MAX_MARGIN.as_millis() - 1));
-        assert_eq!(shelf.decide(Tick(end)), Decision::Fetch);
+        assert!(uses(&mut state, end - MAX_MARGIN.as_millis() - 1));
+        assert_eq!(state.decide(Tick(end)), Decision::Fetch);
         // A token that expires at once serves the deliveries that waited for it, and no others.
-        let mut shelf = holding(Some(0));
-        assert_eq!(shelf.decide(Tick(5_000)), Decision::Fetch);
+        let mut state = holding(Some(0));
+        assert_eq!(state.decide(Tick(5_000)), Decision::Fetch);
     }
 
     #[test]
     fn a_renewal_that_fails_leaves_the_old_one_in_use() {
-        let mut shelf = holding(Some(3_600));
-        assert!(matches!(shelf.decide(Tick(3_540_000)), Decision::Renew(_)));
-        let _ = shelf.fetched(Tick(3_540_000), Tick(3_540_100), failed(None));
-        assert!(matches!(shelf.decide(Tick(3_540_100)), Decision::Renew(_)));
-        let _ = shelf.fetched(Tick(3_540_100), Tick(3_540_200), failed(None));
-        assert!(uses(&mut shelf, 3_541_199));
-        assert!(matches!(shelf.decide(Tick(3_541_200)), Decision::Renew(_)));
-        let _ = shelf.fetched(Tick(3_541_200), Tick(3_598_500), failed(None));
-        assert!(matches!(shelf.decide(Tick(3_600_000)), Decision::Fail(_)));
+        let mut state = holding(Some(3_600));
+        assert!(matches!(state.decide(Tick(3_540_000)), Decision::Renew(_)));
+        let _ = state.fetched(Tick(3_540_000), Tick(3_540_100), failed(None));
+        assert!(matches!(state.decide(Tick(3_540_100)), Decision::Renew(_)));
+        let _ = state.fetched(Tick(3_540_100), Tick(3_540_200), failed(None));
+        assert!(uses(&mut state, 3_541_199));
+        assert!(matches!(state.decide(Tick(3_541_200)), Decision::Renew(_)));
+        let _ = state.fetched(Tick(3_541_200), Tick(3_598_500), failed(None));
+        assert!(matches!(state.decide(Tick(3_600_000)), Decision::Fail(_)));
     }
 
     #[test]
     fn failures_are_remembered_for_a_growing_and_bounded_time() {
-        let mut shelf = TokenState::default();
+        let mut state = TokenState::default();
         let mut now = Tick(0);
         // The first failure may be transient and is not cached.
-        assert_eq!(shelf.decide(now), Decision::Fetch);
-        let _ = shelf.fetched(now, now, failed(None));
+        assert_eq!(state.decide(now), Decision::Fetch);
+        let _ = state.fetched(now, now, failed(None));
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
-            assert_eq!(shelf.decide(now), Decision::Fetch, "{seconds}");
-            let _ = shelf.fetched(now, now, failed(None));
+            assert_eq!(state.decide(now), Decision::Fetch, "{seconds}");
+            let _ = state.fetched(now, now, failed(None));
             let last = Tick(now.0 + seconds * 1_000 - 1);
-            assert!(matches!(shelf.decide(last), Decision::Fail(_)), "{seconds}");
+            assert!(matches!(state.decide(last), Decision::Fail(_)), "{seconds}");
             now = Tick(last.0 + 1);
         }
-        assert_eq!(shelf.decide(now), Decision::Fetch);
-        let _ = shelf.fetched(now, now, got("one", Some(1)));
+        assert_eq!(state.decide(now), Decision::Fetch);
+        let _ = state.fetched(now, now, got("one", Some(1)));
         // After a success, the next failure is a first one again.
         let now = Tick(now.0 + 1_000);
-        assert_eq!(shelf.decide(now), Decision::Fetch);
-        let _ = shelf.fetched(now, now, failed(None));
-        assert_eq!(shelf.decide(now), Decision::Fetch);
+        assert_eq!(state.decide(now), Decision::Fetch);
+        let _ = state.fetched(now, now, failed(None));
+        assert_eq!(state.decide(now), Decision::Fetch);
     }
 
     #[test]
     fn a_server_that_asks_for_time_gets_it_within_bounds() {
         for (asked, given) in [(1, 1), (30, 30), (3_600, 60)] {
-            let mut shelf = TokenState::default();
-            assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
-            let _ = shelf.fetched(Tick(0), Tick(0), failed(Some(asked)));
+            let mut state = TokenState::default();
+            assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+            let _ = state.fetched(Tick(0), Tick(0), failed(Some(asked)));
             let last = Tick(given * 1_000 - 1);
-            assert!(matches!(shelf.decide(last), Decision::Fail(_)), "{asked}");
-            assert_eq!(shelf.decide(Tick(last.0 + 1)), Decision::Fetch, "{asked}");
+            assert!(matches!(state.decide(last), Decision::Fail(_)), "{asked}");
+            assert_eq!(state.decide(Tick(last.0 + 1)), Decision::Fetch, "{asked}");
         }
     }
 
     #[test]
     fn a_fault_of_ours_is_not_held_against_the_server() {
-        let mut shelf = TokenState::default();
-        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
-        let news = shelf.fetched(Tick(0), Tick(0), FetchOutcome::Ours("no room".to_owned()));
-        assert_eq!(news, Err(NoToken::Ours("no room".to_owned())));
-        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
-        shelf.fell_over();
-        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
+        let mut state = TokenState::default();
+        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        let result = state.fetched(Tick(0), Tick(0), FetchOutcome::Ours("no room".to_owned()));
+        assert_eq!(result, Err(NoToken::Ours("no room".to_owned())));
+        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        state.fetch_aborted();
+        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
     }
 
     #[test]
     fn only_the_token_that_was_rejected_is_dropped() {
-        let mut shelf = holding(Some(3_600));
-        let Decision::Use(old) = shelf.decide(Tick(6_000)) else {
+        let mut state = holding(Some(3_600));
+        let Decision::Use(old) = state.decide(Tick(6_000)) else {
             panic!("there is one");
         };
-        shelf.rejected(Tick(6_000), old.serial);
-        assert_eq!(shelf.decide(Tick(6_000)), Decision::Fetch);
-        let _ = shelf.fetched(Tick(6_000), Tick(6_000), got("two", Some(3_600)));
+        state.rejected(Tick(6_000), old.serial);
+        assert_eq!(state.decide(Tick(6_000)), Decision::Fetch);
+        let _ = state.fetched(Tick(6_000), Tick(6_000), got("two", Some(3_600)));
         // Another delivery was sent with the old token too, and its rejection arrives only now.
-        shelf.rejected(Tick(6_000), old.serial);
-        assert!(uses(&mut shelf, 6_001));
+        state.rejected(Tick(6_000), old.serial);
+        assert!(uses(&mut state, 6_001));
     }
 
     #[test]
     fn a_receiver_that_takes_no_token_does_not_wear_the_server_out() {
-        let mut shelf = holding(Some(3_600));
+        let mut state = holding(Some(3_600));
         let mut fetches = 0;
         // 1,000 seconds with ten rejections per second.
         for now in (5_000..1_005_000).step_by(100).map(Tick) {
-            match shelf.decide(now) {
-                Decision::Use(lent) => shelf.rejected(now, lent.serial),
+            match state.decide(now) {
+                Decision::Use(token) => state.rejected(now, token.serial),
                 Decision::Fetch => {
                     fetches += 1;
-                    let _ = shelf.fetched(now, now, got("another", Some(3_600)));
+                    let _ = state.fetched(now, now, got("another", Some(3_600)));
                 }
                 other @ (Decision::Renew(_) | Decision::Wait | Decision::Fail(_)) => {
                     panic!("{other:?}")
@@ -385,28 +421,28 @@ mod tests {
         assert!((100..=110).contains(&fetches), "{fetches}");
         // A token that was accepted for a while and is then rejected is replaced at once.
         let mut now = Tick(2_000_000);
-        while let Decision::Use(lent) = shelf.decide(now) {
-            shelf.rejected(now, lent.serial);
+        while let Decision::Use(token) = state.decide(now) {
+            state.rejected(now, token.serial);
         }
-        let _ = shelf.fetched(now, now, got("good", Some(3_600)));
+        let _ = state.fetched(now, now, got("good", Some(3_600)));
         now = now.after(MAX_PAUSE);
-        let Decision::Use(lent) = shelf.decide(now) else {
+        let Decision::Use(token) = state.decide(now) else {
             panic!("there is one");
         };
-        shelf.rejected(now, lent.serial);
-        assert_eq!(shelf.decide(now), Decision::Fetch);
+        state.rejected(now, token.serial);
+        assert_eq!(state.decide(now), Decision::Fetch);
     }
 
     proptest! {
         /// For any sequence of steps: never two fetches at once, never a token past its expiry.
         #[test]
         fn it_holds_whatever_happens(steps in prop::collection::vec((0_u64..120_000, 0_u8..6), 1..200)) {
-            let mut shelf = TokenState::default();
+            let mut state = TokenState::default();
             let (mut now, mut begun, mut end) = (Tick(0), None, Tick(0));
             for (passed, step) in steps {
                 now = Tick(now.0 + passed);
                 match (step, begun) {
-                    (0..=2, _) => match shelf.decide(now) {
+                    (0..=2, _) => match state.decide(now) {
                         Decision::Fetch => prop_assert!(begun.replace(now).is_none()),
                         Decision::Renew(_) => {
                             prop_assert!(begun.replace(now).is_none());
@@ -417,14 +453,14 @@ mod tests {
                         Decision::Fail(_) => {}
                     },
                     (3, Some(at)) => {
-                        let _ = shelf.fetched(at, now, got("one", Some(90)));
+                        let _ = state.fetched(at, now, got("one", Some(90)));
                         (begun, end) = (None, at.after(Span::from_secs(90)));
                     }
                     (4, Some(at)) => {
-                        let _ = shelf.fetched(at, now, failed(None));
+                        let _ = state.fetched(at, now, failed(None));
                         begun = None;
                     }
-                    _ => shelf.rejected(now, shelf.serial),
+                    _ => state.rejected(now, state.serial),
                 }
             }
         }

@@ -16,10 +16,6 @@ use std::io::{self, IsTerminal};
 use std::str::FromStr;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::Trigger;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
-use posthaste_core::time::Timestamp;
-use posthaste_core::trace::TraceId;
 use tracing::Subscriber;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -31,6 +27,8 @@ pub use filter::{LogFilter, LogFilterError};
 pub use writer::LogGuard;
 
 use posthaste_system::clock::Clock;
+
+use crate::AttemptEvent;
 
 /// Log target of the lines about attempts, by which they can be turned off.
 pub const ATTEMPT_TARGET: &str = "posthaste::attempt";
@@ -147,79 +145,46 @@ impl FormatTime for WallClock {
     }
 }
 
-/// The log line of an attempt. It deliberately has no field for a URL, a response or an error text, which could contain
-/// an address or a secret.
-#[derive(Clone, Copy, Debug)]
-pub struct AttemptLine<'a> {
-    /// The tenant, if known: the endpoint may be deleted already.
-    pub tenant: Option<&'a TenantId>,
-    /// The endpoint.
-    pub endpoint: EndpointId,
-    /// The delivery.
-    pub delivery: DeliveryId,
-    /// The event.
-    pub event: EventId,
-    /// Number of the attempt, over all rounds.
-    pub attempt: u32,
-    /// Trigger of the attempt.
-    pub trigger: Trigger,
-    /// HTTP status of the response, if there was one.
-    pub status: Option<u16>,
-    /// Kind of the failure, if the attempt failed.
-    pub error_kind: Option<FailureKind>,
-    /// Duration of the attempt, in milliseconds.
-    pub latency_ms: u64,
-    /// Time of the next attempt, if there is one.
-    pub next_attempt_at: Option<Timestamp>,
-    /// Trace of the event, if it has one.
-    pub trace: Option<TraceId>,
-}
-
 /// Logs an attempt.
 #[inline]
-pub fn log_attempt(line: &AttemptLine<'_>) {
+pub fn log_attempt(attempt: &AttemptEvent) {
     tracing::info!(
         target: ATTEMPT_TARGET,
-        tenant_id = line.tenant.map(TenantId::as_str),
-        endpoint_id = %line.endpoint,
-        delivery_id = %line.delivery,
-        event_id = %line.event,
-        attempt = line.attempt,
-        trigger = trigger_name(line.trigger),
-        status_code = line.status,
-        error_kind = line.error_kind.map(FailureKind::name),
-        latency_ms = line.latency_ms,
-        will_retry = line.next_attempt_at.is_some(),
-        next_attempt_at = line.next_attempt_at.map(tracing::field::display),
-        trace_id = line.trace.map(tracing::field::display),
+        tenant_id = attempt.tenant.as_str(),
+        endpoint_id = %attempt.endpoint,
+        delivery_id = %attempt.delivery,
+        event_id = %attempt.event,
+        attempt = attempt.number,
+        trigger = attempt.trigger_name(),
+        status_code = attempt.status_code,
+        error_kind = attempt.failure.map(FailureKind::name),
+        latency_ms = u64::try_from(attempt.latency.as_millis()).unwrap_or(u64::MAX),
+        will_retry = attempt.next_attempt_at.is_some(),
+        next_attempt_at = attempt.next_attempt_at.map(tracing::field::display),
+        trace_id = attempt.trace_id.map(tracing::field::display),
         "attempt"
     );
-}
-
-/// Returns the name of a trigger in the API.
-pub fn trigger_name(trigger: Trigger) -> &'static str {
-    match trigger {
-        Trigger::Automatic => "automatic",
-        Trigger::Manual => "manual",
-        Trigger::Probe => "probe",
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use posthaste_core::time::{Now, Tick};
+    use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+    use posthaste_core::time::{Now, Tick, Timestamp};
     use serde_json::{Value, json};
 
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Page {
+    impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
+            self.0
+                .lock()
+                .expect("no test thread panicked")
+                .extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -237,39 +202,22 @@ mod tests {
 
     /// Returns what is logged while `say` runs.
     fn written(filter: &str, is_json: bool, say: impl FnOnce()) -> String {
-        let page = Page::default();
-        let writer = page.clone();
-        let filter = filter.parse().expect("a filter");
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let filter = filter.parse().expect("a valid filter");
         let subscriber = subscriber(&filter, is_json, false, clock(), move || writer.clone());
         tracing::subscriber::with_default(subscriber, say);
-        let bytes = page.0.lock().expect("unpoisoned").clone();
+        let bytes = buffer.0.lock().expect("no test thread panicked").clone();
         String::from_utf8(bytes).expect("text")
     }
 
-    fn line(tenant: &TenantId) -> AttemptLine<'_> {
-        AttemptLine {
-            tenant: Some(tenant),
-            endpoint: EndpointId(1),
-            delivery: DeliveryId(2),
-            event: EventId(3),
-            attempt: 4,
-            trigger: Trigger::Automatic,
-            status: Some(503),
-            error_kind: Some(FailureKind::Http),
-            latency_ms: 12,
-            next_attempt_at: Some(Timestamp(1_700_000_010_000)),
-            trace: TraceId::new([0xab; 16]),
-        }
-    }
-
     #[test]
-    fn an_attempt_is_one_line_in_the_words_of_the_api() {
-        let acme = "acme".parse().expect("a name");
-        let text = written("info", true, || log_attempt(&line(&acme)));
+    fn an_attempt_is_one_line_with_the_names_of_the_api() {
+        let text = written("info", true, || log_attempt(&AttemptEvent::example()));
         assert_eq!(text.lines().count(), 1);
-        let said: Value = serde_json::from_str(&text).expect("JSON");
+        let line: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(
-            said,
+            line,
             json!({
                 "timestamp": "2023-11-14T22:13:20.123Z",
                 "level": "INFO",
@@ -292,51 +240,41 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_not_said() {
-        let acme = "acme".parse().expect("a name");
-        let success = AttemptLine {
-            tenant: None,
-            status: None,
-            error_kind: None,
+    fn absent_values_are_left_out() {
+        let attempt = AttemptEvent {
+            status_code: None,
+            failure: None,
             next_attempt_at: None,
-            trace: None,
-            ..line(&acme)
+            trace_id: None,
+            ..AttemptEvent::example()
         };
-        let text = written("info", true, || log_attempt(&success));
-        let said: Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(said["will_retry"], json!(false));
-        for absent in [
-            "tenant_id",
-            "status_code",
-            "error_kind",
-            "next_attempt_at",
-            "trace_id",
-        ] {
-            assert_eq!(said.get(absent), None, "{absent}");
+        let text = written("info", true, || log_attempt(&attempt));
+        let line: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(line["will_retry"], json!(false));
+        for absent in ["status_code", "error_kind", "next_attempt_at", "trace_id"] {
+            assert_eq!(line.get(absent), None, "{absent}");
         }
     }
 
     #[test]
-    fn people_read_the_same_words() {
-        let acme = "acme".parse().expect("a name");
-        let text = written("info", false, || log_attempt(&line(&acme)));
+    fn text_lines_have_the_same_names() {
+        let text = written("info", false, || log_attempt(&AttemptEvent::example()));
         assert!(text.starts_with("2023-11-14T22:13:20.123Z"), "{text}");
-        for words in [
+        for part in [
             "tenant_id=\"acme\"",
             "error_kind=\"http\"",
             "latency_ms=12",
             "trace_id=abab",
         ] {
-            assert!(text.contains(words), "{text}");
+            assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 
     #[test]
-    fn attempts_can_be_turned_off_alone() {
-        let acme: TenantId = "acme".parse().expect("a name");
+    fn attempts_can_be_filtered_out_alone() {
         let say = || {
-            log_attempt(&line(&acme));
+            log_attempt(&AttemptEvent::example());
             tracing::info!("hello");
             tracing::debug!("whisper");
         };
@@ -350,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_asks_who_reads() {
+    fn auto_format_depends_on_the_terminal() {
         assert!(!LogFormat::Auto.is_json(true) && LogFormat::Auto.is_json(false));
         assert!(!LogFormat::Human.is_json(false) && LogFormat::Json.is_json(true));
         for format in LogFormat::ALL {

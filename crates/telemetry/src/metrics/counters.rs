@@ -1,23 +1,23 @@
 //! Counters of a single attempt or of finished deliveries.
 
 use posthaste_core::delivery::Status;
-pub use posthaste_store::Tally;
+use posthaste_store::Tally;
 
-use super::AttemptSeen;
+use crate::AttemptEvent;
 
 /// Returns the counters of one attempt, including the end of its delivery.
-pub(super) fn of_attempt(seen: &AttemptSeen<'_>) -> Tally {
-    let second = seen.round_number == 2;
-    let ended = match seen.ended {
+pub(super) fn of_attempt(attempt: &AttemptEvent) -> Tally {
+    let second = attempt.round_number == 2;
+    let ended = match attempt.ended {
         Some(status) => of_ended(status, 1),
         None => Tally::default(),
     };
-    let micros = u64::try_from(seen.latency.as_micros()).unwrap_or(u64::MAX);
+    let micros = u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX);
     Tally {
         attempts: 1,
-        retries: u64::from(seen.round_number > 1),
+        retries: u64::from(attempt.round_number > 1),
         second_attempts: u64::from(second),
-        second_successes: u64::from(second && seen.failure.is_none()),
+        second_successes: u64::from(second && attempt.failure.is_none()),
         latency_micros: micros,
         slowest_micros: micros,
         ..ended

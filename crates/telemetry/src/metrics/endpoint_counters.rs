@@ -10,9 +10,9 @@ use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::FxHashMap;
 
 /// Time without attempts after which an endpoint may lose its slot.
-const QUIET: Span = Span::from_hours(1);
+const INACTIVE_AFTER: Span = Span::from_hours(1);
 /// Minimum interval between two searches for inactive endpoints.
-const LOOK_EVERY: Span = Span::from_mins(1);
+const MIN_SEARCH_INTERVAL: Span = Span::from_mins(1);
 
 /// Number of attempts that succeeded and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Outcomes {
 
 /// Counters of an endpoint that has a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct EndpointCount {
     /// The endpoint's tenant.
     pub tenant: TenantId,
     /// Its attempts.
@@ -44,67 +44,73 @@ pub struct Counted {
 
 /// Counts attempts by endpoint.
 #[derive(Debug, Default)]
-pub struct EndpointCounters {
-    most: usize,
-    places: FxHashMap<EndpointId, Counted>,
-    others: Outcomes,
-    looked_at: Timestamp,
+pub(super) struct EndpointCounters {
+    capacity: usize,
+    slots: FxHashMap<EndpointId, EndpointCount>,
+    without_slot: Outcomes,
+    searched_at: Timestamp,
 }
 
 impl EndpointCounters {
-    /// Creates counters with `most` slots. With zero slots nothing is counted.
-    pub fn new(most: usize) -> EndpointCounters {
+    /// Creates counters with `capacity` slots. With zero slots nothing is counted.
+    pub(super) fn new(capacity: usize) -> EndpointCounters {
         EndpointCounters {
-            most,
+            capacity,
             ..EndpointCounters::default()
         }
     }
 
     /// Counts an attempt.
-    pub fn count(&mut self, now: Timestamp, tenant: &TenantId, endpoint: EndpointId, ok: bool) {
-        if self.most == 0 {
+    pub(super) fn count(
+        &mut self,
+        now: Timestamp,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        ok: bool,
+    ) {
+        if self.capacity == 0 {
             return;
         }
-        if let Some(counted) = self.places.get_mut(&endpoint) {
+        if let Some(counted) = self.slots.get_mut(&endpoint) {
             counted.last_at = now;
             counted.outcomes.count(ok);
             return;
         }
-        self.make_room(now);
-        if self.places.len() >= self.most {
-            self.others.count(ok);
+        self.free_inactive_slots(now);
+        if self.slots.len() >= self.capacity {
+            self.without_slot.count(ok);
             return;
         }
-        let mut counted = Counted {
+        let mut counted = EndpointCount {
             tenant: tenant.clone(),
             outcomes: Outcomes::default(),
             last_at: now,
         };
         counted.outcomes.count(ok);
-        self.places.insert(endpoint, counted);
+        self.slots.insert(endpoint, counted);
     }
 
     /// Returns the endpoints that have a slot, and the sum of all others. `None` if the operator has not enabled these
     /// counters.
-    pub fn told(&self) -> Option<(Vec<(EndpointId, Counted)>, Outcomes)> {
-        if self.most == 0 {
+    pub(super) fn snapshot(&self) -> Option<(Vec<(EndpointId, EndpointCount)>, Outcomes)> {
+        if self.capacity == 0 {
             return None;
         }
-        let mut told: Vec<(EndpointId, Counted)> = self
-            .places
+        let mut counted: Vec<(EndpointId, EndpointCount)> = self
+            .slots
             .iter()
             .map(|(endpoint, counted)| (*endpoint, counted.clone()))
             .collect();
-        told.sort_unstable_by_key(|(endpoint, _)| *endpoint);
-        Some((told, self.others))
+        counted.sort_unstable_by_key(|(endpoint, _)| *endpoint);
+        Some((counted, self.without_slot))
     }
 
-    fn make_room(&mut self, now: Timestamp) {
-        let full = self.places.len() >= self.most;
-        if full && now.since(self.looked_at) >= LOOK_EVERY {
-            self.looked_at = now;
-            self.places
-                .retain(|_, counted| now.since(counted.last_at) < QUIET);
+    fn free_inactive_slots(&mut self, now: Timestamp) {
+        let full = self.slots.len() >= self.capacity;
+        if full && now.since(self.searched_at) >= MIN_SEARCH_INTERVAL {
+            self.searched_at = now;
+            self.slots
+                .retain(|_, counted| now.since(counted.last_at) < INACTIVE_AFTER);
         }
     }
 }
@@ -113,38 +119,42 @@ impl EndpointCounters {
 mod tests {
     use super::*;
 
-    fn told(busy: &EndpointCounters) -> (Vec<(u128, u64, u64)>, u64) {
-        let (told, others) = busy.told().expect("it counts");
-        let told = told.into_iter().map(|(endpoint, counted)| {
+    fn snapshot(counters: &EndpointCounters) -> (Vec<(u128, u64, u64)>, u64) {
+        let (counted, others) = counters.snapshot().expect("counting is enabled");
+        let counted = counted.into_iter().map(|(endpoint, counted)| {
             let Outcomes {
                 successes,
                 failures,
             } = counted.outcomes;
             (endpoint.0, successes, failures)
         });
-        (told.collect(), others.successes + others.failures)
+        (counted.collect(), others.successes + others.failures)
     }
 
     #[test]
-    fn places_are_few_and_whoever_is_quiet_makes_room() {
+    fn an_endpoint_that_was_inactive_for_an_hour_loses_its_slot() {
         let acme: TenantId = "acme".parse().expect("a name");
-        let mut busy = EndpointCounters::new(2);
-        let count = |busy: &mut EndpointCounters, minute: u64, endpoint: u128, ok: bool| {
+        let mut counters = EndpointCounters::new(2);
+        let count = |counters: &mut EndpointCounters, minute: u64, endpoint: u128, ok: bool| {
             let now = Timestamp(1_794_744_000_000 + minute * 60_000);
-            busy.count(now, &acme, EndpointId(endpoint), ok);
+            counters.count(now, &acme, EndpointId(endpoint), ok);
         };
         for endpoint in [1, 2, 3, 1, 3] {
-            count(&mut busy, 0, endpoint, endpoint != 1);
+            count(&mut counters, 0, endpoint, endpoint != 1);
         }
-        assert_eq!(told(&busy), (vec![(1, 0, 2), (2, 1, 0)], 2));
-        count(&mut busy, 59, 1, true);
-        count(&mut busy, 59, 3, true);
-        assert_eq!(told(&busy).1, 3, "nobody was quiet for an hour");
-        count(&mut busy, 60, 3, true);
+        assert_eq!(snapshot(&counters), (vec![(1, 0, 2), (2, 1, 0)], 2));
+        count(&mut counters, 59, 1, true);
+        count(&mut counters, 59, 3, true);
+        assert_eq!(
+            snapshot(&counters).1,
+            3,
+            "every endpoint was active within the hour"
+        );
+        count(&mut counters, 60, 3, true);
         // The count of the others stays: a counter that decreases looks like a restart.
-        assert_eq!(told(&busy), (vec![(1, 1, 2), (3, 1, 0)], 3));
-        let mut nobody = EndpointCounters::new(0);
-        count(&mut nobody, 0, 1, true);
-        assert!(nobody.told().is_none());
+        assert_eq!(snapshot(&counters), (vec![(1, 1, 2), (3, 1, 0)], 3));
+        let mut disabled = EndpointCounters::new(0);
+        count(&mut disabled, 0, 1, true);
+        assert!(disabled.snapshot().is_none());
     }
 }

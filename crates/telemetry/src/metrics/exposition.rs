@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
 
-use super::busy::Outcomes;
+use super::endpoint_counters::Outcomes;
 use super::gauges::Gauges;
 use super::health::Health;
 use super::histogram::{BOUNDS, Snapshot};
 use super::metric::{Labelled, Metric, Number, Values};
-use super::{Metrics, place_of};
+use super::{Metrics, index_of};
 
 /// `Content-Type` of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -24,52 +24,52 @@ const OTHERS: &str = "other";
 const TYPICAL_BYTES: usize = 8 * 1024;
 
 /// Returns every metric.
-pub(super) fn metrics(seen: &Metrics, gauges: &Gauges) -> Vec<Metric> {
-    let mut metrics = vec![Metric::gauges(
+pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
+    let mut all = vec![Metric::gauges(
         "posthaste_build_info",
         "The version of this node; the value is always 1.",
         "version",
         [(env!("CARGO_PKG_VERSION"), 1)],
     )];
-    metrics.extend(counters(seen));
-    metrics.extend(seen.notices.metrics());
-    metrics.extend(histograms(seen));
-    metrics.extend(of_this_node(gauges));
-    metrics.extend(of_the_store(gauges));
+    all.extend(counters(metrics));
+    all.extend(metrics.notices.metrics());
+    all.extend(histograms(metrics));
+    all.extend(of_this_node(gauges));
+    all.extend(of_the_store(gauges));
     if let Some(hour) = &gauges.hour {
-        metrics.extend(ratios(&Health::new(hour, 0)));
+        all.extend(ratios(&Health::new(hour, 0)));
     }
-    metrics.extend(by_endpoint(seen, gauges));
-    metrics
+    all.extend(by_endpoint(metrics, gauges));
+    all
 }
 
 /// Renders the metrics as text.
 pub fn render(metrics: &[Metric]) -> String {
-    let mut page = Page(String::with_capacity(TYPICAL_BYTES));
+    let mut text = TextWriter(String::with_capacity(TYPICAL_BYTES));
     for metric in metrics {
-        page.metric(metric);
+        text.metric(metric);
     }
-    page.0
+    text.0
 }
 
-fn counters(seen: &Metrics) -> Vec<Metric> {
-    let success = [("success", seen.successes.load(Relaxed))];
+fn counters(metrics: &Metrics) -> Vec<Metric> {
+    let success = [("success", metrics.successes.load(Relaxed))];
     let failures =
-        FailureKind::ALL.map(|kind| (kind.name(), seen.failures[place_of(kind)].load(Relaxed)));
+        FailureKind::ALL.map(|kind| (kind.name(), metrics.failures[index_of(kind)].load(Relaxed)));
     vec![
         Metric::counter(
             "posthaste_events_accepted_total",
             "Events that this node accepted.",
-            seen.events_accepted.load(Relaxed),
+            metrics.events_accepted.load(Relaxed),
         ),
         Metric::counters(
             "posthaste_deliveries_total",
             "Deliveries that ended on this node, by how; those that carry notices to the operator only if they were cancelled.",
             "status",
             [
-                ("succeeded", seen.succeeded.load(Relaxed)),
-                ("failed", seen.failed.load(Relaxed)),
-                ("cancelled", seen.cancelled.load(Relaxed)),
+                ("succeeded", metrics.succeeded.load(Relaxed)),
+                ("failed", metrics.failed.load(Relaxed)),
+                ("cancelled", metrics.cancelled.load(Relaxed)),
             ],
         ),
         Metric::counters(
@@ -81,27 +81,27 @@ fn counters(seen: &Metrics) -> Vec<Metric> {
         Metric::counter(
             "posthaste_attempts_not_made_total",
             "Attempts that a fault on this node's side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
-            seen.not_made.load(Relaxed),
+            metrics.attempts_prevented.load(Relaxed),
         ),
     ]
 }
 
-fn histograms(seen: &Metrics) -> [Metric; 3] {
+fn histograms(metrics: &Metrics) -> [Metric; 3] {
     [
         Metric::histogram(
             "posthaste_attempt_seconds",
             "How long attempts of this node took, but for those that carry notices to the operator.",
-            seen.attempt.snapshot(),
+            metrics.attempt_seconds.snapshot(),
         ),
         Metric::histogram(
             "posthaste_first_attempt_lag_seconds",
             "From when an event was accepted to the first byte that this node sent, but for notices to the operator.",
-            seen.first_attempt_lag.snapshot(),
+            metrics.first_attempt_lag.snapshot(),
         ),
         Metric::histogram(
             "posthaste_store_commit_seconds",
             "How long the store took to say that events or results of this node are written, waiting for their turn included.",
-            seen.commit.snapshot(),
+            metrics.commit.snapshot(),
         ),
     ]
 }
@@ -221,16 +221,16 @@ fn ratios(health: &Health) -> [Metric; 4] {
             health.second_attempt_success_ratio,
         ),
     ]
-    .map(|(name, help, figure)| Metric::gauge(name, help, figure.value))
+    .map(|(name, help, reading)| Metric::gauge(name, help, reading.value))
 }
 
 /// Returns the metrics of single endpoints, if the operator has enabled them and the caller may see them.
-fn by_endpoint(seen: &Metrics, gauges: &Gauges) -> Vec<Metric> {
-    let told = seen.ledger().busy.told();
-    let Some((told, others)) = told.filter(|_| gauges.shows_endpoints) else {
+fn by_endpoint(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
+    let counted = metrics.by_time().by_endpoint.snapshot();
+    let Some((counted, others)) = counted.filter(|_| gauges.shows_endpoints) else {
         return Vec::new();
     };
-    let told = told.into_iter().map(|(endpoint, counted)| {
+    let counted = counted.into_iter().map(|(endpoint, counted)| {
         let labels = (counted.tenant.to_string(), endpoint.to_string());
         (labels, counted.outcomes)
     });
@@ -242,7 +242,7 @@ fn by_endpoint(seen: &Metrics, gauges: &Gauges) -> Vec<Metric> {
             successes,
             failures,
         },
-    ) in told.chain([others])
+    ) in counted.chain([others])
     {
         for (outcome, count) in [("success", successes), ("failure", failures)] {
             attempts.push(Labelled {
@@ -276,9 +276,9 @@ fn by_endpoint(seen: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     ]
 }
 
-struct Page(String);
+struct TextWriter(String);
 
-impl Page {
+impl TextWriter {
     fn metric(&mut self, metric: &Metric) {
         let Metric { name, help, values } = metric;
         let kind = match values {
@@ -321,7 +321,7 @@ impl Page {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{line}").expect("a string takes everything");
+        writeln!(self.0, "{line}").expect("writing to a string cannot fail");
     }
 }
 

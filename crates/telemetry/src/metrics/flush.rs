@@ -3,13 +3,14 @@
 //! The store is authoritative; memory holds only what is not written yet. Counters are written in numbered pieces. A
 //! piece stays in memory until the store confirms it. After a failure the same piece is written again under the same
 //! number, and the store ignores it if it already has it. A reader of both store and memory holds
-//! [`Metrics::still`], so that no write is in progress: nothing is missed or counted twice. The one exception is a
+//! [`Metrics::unwritten`], so that no write is in progress: nothing is missed or counted twice. The one exception is a
 //! piece that the store wrote without its confirmation arriving: it counts twice until it is written again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_store::{Store, StoreError};
+use posthaste_system::periodic_task::stopped_within;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -20,38 +21,34 @@ use super::Metrics;
 const LOG_TARGET: &str = "posthaste::observe::flush";
 
 /// Interval between writes. A killed process loses at most the counters of this interval.
-pub const EVERY: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 /// Time that the store may take for the final write at a shutdown.
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of counter rows per write. Each is one short transaction, so that other writes do not wait for it.
-const PIECE: usize = 500;
+const PIECE_ROWS: usize = 500;
 
 /// Writes the counters periodically until `stopped` is true.
 pub fn start(
     store: Arc<dyn Store>,
-    observe: Arc<Metrics>,
+    metrics: Arc<Metrics>,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let mut failing = false;
-        loop {
-            let stopping = stopped.wait_for(|stopping| *stopping);
-            if timeout(EVERY, stopping).await.is_ok() {
-                return;
-            }
-            let failed = observe.flush(&*store).await.err();
+        let mut was_failing = false;
+        while !stopped_within(&mut stopped, INTERVAL).await {
+            let failed = metrics.flush(&*store).await.err();
             // Logged once, because the write is retried every interval.
-            if let Some(error) = failed.as_ref().filter(|_| !failing) {
+            if let Some(error) = failed.as_ref().filter(|_| !was_failing) {
                 tracing::warn!(target: LOG_TARGET, %error, "figures cannot be written down; they are kept and will be written as soon as that works");
             }
-            failing = failed.is_some();
+            was_failing = failed.is_some();
         }
     })
 }
 
 /// Writes the remaining counters at a shutdown, if the store accepts them in time.
-pub async fn last(observe: &Metrics, store: &dyn Store) {
-    match timeout(FINAL_FLUSH_TIMEOUT, observe.flush(store)).await {
+pub async fn last(metrics: &Metrics, store: &dyn Store) {
+    match timeout(FINAL_FLUSH_TIMEOUT, metrics.flush(store)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(target: LOG_TARGET, %error, "the last figures are lost"),
         Err(_) => {
@@ -63,26 +60,26 @@ pub async fn last(observe: &Metrics, store: &dyn Store) {
 impl Metrics {
     /// Writes all counters up to now. What could not be written is kept.
     pub async fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let passed_over = self.ledger().pending.passed_over();
-        if passed_over > 0 {
+        let dropped = self.by_time().pending.dropped();
+        if dropped > 0 {
             tracing::warn!(target: LOG_TARGET,
-                passed_over,
+                passed_over = dropped,
                 "more happened than can be kept until it is written: figures of tenants and endpoints are too low"
             );
         }
         // Counters that arrive during this flush are written by the next one.
-        let mut left = self.ledger().pending.count();
-        while left > 0 {
-            let alone = self.writing.write().await;
-            let Some(piece) = self.ledger().pending.piece(PIECE) else {
+        let mut remaining = self.by_time().pending.count();
+        while remaining > 0 {
+            let exclusive = self.writing.write().await;
+            let Some(piece) = self.by_time().pending.piece(PIECE_ROWS) else {
                 break;
             };
-            left = left.saturating_sub(piece.happened.len());
-            store.add_figures(piece.number, piece.happened).await?;
-            self.ledger().pending.settle();
+            remaining = remaining.saturating_sub(piece.entries.len());
+            store.add_figures(piece.number, piece.entries).await?;
+            self.by_time().pending.confirm();
             self.flushes
                 .fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            drop(alone);
+            drop(exclusive);
         }
         Ok(())
     }

@@ -33,20 +33,20 @@ pub struct Windows {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Health {
     /// Ratio of attempts that were retries.
-    pub retry_ratio: Figure,
+    pub retry_ratio: Reading,
     /// Ratio of dead-lettered deliveries to those that succeeded or were dead-lettered.
-    pub dead_letter_ratio: Figure,
+    pub dead_letter_ratio: Reading,
     /// Attempts made per successful delivery.
-    pub attempts_per_success: Figure,
+    pub attempts_per_success: Reading,
     /// Ratio of second attempts that succeeded.
-    pub second_attempt_success_ratio: Figure,
+    pub second_attempt_success_ratio: Reading,
     /// Deliveries that have been in retry for longer than 24 hours; the same in every window.
-    pub retrying_over_24h: Figure,
+    pub retrying_over_24h: Reading,
 }
 
 /// One value with its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct Reading {
     /// The value.
     pub value: f64,
     /// The healthy range, as text.
@@ -109,7 +109,7 @@ const RETRYING_OVER_24H: Range = Range {
 };
 
 impl Range {
-    fn judge(&self, value: f64) -> Figure {
+    fn classify(&self, value: f64) -> Reading {
         let state = if (self.is_healthy)(value) {
             Condition::Healthy
         } else if (self.is_alert)(value) {
@@ -117,7 +117,7 @@ impl Range {
         } else {
             Condition::Warning
         };
-        Figure {
+        Reading {
             value,
             healthy: self.healthy,
             alert: self.alert,
@@ -151,12 +151,13 @@ impl Health {
         };
         let second = ratio(tally.second_successes, tally.second_attempts);
         Health {
-            retry_ratio: RETRY_RATIO.judge(ratio(tally.retries, tally.attempts).unwrap_or(0.0)),
+            retry_ratio: RETRY_RATIO.classify(ratio(tally.retries, tally.attempts).unwrap_or(0.0)),
             dead_letter_ratio: DEAD_LETTER_RATIO
-                .judge(ratio(tally.failed, finished).unwrap_or(0.0)),
-            attempts_per_success: ATTEMPTS_PER_SUCCESS.judge(attempts_per_success),
-            second_attempt_success_ratio: SECOND_ATTEMPT_SUCCESS_RATIO.judge(second.unwrap_or(1.0)),
-            retrying_over_24h: RETRYING_OVER_24H.judge(retrying_over_24h as f64),
+                .classify(ratio(tally.failed, finished).unwrap_or(0.0)),
+            attempts_per_success: ATTEMPTS_PER_SUCCESS.classify(attempts_per_success),
+            second_attempt_success_ratio: SECOND_ATTEMPT_SUCCESS_RATIO
+                .classify(second.unwrap_or(1.0)),
+            retrying_over_24h: RETRYING_OVER_24H.classify(retrying_over_24h as f64),
         }
     }
 }
@@ -170,21 +171,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_seen_is_nothing_wrong() {
+    fn no_data_is_healthy() {
         let quiet = Health::new(&Tally::default(), 0);
-        for (figure, value) in [
+        for (reading, value) in [
             (quiet.retry_ratio, 0.0),
             (quiet.dead_letter_ratio, 0.0),
             (quiet.attempts_per_success, 1.0),
             (quiet.second_attempt_success_ratio, 1.0),
             (quiet.retrying_over_24h, 0.0),
         ] {
-            assert_eq!((figure.value, figure.state), (value, Condition::Healthy));
+            assert_eq!((reading.value, reading.state), (value, Condition::Healthy));
         }
     }
 
     #[test]
-    fn figures_follow_from_the_tally() {
+    fn ratios_are_computed_from_the_counters() {
         let tally = Tally {
             attempts: 120,
             retries: 20,
@@ -210,18 +211,18 @@ mod tests {
     }
 
     #[test]
-    fn failures_without_a_success_show() {
+    fn failures_without_a_success_are_visible() {
         let tally = Tally {
             attempts: 7,
             retries: 6,
             ..Tally::default()
         };
-        let figure = Health::new(&tally, 0).attempts_per_success;
-        assert_eq!((figure.value, figure.state), (7.0, Condition::Alert));
+        let reading = Health::new(&tally, 0).attempts_per_success;
+        assert_eq!((reading.value, reading.state), (7.0, Condition::Alert));
     }
 
     #[test]
-    fn between_the_ranges_is_a_warning_and_words_say_what_numbers_do() {
+    fn values_between_the_ranges_are_warnings() {
         for (range, cases) in [
             (RETRY_RATIO, [0.049, 0.05, 0.10, 0.101]),
             (DEAD_LETTER_RATIO, [0.0049, 0.005, 0.01, 0.0101]),
@@ -229,7 +230,7 @@ mod tests {
             (SECOND_ATTEMPT_SUCCESS_RATIO, [0.81, 0.80, 0.60, 0.59]),
             (RETRYING_OVER_24H, [9.0, 10.0, 100.0, 101.0]),
         ] {
-            let states = cases.map(|value| range.judge(value).state);
+            let states = cases.map(|value| range.classify(value).state);
             let expected = [
                 Condition::Healthy,
                 Condition::Warning,

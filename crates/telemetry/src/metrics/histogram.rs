@@ -79,16 +79,16 @@ impl Histogram {
     pub fn observe(&self, duration: Duration) {
         // Rounded up, because a duration slightly above a bound belongs to the next bucket.
         let micros = u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
-        let place = BOUNDS.partition_point(|(bound, _)| *bound < micros);
-        self.counts[place].fetch_add(1, Relaxed);
+        let index = BOUNDS.partition_point(|(bound, _)| *bound < micros);
+        self.counts[index].fetch_add(1, Relaxed);
         self.sum_micros.fetch_add(micros, Relaxed);
     }
 
     /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot {
         let mut so_far = 0;
-        let at_most = std::array::from_fn(|place| {
-            so_far += self.counts[place].load(Relaxed);
+        let at_most = std::array::from_fn(|index| {
+            so_far += self.counts[index].load(Relaxed);
             so_far
         });
         Snapshot {
@@ -121,8 +121,8 @@ mod tests {
         histogram.observe(Duration::from_nanos(100_001));
         let seen = histogram.snapshot();
         let at = |text| {
-            let place = BOUNDS.iter().position(|(_, bound)| *bound == text);
-            seen.at_most[place.expect("a bound")]
+            let index = BOUNDS.iter().position(|(_, bound)| *bound == text);
+            seen.at_most[index.expect("the bound exists")]
         };
         assert_eq!(at("0.0001"), 2);
         assert_eq!(at("0.00016"), 4);

@@ -7,65 +7,60 @@ use rustc_hash::FxHashMap;
 
 /// One eviction removes the capacity divided by this number, so that a stream of new keys does not pay for a search
 /// each.
-const FORGET_SHARE: usize = 8;
+const EVICTED_SHARE: usize = 8;
 
 /// A map with a maximum number of entries.
 #[derive(Debug)]
-pub struct LruMap<K, V> {
-    most: usize,
+pub(super) struct LruMap<K, V> {
+    capacity: usize,
     /// Counts every use.
-    clock: u64,
-    known: FxHashMap<K, (u64, V)>,
+    uses: u64,
+    entries: FxHashMap<K, (u64, V)>,
 }
 
 impl<K: Hash + Eq + Clone, V: Default> LruMap<K, V> {
-    /// Creates an empty map for at most `most` entries.
+    /// Creates an empty map for at most `capacity` entries.
     ///
     /// # Panics
-    /// If `most` is zero.
-    pub fn new(most: usize) -> LruMap<K, V> {
-        assert!(most > 0, "there must be room for one");
+    /// If `capacity` is zero.
+    pub(super) fn new(capacity: usize) -> LruMap<K, V> {
+        assert!(capacity > 0, "the capacity is at least 1");
         LruMap {
-            most,
-            clock: 0,
-            known: FxHashMap::default(),
+            capacity,
+            uses: 0,
+            entries: FxHashMap::default(),
         }
     }
 
     /// Returns the value of a key and marks it as used. Inserts a default value if there was none.
-    pub fn of(&mut self, key: &K) -> &mut V {
-        self.clock += 1;
-        if self.known.len() >= self.most && !self.known.contains_key(key) {
-            self.forget_some();
+    pub(super) fn get_or_default(&mut self, key: &K) -> &mut V {
+        self.uses += 1;
+        if self.entries.len() >= self.capacity && !self.entries.contains_key(key) {
+            self.evict();
         }
-        let (used, value) = match self.known.entry(key.clone()) {
+        let (used, value) = match self.entries.entry(key.clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert((0, V::default())),
         };
-        *used = self.clock;
+        *used = self.uses;
         value
     }
 
     /// Returns the value of a key, if there is one. Does not count as use.
-    pub fn peek(&self, key: &K) -> Option<&V> {
-        self.known.get(key).map(|(_, value)| value)
+    pub(super) fn peek(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
     }
 
     /// Iterates over all entries in arbitrary order. Does not count as use.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.known.iter().map(|(key, (_, value))| (key, value))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, (_, value))| (key, value))
     }
 
-    /// Removes a key.
-    pub fn forget(&mut self, key: &K) {
-        self.known.remove(key);
-    }
-
-    fn forget_some(&mut self) {
-        let share = (self.most / FORGET_SHARE).max(1);
-        let mut uses: Vec<u64> = self.known.values().map(|(used, _)| *used).collect();
-        let (_, &mut last_to_go, _) = uses.select_nth_unstable(share - 1);
-        self.known.retain(|_, (used, _)| *used > last_to_go);
+    fn evict(&mut self) {
+        let share = (self.capacity / EVICTED_SHARE).max(1);
+        let mut uses: Vec<u64> = self.entries.values().map(|(used, _)| *used).collect();
+        let (_, &mut newest_evicted, _) = uses.select_nth_unstable(share - 1);
+        self.entries.retain(|_, (used, _)| *used > newest_evicted);
     }
 }
 
@@ -74,27 +69,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_was_quiet_longest_is_forgotten_first() {
-        let mut seen: LruMap<u32, u32> = LruMap::new(16);
+    fn the_least_recently_used_entry_is_evicted_first() {
+        let mut map: LruMap<u32, u32> = LruMap::new(16);
         for key in 0..16 {
-            *seen.of(&key) += 1;
+            *map.get_or_default(&key) += 1;
         }
-        *seen.of(&0) += 1;
-        *seen.of(&99) += 1;
-        assert_eq!(seen.peek(&0), Some(&2), "used again just now");
-        assert_eq!((seen.peek(&1), seen.peek(&2)), (None, None));
-        assert_eq!(seen.peek(&3), Some(&1));
-        assert_eq!(seen.peek(&99), Some(&1));
+        *map.get_or_default(&0) += 1;
+        *map.get_or_default(&99) += 1;
+        assert_eq!(map.peek(&0), Some(&2), "used again just now");
+        assert_eq!((map.peek(&1), map.peek(&2)), (None, None));
+        assert_eq!(map.peek(&3), Some(&1));
+        assert_eq!(map.peek(&99), Some(&1));
     }
 
     #[test]
-    fn it_never_grows_beyond_its_bound() {
+    fn it_never_exceeds_its_capacity() {
         for most in [1, 2, 7, 100] {
-            let mut seen: LruMap<usize, ()> = LruMap::new(most);
+            let mut map: LruMap<usize, ()> = LruMap::new(most);
             for key in 0..10 * most {
-                seen.of(&key);
-                assert!(seen.known.len() <= most);
-                assert!(seen.peek(&key).is_some());
+                map.get_or_default(&key);
+                assert!(map.entries.len() <= most);
+                assert!(map.peek(&key).is_some());
             }
         }
     }

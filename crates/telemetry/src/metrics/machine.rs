@@ -30,8 +30,8 @@ impl Process {
 pub fn free_ratio(path: &Path) -> Option<f64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     // Blocks reserved for the superuser count neither as free nor as total.
-    let room = disk.f_blocks.checked_sub(disk.f_bfree)? + disk.f_bavail;
-    (room > 0).then(|| disk.f_bavail as f64 / room as f64)
+    let total = disk.f_blocks.checked_sub(disk.f_bfree)? + disk.f_bavail;
+    (total > 0).then(|| disk.f_bavail as f64 / total as f64)
 }
 
 #[cfg(test)]
@@ -39,18 +39,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_tells() {
-        let process = Process::read().expect("Linux tells");
+    fn process_and_disk_are_readable() {
+        let process = Process::read().expect("Linux reports it");
         assert!(process.memory_bytes > 1 << 20, "{process:?}");
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("file");
         let files: Vec<_> = (0..8)
             .map(|number| fs::File::create(path.with_extension(number.to_string())))
             .collect();
-        let more = Process::read().expect("Linux tells").open_files;
+        let more = Process::read().expect("Linux reports it").open_files;
         assert!(more >= process.open_files.max(8), "{more}");
         drop(files);
-        let free = free_ratio(directory.path()).expect("Linux tells");
+        let free = free_ratio(directory.path()).expect("Linux reports it");
         assert!((0.0..=1.0).contains(&free), "{free}");
         assert_eq!(free_ratio(&path), None, "there is no such file");
     }

@@ -18,15 +18,15 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`histogram`] | histograms of durations, for Prometheus |
-//! | [`tally`] | counters of one attempt |
-//! | [`pending`] | counters that are not in the store yet |
+//! | `counters` | counters of one attempt |
+//! | `pending_counters` | counters that are not in the store yet |
 //! | [`flush`] | writes them to the store |
 //! | [`window`] | sums over five minutes, an hour, a day |
 //! | [`series`] | the same by time bucket, for charts |
 //! | [`health`] | ratios with their ranges: healthy, warning, alert |
-//! | [`endpoint`] | recent attempts of one endpoint |
-//! | [`remembered`] | bounded map that evicts the least recently used |
-//! | [`busy`] | attempts of single endpoints, for operators that enable them |
+//! | `recent_attempts` | recent attempts of one endpoint |
+//! | `lru_map` | bounded map that evicts the least recently used |
+//! | `endpoint_counters` | attempts of single endpoints, for operators that enable them |
 //! | [`gauges`] | values that are read at the time of the request |
 //! | [`retrying`] | number of deliveries that have been in retry for long |
 //! | [`machine`] | resource usage of the process and the disk |
@@ -34,21 +34,21 @@
 //! | [`metric`] | one metric, independent of the output format |
 //! | [`exposition`] | all metrics in the Prometheus format |
 
-pub mod busy;
-pub mod endpoint;
+mod counters;
+mod endpoint_counters;
 pub mod exposition;
 pub mod flush;
 pub mod gauges;
 pub mod health;
 pub mod histogram;
+mod lru_map;
 pub mod machine;
 pub mod metric;
 pub mod notification_counters;
-pub mod pending;
-pub mod remembered;
+mod pending_counters;
+mod recent_attempts;
 pub mod retrying;
 pub mod series;
-pub mod tally;
 pub mod window;
 
 use std::sync::atomic::{
@@ -67,63 +67,44 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use notification_counters::NotificationCounters;
 
-pub use endpoint::{EndpointStats, LastFailure, RecentAttempts};
+use crate::AttemptEvent;
+
 pub use gauges::{EndpointPending, Gauges};
 pub use health::HealthReport;
+pub use recent_attempts::{EndpointStats, LastFailure, RecentAttempts};
 pub use series::Series;
 
-use busy::{Counted, EndpointCounters};
-use endpoint::RecentAttemptBuffer;
+use endpoint_counters::{EndpointCount, EndpointCounters};
 use histogram::Histogram;
+use lru_map::LruMap;
 use metric::Metric;
-use pending::Pending;
-use remembered::LruMap;
+use pending_counters::PendingCounters;
+use recent_attempts::RecentAttemptBuffer;
 
 /// Maximum number of endpoints whose recent attempts are kept: 1 KB each.
 pub const MAX_ENDPOINTS_SEEN: usize = 10_000;
 
-/// One attempt, as it is counted.
-#[derive(Clone, Copy, Debug)]
-pub struct AttemptSeen<'a> {
-    /// The tenant.
-    pub tenant: &'a TenantId,
-    /// The endpoint.
-    pub endpoint: EndpointId,
-    /// Number of the attempt within its round, starting at 1. A replay starts a new round.
-    pub round_number: u32,
-    /// Kind of the failure; `None` for a success.
-    pub failure: Option<FailureKind>,
-    /// HTTP status of the response, if there was one.
-    pub status_code: Option<u16>,
-    /// Duration of the attempt.
-    pub latency: Duration,
-    /// Time from the acceptance of the event, or from the due time, to the first byte sent. Only for a first attempt.
-    pub first_attempt_lag: Option<Duration>,
-    /// Final status of the delivery, if this attempt ended it.
-    pub ended: Option<Status>,
-}
-
 /// Counts everything that happens, and provides the metrics.
 #[derive(Debug)]
 pub struct Metrics {
-    /// True if events and deliveries are not counted.
-    is_blind: bool,
+    /// True if deliveries are not counted.
+    is_disabled: bool,
     /// The operational tenant, whose deliveries are left out of the totals.
-    apart: Option<TenantId>,
+    operational_tenant: Option<TenantId>,
     events_accepted: AtomicU64,
     succeeded: AtomicU64,
     failed: AtomicU64,
     cancelled: AtomicU64,
     successes: AtomicU64,
     failures: [AtomicU64; FailureKind::ALL.len()],
-    not_made: AtomicU64,
+    attempts_prevented: AtomicU64,
     /// Counters of notifications.
     pub notices: NotificationCounters,
-    attempt: Histogram,
+    attempt_seconds: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
-    ledger: Mutex<CountersByTime>,
-    /// Held for writing from when counters are taken out of the ledger until they are in the store.
+    by_time: Mutex<CountersByTime>,
+    /// Held for writing from when counters are taken out of `by_time` until they are in the store.
     writing: RwLock<()>,
     /// Number of pieces that have been written.
     flushes: AtomicU64,
@@ -132,34 +113,34 @@ pub struct Metrics {
 /// Counters by time, tenant and endpoint.
 #[derive(Debug)]
 struct CountersByTime {
-    pending: Pending,
-    endpoints: LruMap<EndpointId, EndpointSeen>,
-    busy: EndpointCounters,
+    pending: PendingCounters,
+    recent: LruMap<EndpointId, RecentEndpoint>,
+    by_endpoint: EndpointCounters,
 }
 
 /// Recent attempts of an endpoint.
 #[derive(Debug, Default)]
-struct EndpointSeen {
+struct RecentEndpoint {
     tenant: Option<TenantId>,
-    lately: RecentAttemptBuffer,
+    attempts: RecentAttemptBuffer,
 }
 
 /// View of the counters that this node has not written yet. No write to the store is in progress while it is held.
 #[derive(Debug)]
 pub struct UnwrittenCounters<'a> {
-    observe: &'a Metrics,
-    _nobody_writes: RwLockReadGuard<'a, ()>,
+    metrics: &'a Metrics,
+    _no_write: RwLockReadGuard<'a, ()>,
 }
 
 impl UnwrittenCounters<'_> {
     /// Returns the unwritten counters of a scope, by minute.
     pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
-        self.observe.ledger().pending.of(scope)
+        self.metrics.by_time().pending.of(scope)
     }
 
     /// Returns the number of pieces written. As long as it stays the same, no pending counters were written.
     pub fn flushes(&self) -> u64 {
-        self.observe.flushes.load(SeqCst)
+        self.metrics.flushes.load(SeqCst)
     }
 }
 
@@ -173,23 +154,23 @@ impl Metrics {
     /// Creates an instance with all counters at zero.
     pub fn new() -> Metrics {
         Metrics {
-            is_blind: false,
-            apart: None,
+            is_disabled: false,
+            operational_tenant: None,
             events_accepted: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             successes: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
-            not_made: AtomicU64::new(0),
+            attempts_prevented: AtomicU64::new(0),
             notices: NotificationCounters::default(),
-            attempt: Histogram::new(),
+            attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),
-            ledger: Mutex::new(CountersByTime {
-                pending: Pending::default(),
-                endpoints: LruMap::new(MAX_ENDPOINTS_SEEN),
-                busy: EndpointCounters::default(),
+            by_time: Mutex::new(CountersByTime {
+                pending: PendingCounters::default(),
+                recent: LruMap::new(MAX_ENDPOINTS_SEEN),
+                by_endpoint: EndpointCounters::default(),
             }),
             writing: RwLock::new(()),
             flushes: AtomicU64::new(0),
@@ -198,36 +179,39 @@ impl Metrics {
 
     /// Disables the counting of events and deliveries, to measure the cost of counting.
     pub fn blind(mut self) -> Metrics {
-        self.is_blind = true;
+        self.is_disabled = true;
         self
     }
 
     /// Sets the operational tenant. Its deliveries report on those of other tenants, so they are left out of the
     /// totals.
     pub fn with_operational_tenant(mut self, tenant: Option<TenantId>) -> Metrics {
-        self.apart = tenant;
+        self.operational_tenant = tenant;
         self
     }
 
     /// Returns the operational tenant, whose deliveries are left out of the totals.
     pub fn apart(&self) -> Option<&TenantId> {
-        self.apart.as_ref()
+        self.operational_tenant.as_ref()
     }
 
     /// Enables attempt counters for at most `most` single endpoints.
     pub fn by_endpoint(self, most: usize) -> Metrics {
-        self.ledger().busy = EndpointCounters::new(most);
+        self.by_time().by_endpoint = EndpointCounters::new(most);
         self
     }
 
     /// Returns the endpoints with their own counters; `None` if these counters are disabled.
-    pub fn busy(&self) -> Option<Vec<(EndpointId, Counted)>> {
-        self.ledger().busy.told().map(|(told, _)| told)
+    pub fn busy(&self) -> Option<Vec<(EndpointId, EndpointCount)>> {
+        self.by_time()
+            .by_endpoint
+            .snapshot()
+            .map(|(counted, _)| counted)
     }
 
     /// Records the time that the store took for a commit, including the wait in the write queue.
     pub fn committed(&self, took: Duration) {
-        if self.is_blind {
+        if self.is_disabled {
             return;
         }
         self.commit.observe(took);
@@ -239,101 +223,112 @@ impl Metrics {
     }
 
     /// Counts an attempt that was made and recorded.
-    pub fn attempt(&self, now: Now, seen: &AttemptSeen<'_>) {
-        if self.is_blind {
+    pub fn attempt(&self, now: Now, attempt: &AttemptEvent) {
+        if self.is_disabled {
             return;
         }
-        let is_apart = self.apart() == Some(seen.tenant);
-        if !is_apart {
-            self.count_attempt(seen);
+        let is_operational = self.apart() == Some(&attempt.tenant);
+        if !is_operational {
+            self.count_attempt(attempt);
         }
-        let tally = tally::of_attempt(seen);
-        let failure = seen.failure.map(|kind| LastFailure {
+        let tally = counters::of_attempt(attempt);
+        let failure = attempt.failure.map(|kind| LastFailure {
             at: now.wall,
             kind,
-            status_code: seen.status_code,
+            status_code: attempt.status_code,
         });
-        let mut ledger = self.ledger();
-        let pending = &mut ledger.pending;
-        match is_apart {
-            true => pending.add_without_totals(now.wall, seen.tenant, seen.endpoint, &tally),
-            false => pending.add(now.wall, seen.tenant, seen.endpoint, &tally),
+        let (tenant, endpoint) = (&attempt.tenant, attempt.endpoint);
+        let mut by_time = self.by_time();
+        match is_operational {
+            true => by_time
+                .pending
+                .add_without_totals(now.wall, tenant, endpoint, &tally),
+            false => by_time.pending.add(now.wall, tenant, endpoint, &tally),
         }
-        let (tenant, ok) = (seen.tenant, seen.failure.is_none());
-        ledger.busy.count(now.wall, tenant, seen.endpoint, ok);
-        let endpoint = ledger.endpoints.of(&seen.endpoint);
-        if endpoint.tenant.is_none() {
-            endpoint.tenant = Some(seen.tenant.clone());
+        by_time
+            .by_endpoint
+            .count(now.wall, tenant, endpoint, attempt.failure.is_none());
+        let recent = by_time.recent.get_or_default(&endpoint);
+        if recent.tenant.is_none() {
+            recent.tenant = Some(tenant.clone());
         }
-        endpoint.lately.add(now.wall, seen.latency, failure);
+        recent.attempts.add(now.wall, attempt.latency, failure);
     }
 
     /// Counts an attempt that an internal error prevented.
-    pub fn not_made(&self) {
-        self.not_made.fetch_add(1, Relaxed);
+    pub fn attempt_prevented(&self) {
+        self.attempts_prevented.fetch_add(1, Relaxed);
     }
 
     /// Counts deliveries to an endpoint that were dead-lettered without an attempt.
-    pub fn swept(&self, now: Now, tenant: &TenantId, endpoint: EndpointId, given_up: u64) {
-        if self.is_blind {
+    pub fn dead_lettered(
+        &self,
+        now: Now,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        deliveries: u64,
+    ) {
+        if self.is_disabled {
             return;
         }
-        let tally = tally::of_ended(Status::Failed, given_up);
-        let pending = &mut self.ledger().pending;
+        let tally = counters::of_ended(Status::Failed, deliveries);
+        let pending = &mut self.by_time().pending;
         if self.apart() == Some(tenant) {
             pending.add_without_totals(now.wall, tenant, endpoint, &tally);
             return;
         }
-        self.count_ended(Status::Failed, given_up);
+        self.count_ended(Status::Failed, deliveries);
         pending.add(now.wall, tenant, endpoint, &tally);
     }
 
     /// Counts a cancelled delivery, which does not affect health.
-    pub fn called_off(&self) {
+    pub fn cancelled(&self) {
         self.count_ended(Status::Cancelled, 1);
     }
 
     /// Removes the unwritten counters of a deleted tenant, so that a new tenant with the same id starts at zero.
     pub fn forget(&self, tenant: &TenantId) {
-        self.ledger().pending.forget(tenant);
+        self.by_time().pending.forget(tenant);
     }
 
     /// Returns success ratio and latencies of an endpoint's recent attempts.
-    pub fn endpoint(&self, endpoint: EndpointId) -> EndpointStats {
+    pub fn endpoint_stats(&self, endpoint: EndpointId) -> EndpointStats {
         // Computed on a copy, so that other threads do not wait for the sorting.
-        let ledger = self.ledger();
-        let lately = ledger.endpoints.peek(&endpoint);
-        let lately = lately.map(|seen| seen.lately.clone());
-        drop(ledger);
-        lately.unwrap_or_default().figures()
+        let by_time = self.by_time();
+        let recent = by_time.recent.peek(&endpoint);
+        let attempts = recent.map(|recent| recent.attempts.clone());
+        drop(by_time);
+        attempts.unwrap_or_default().stats()
     }
 
     /// Returns summaries of these endpoints' recent attempts, as far as they are remembered.
-    pub fn lately(&self, endpoints: &[EndpointId]) -> Vec<(EndpointId, RecentAttempts)> {
-        let ledger = self.ledger();
-        let look = |endpoint: &EndpointId| {
-            let seen = ledger.endpoints.peek(endpoint)?;
-            Some((*endpoint, seen.lately.lately()))
+    pub fn recent_attempts(&self, endpoints: &[EndpointId]) -> Vec<(EndpointId, RecentAttempts)> {
+        let by_time = self.by_time();
+        let summary = |endpoint: &EndpointId| {
+            let recent = by_time.recent.peek(endpoint)?;
+            Some((*endpoint, recent.attempts.summary()))
         };
-        endpoints.iter().filter_map(look).collect()
+        endpoints.iter().filter_map(summary).collect()
     }
 
     /// Returns failing endpoints of all tenants or of one, lowest success ratio first, at most `limit`. Checks every
     /// remembered endpoint, which takes a fraction of a millisecond.
-    pub fn failing(
+    pub fn failing_endpoints(
         &self,
         now: Timestamp,
         tenant: Option<&TenantId>,
         limit: usize,
     ) -> Vec<(EndpointId, RecentAttempts)> {
-        let is_meant = |seen: &EndpointSeen| tenant.is_none() || seen.tenant.as_ref() == tenant;
-        let ledger = self.ledger();
-        let seen = ledger.endpoints.iter().filter(|(_, seen)| is_meant(seen));
-        let mut failing: Vec<(EndpointId, RecentAttempts)> = seen
-            .map(|(endpoint, seen)| (*endpoint, seen.lately.lately()))
-            .filter(|(_, lately)| lately.is_failing(now))
+        let is_of_tenant =
+            |recent: &RecentEndpoint| tenant.is_none() || recent.tenant.as_ref() == tenant;
+        let by_time = self.by_time();
+        let recent = by_time.recent.iter();
+        let mut failing: Vec<(EndpointId, RecentAttempts)> = recent
+            .filter(|(_, recent)| is_of_tenant(recent))
+            .map(|(endpoint, recent)| (*endpoint, recent.attempts.summary()))
+            .filter(|(_, summary)| summary.is_failing(now))
             .collect();
-        drop(ledger);
+        drop(by_time);
         failing.sort_unstable_by(|(one, a), (other, b)| {
             let by_ratio = a.success_ratio().total_cmp(&b.success_ratio());
             by_ratio.then_with(|| one.cmp(other))
@@ -343,10 +338,10 @@ impl Metrics {
     }
 
     /// Waits until no write is in progress, and returns a view of the unwritten counters.
-    pub async fn still(&self) -> UnwrittenCounters<'_> {
+    pub async fn unwritten(&self) -> UnwrittenCounters<'_> {
         UnwrittenCounters {
-            _nobody_writes: self.writing.read().await,
-            observe: self,
+            _no_write: self.writing.read().await,
+            metrics: self,
         }
     }
 
@@ -361,16 +356,16 @@ impl Metrics {
     }
 
     /// Adds an attempt to the totals.
-    fn count_attempt(&self, seen: &AttemptSeen<'_>) {
-        match seen.failure {
+    fn count_attempt(&self, attempt: &AttemptEvent) {
+        match attempt.failure {
             None => self.successes.fetch_add(1, Relaxed),
-            Some(kind) => self.failures[place_of(kind)].fetch_add(1, Relaxed),
+            Some(kind) => self.failures[index_of(kind)].fetch_add(1, Relaxed),
         };
-        self.attempt.observe(seen.latency);
-        if let Some(lag) = seen.first_attempt_lag {
+        self.attempt_seconds.observe(attempt.latency);
+        if let Some(lag) = attempt.first_attempt_lag {
             self.first_attempt_lag.observe(lag);
         }
-        if let Some(status) = seen.ended {
+        if let Some(status) = attempt.ended {
             self.count_ended(status, 1);
         }
     }
@@ -385,16 +380,16 @@ impl Metrics {
         counter.fetch_add(deliveries, Relaxed);
     }
 
-    fn ledger(&self) -> MutexGuard<'_, CountersByTime> {
+    fn by_time(&self) -> MutexGuard<'_, CountersByTime> {
         // A panic while the lock was held can only leave inexact counts, so a poisoned lock is ignored.
-        self.ledger
+        self.by_time
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// Returns the index of a failure kind in `failures`.
-fn place_of(kind: FailureKind) -> usize {
+fn index_of(kind: FailureKind) -> usize {
     match kind {
         FailureKind::Http => 0,
         FailureKind::Timeout => 1,

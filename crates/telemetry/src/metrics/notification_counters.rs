@@ -42,21 +42,21 @@ pub struct NotificationCounters {
     waiting: AtomicU64,
     /// Time of the oldest waiting notification, in milliseconds; 0 if none waits.
     oldest: AtomicU64,
-    told: AtomicU64,
+    dispatched: AtomicU64,
     lost: AtomicU64,
-    letters: [AtomicU64; EmailOutcome::ALL.len()],
-    bell: Notify,
+    emails: [AtomicU64; EmailOutcome::ALL.len()],
+    wake_up: Notify,
 }
 
 impl NotificationCounters {
     /// Wakes the notification dispatcher, because there may be a new notification.
     pub fn ring(&self) {
-        self.bell.notify_one();
+        self.wake_up.notify_one();
     }
 
     /// Waits until there may be a new notification.
     pub async fn woken(&self) {
-        self.bell.notified().await;
+        self.wake_up.notified().await;
     }
 
     /// Sets the number of waiting notifications and the time of the oldest.
@@ -74,7 +74,7 @@ impl NotificationCounters {
 
     /// Counts dispatched notifications, after which none waits.
     pub fn told(&self, count: u64) {
-        self.told.fetch_add(count, Ordering::Relaxed);
+        self.dispatched.fetch_add(count, Ordering::Relaxed);
         self.nothing_waits();
     }
 
@@ -85,7 +85,7 @@ impl NotificationCounters {
 
     /// Counts an email.
     pub fn letter(&self, outcome: EmailOutcome) {
-        self.letters[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.emails[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the time of the oldest notification that is not dispatched yet, if there is one.
@@ -96,8 +96,8 @@ impl NotificationCounters {
 
     /// Returns the counters as metrics.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let letters = EmailOutcome::ALL
-            .map(|it| (it.name(), self.letters[it as usize].load(Ordering::Relaxed)));
+        let emails = EmailOutcome::ALL
+            .map(|it| (it.name(), self.emails[it as usize].load(Ordering::Relaxed)));
         vec![
             Metric::gauge(
                 "posthaste_notices_waiting",
@@ -107,7 +107,7 @@ impl NotificationCounters {
             Metric::counter(
                 "posthaste_notices_told_total",
                 "Notices that this node told.",
-                self.told.load(Ordering::Relaxed),
+                self.dispatched.load(Ordering::Relaxed),
             ),
             Metric::counter(
                 "posthaste_notices_lost_total",
@@ -118,7 +118,7 @@ impl NotificationCounters {
                 "posthaste_letters_total",
                 "Letters that this node sent or tried to send, by what came of it.",
                 "outcome",
-                letters,
+                emails,
             ),
         ]
     }

@@ -1,6 +1,6 @@
 //! Counters that are not in the store yet, by minute.
 //!
-//! [`Pending`] is bounded and hands out its content in numbered pieces, see [`flush`](super::flush).
+//! [`PendingCounters`] is bounded and hands out its content in numbered pieces, see [`flush`](super::flush).
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -13,31 +13,31 @@ use rustc_hash::FxHashMap;
 /// Maximum number of counter rows of tenants and endpoints that wait: about 10 MB. Reached only if the store is
 /// unavailable for long, or with very many endpoints. Then existing rows and the totals are still counted, but no new
 /// rows are added.
-pub const MAX_PENDING: usize = 50_000;
+pub(super) const MAX_PENDING: usize = 50_000;
 /// Maximum number of minutes that wait; no window is longer. The oldest minute is dropped first.
 const MAX_MINUTES: usize = 24 * 60;
 
 /// Counters that wait to be written.
 #[derive(Debug, Default)]
-pub struct Pending {
+pub(super) struct PendingCounters {
     minutes: BTreeMap<Timestamp, Minute>,
     /// Number of rows of tenants and endpoints.
     count: usize,
     /// Number of counts that were dropped because of [`MAX_PENDING`].
-    passed_over: u64,
+    dropped: u64,
     /// The piece that is being written. It is not known yet whether the store has it.
-    unsettled: Option<Piece>,
+    in_write: Option<Piece>,
     /// Number of pieces taken out so far.
     pieces: u64,
 }
 
 /// Counters that are written together.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub(super) struct Piece {
     /// Sequence number, starting at 1.
     pub number: u64,
     /// The counters.
-    pub happened: Vec<StatEntry>,
+    pub entries: Vec<StatEntry>,
 }
 
 /// Counters of one minute.
@@ -54,49 +54,55 @@ impl Minute {
     }
 }
 
-impl Pending {
+impl PendingCounters {
     /// Adds the counters of an attempt to an endpoint, its tenant and the totals.
-    pub fn add(&mut self, at: Timestamp, tenant: &TenantId, endpoint: EndpointId, tally: &Tally) {
-        self.minute(at).0.everything.add(tally);
-        self.add_without_totals(at, tenant, endpoint, tally);
-    }
-
-    /// Adds the counters of an attempt to an endpoint and its tenant, but not to the totals.
-    pub fn add_without_totals(
+    pub(super) fn add(
         &mut self,
         at: Timestamp,
         tenant: &TenantId,
         endpoint: EndpointId,
         tally: &Tally,
     ) {
-        let (minute, mut room) = self.minute(at);
-        let counted = [
-            count(&mut minute.tenants, tenant, tally, &mut room),
-            count(&mut minute.endpoints, &endpoint, tally, &mut room),
-        ];
-        self.count = MAX_PENDING - room;
-        let missed = counted.into_iter().filter(|counted| !counted).count();
-        self.passed_over += missed as u64;
+        self.minute(at).0.everything.add(tally);
+        self.add_without_totals(at, tenant, endpoint, tally);
     }
 
-    /// Returns the next piece to write, at most `most` rows. Returns the same piece until [`Pending::settle`] is
+    /// Adds the counters of an attempt to an endpoint and its tenant, but not to the totals.
+    pub(super) fn add_without_totals(
+        &mut self,
+        at: Timestamp,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        tally: &Tally,
+    ) {
+        let (minute, mut free_rows) = self.minute(at);
+        let counted = [
+            add_to_row(&mut minute.tenants, tenant, tally, &mut free_rows),
+            add_to_row(&mut minute.endpoints, &endpoint, tally, &mut free_rows),
+        ];
+        self.count = MAX_PENDING - free_rows;
+        let missed = counted.into_iter().filter(|counted| !counted).count();
+        self.dropped += missed as u64;
+    }
+
+    /// Returns the next piece to write, at most `most` rows. Returns the same piece until [`PendingCounters::confirm`] is
     /// called.
-    pub fn piece(&mut self, most: usize) -> Option<Piece> {
-        if self.unsettled.is_none() {
-            let happened = self.take(most);
-            if happened.is_empty() {
+    pub(super) fn piece(&mut self, most: usize) -> Option<Piece> {
+        if self.in_write.is_none() {
+            let entries = self.take(most);
+            if entries.is_empty() {
                 return None;
             }
             self.pieces += 1;
             let number = self.pieces;
-            self.unsettled = Some(Piece { number, happened });
+            self.in_write = Some(Piece { number, entries });
         }
-        self.unsettled.clone()
+        self.in_write.clone()
     }
 
     /// Marks the current piece as written.
-    pub fn settle(&mut self) {
-        self.unsettled = None;
+    pub(super) fn confirm(&mut self) {
+        self.in_write = None;
     }
 
     /// Removes the oldest rows, at most `most`.
@@ -107,20 +113,20 @@ impl Pending {
         {
             let at = *entry.key();
             let minute = entry.get_mut();
-            let happened = |(scope, tally)| StatEntry { scope, at, tally };
+            let row = |(scope, tally)| StatEntry { scope, at, tally };
             if minute.everything != Tally::default() {
                 let tally = std::mem::take(&mut minute.everything);
-                taken.push(happened((Scope::Everything, tally)));
+                taken.push(row((Scope::Everything, tally)));
             }
-            let tenants = some(&mut minute.tenants, most - taken.len());
+            let tenants = take_some(&mut minute.tenants, most - taken.len());
             let tenants = tenants.into_iter();
             let tenants = tenants.map(|(tenant, tally)| (Scope::Tenant(tenant), tally));
             let before = taken.len();
-            taken.extend(tenants.map(happened));
-            let endpoints = some(&mut minute.endpoints, most - taken.len());
+            taken.extend(tenants.map(row));
+            let endpoints = take_some(&mut minute.endpoints, most - taken.len());
             let endpoints = endpoints.into_iter();
             let endpoints = endpoints.map(|(endpoint, tally)| (Scope::Endpoint(endpoint), tally));
-            taken.extend(endpoints.map(happened));
+            taken.extend(endpoints.map(row));
             self.count -= taken.len() - before;
             if minute.is_empty() {
                 entry.remove();
@@ -130,49 +136,49 @@ impl Pending {
     }
 
     /// Returns the waiting counters of a scope, including those of the piece that is being written.
-    pub fn of(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
+    pub(super) fn of(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
         let of = |minute: &Minute| match scope {
             Scope::Everything => Some(minute.everything),
             Scope::Tenant(tenant) => minute.tenants.get(tenant).copied(),
             Scope::Endpoint(endpoint) => minute.endpoints.get(endpoint).copied(),
         };
-        let mut theirs: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+        let mut found: BTreeMap<Timestamp, Tally> = BTreeMap::new();
         for (at, minute) in &self.minutes {
             if let Some(tally) = of(minute).filter(|tally| *tally != Tally::default()) {
-                theirs.insert(*at, tally);
+                found.insert(*at, tally);
             }
         }
-        for it in self.unsettled() {
+        for it in self.in_write() {
             if it.scope == *scope {
-                theirs.entry(it.at).or_default().add(&it.tally);
+                found.entry(it.at).or_default().add(&it.tally);
             }
         }
-        theirs.into_iter().collect()
+        found.into_iter().collect()
     }
 
-    fn unsettled(&self) -> &[StatEntry] {
-        let piece = self.unsettled.as_ref();
-        piece.map_or(&[], |piece| piece.happened.as_slice())
+    fn in_write(&self) -> &[StatEntry] {
+        let piece = self.in_write.as_ref();
+        piece.map_or(&[], |piece| piece.entries.as_slice())
     }
 
     /// Returns the number of rows that wait, or slightly more.
-    pub fn count(&self) -> usize {
-        self.minutes.len() + self.count + self.unsettled().len()
+    pub(super) fn count(&self) -> usize {
+        self.minutes.len() + self.count + self.in_write().len()
     }
 
     /// Returns the number of counts dropped since the last call.
-    pub fn passed_over(&mut self) -> u64 {
-        std::mem::take(&mut self.passed_over)
+    pub(super) fn dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
     }
 
     /// Removes the counters of a tenant.
-    pub fn forget(&mut self, tenant: &TenantId) {
+    pub(super) fn forget(&mut self, tenant: &TenantId) {
         for minute in self.minutes.values_mut() {
             self.count -= usize::from(minute.tenants.remove(tenant).is_some());
         }
-        if let Some(piece) = &mut self.unsettled {
-            let is_its = |scope: &Scope| matches!(scope, Scope::Tenant(of) if of == tenant);
-            piece.happened.retain(|it| !is_its(&it.scope));
+        if let Some(piece) = &mut self.in_write {
+            let is_of_tenant = |scope: &Scope| matches!(scope, Scope::Tenant(of) if of == tenant);
+            piece.entries.retain(|it| !is_of_tenant(&it.scope));
         }
     }
 
@@ -185,32 +191,35 @@ impl Pending {
         {
             self.count -= oldest.tenants.len() + oldest.endpoints.len();
         }
-        let room = MAX_PENDING - self.count;
-        (self.minutes.entry(at).or_default(), room)
+        let free_rows = MAX_PENDING - self.count;
+        (self.minutes.entry(at).or_default(), free_rows)
     }
 }
 
-/// Adds to the row of a key. Creates the row if there is room. Returns false if there was none.
-fn count<K: Hash + Eq + Clone>(
+/// Adds to the row of a key. Creates the row if there is free_rows. Returns false if there was none.
+fn add_to_row<K: Hash + Eq + Clone>(
     tallies: &mut FxHashMap<K, Tally>,
     key: &K,
     tally: &Tally,
-    room: &mut usize,
+    free_rows: &mut usize,
 ) -> bool {
     if let Some(sum) = tallies.get_mut(key) {
         sum.add(tally);
         return true;
     }
-    if *room == 0 {
+    if *free_rows == 0 {
         return false;
     }
-    *room -= 1;
+    *free_rows -= 1;
     tallies.insert(key.clone(), *tally);
     true
 }
 
 /// Removes at most `most` rows.
-fn some<K: Hash + Eq + Clone>(tallies: &mut FxHashMap<K, Tally>, most: usize) -> Vec<(K, Tally)> {
+fn take_some<K: Hash + Eq + Clone>(
+    tallies: &mut FxHashMap<K, Tally>,
+    most: usize,
+) -> Vec<(K, Tally)> {
     if tallies.len() <= most {
         return tallies.drain().collect();
     }
@@ -233,18 +242,18 @@ mod tests {
     }
 
     fn tenant(number: u64) -> TenantId {
-        format!("t{number}").parse().expect("a name")
+        format!("t{number}").parse().expect("a valid tenant id")
     }
 
-    fn told(pending: &Pending, scope: &Scope) -> Vec<(u64, u64)> {
-        let told = pending.of(scope).into_iter();
-        told.map(|(at, tally)| (at.0, tally.attempts)).collect()
+    fn attempts_of(pending: &PendingCounters, scope: &Scope) -> Vec<(u64, u64)> {
+        let counters = pending.of(scope).into_iter();
+        counters.map(|(at, tally)| (at.0, tally.attempts)).collect()
     }
 
     #[test]
-    fn what_is_taken_piece_by_piece_is_everything_once() {
+    fn pieces_contain_every_counter_once() {
         for most in [1, 2, 7, 1_000] {
-            let mut pending = Pending::default();
+            let mut pending = PendingCounters::default();
             for number in 0..30 {
                 let at = Timestamp(number * MINUTE / 10);
                 let endpoint = EndpointId(u128::from(number % 7));
@@ -255,11 +264,11 @@ mod tests {
             while let Some(piece) = pending.piece(most) {
                 pieces += 1;
                 assert_eq!(piece.number, pieces);
-                assert!(piece.happened.len() <= most, "{most}");
-                for it in piece.happened {
+                assert!(piece.entries.len() <= most, "{most}");
+                for it in piece.entries {
                     *sums.entry(it.scope).or_default() += it.tally.attempts;
                 }
-                pending.settle();
+                pending.confirm();
             }
             assert_eq!(pending.count(), 0);
             assert_eq!(sums.remove(&Scope::Everything), Some(30), "{most}");
@@ -269,45 +278,57 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_written_is_written_again_as_it_was_with_what_came_since_after_it() {
-        let mut pending = Pending::default();
+    fn an_unconfirmed_piece_is_returned_again_unchanged() {
+        let mut pending = PendingCounters::default();
         pending.add(Timestamp(5), &tenant(1), EndpointId(1), &attempts(1));
-        let piece = pending.piece(10).expect("something happened");
-        assert_eq!((piece.number, piece.happened.len()), (1, 3));
+        let piece = pending.piece(10).expect("there are counters");
+        assert_eq!((piece.number, piece.entries.len()), (1, 3));
         pending.add(Timestamp(9), &tenant(1), EndpointId(1), &attempts(10));
         pending.add(Timestamp(MINUTE), &tenant(2), EndpointId(1), &attempts(100));
         assert_eq!(pending.count(), 3 + 2 + 4);
-        assert_eq!(told(&pending, &Scope::Everything), [(0, 11), (MINUTE, 100)]);
-        assert_eq!(told(&pending, &Scope::Tenant(tenant(1))), [(0, 11)]);
+        assert_eq!(
+            attempts_of(&pending, &Scope::Everything),
+            [(0, 11), (MINUTE, 100)]
+        );
+        assert_eq!(attempts_of(&pending, &Scope::Tenant(tenant(1))), [(0, 11)]);
         let one = Scope::Endpoint(EndpointId(1));
-        assert_eq!(told(&pending, &one), [(0, 11), (MINUTE, 100)]);
-        let again = pending.piece(10).expect("it is not settled");
-        assert_eq!((again.number, again.happened), (1, piece.happened));
+        assert_eq!(attempts_of(&pending, &one), [(0, 11), (MINUTE, 100)]);
+        let again = pending.piece(10).expect("the piece is not confirmed");
+        assert_eq!((again.number, again.entries), (1, piece.entries));
         // A later tenant with the same id must not inherit these counters.
         pending.forget(&tenant(1));
-        assert_eq!(told(&pending, &Scope::Tenant(tenant(1))), []);
-        assert_eq!(told(&pending, &Scope::Everything), [(0, 11), (MINUTE, 100)]);
-        let again = pending.piece(10).expect("it is not settled");
-        assert_eq!((again.number, again.happened.len()), (1, 2));
-        pending.settle();
-        assert_eq!(told(&pending, &Scope::Everything), [(0, 10), (MINUTE, 100)]);
-        let next = pending.piece(10).expect("there is more");
-        assert_eq!((next.number, next.happened.len()), (2, 5));
+        assert_eq!(attempts_of(&pending, &Scope::Tenant(tenant(1))), []);
+        assert_eq!(
+            attempts_of(&pending, &Scope::Everything),
+            [(0, 11), (MINUTE, 100)]
+        );
+        let again = pending.piece(10).expect("the piece is not confirmed");
+        assert_eq!((again.number, again.entries.len()), (1, 2));
+        pending.confirm();
+        assert_eq!(
+            attempts_of(&pending, &Scope::Everything),
+            [(0, 10), (MINUTE, 100)]
+        );
+        let next = pending.piece(10).expect("there are more counters");
+        assert_eq!((next.number, next.entries.len()), (2, 5));
     }
 
     #[test]
-    fn it_never_grows_beyond_its_bounds() {
-        let mut pending = Pending::default();
+    fn rows_and_minutes_are_bounded() {
+        let mut pending = PendingCounters::default();
         let most = MAX_PENDING as u64;
         for number in 0..most + 10 {
             let endpoint = EndpointId(number.into());
             pending.add(Timestamp(0), &tenant(1), endpoint, &attempts(1));
         }
         assert_eq!(pending.count(), MAX_PENDING + 1);
-        assert_eq!(pending.passed_over(), 11);
-        assert_eq!(pending.passed_over(), 0);
-        assert_eq!(told(&pending, &Scope::Everything), [(0, most + 10)]);
-        assert_eq!(told(&pending, &Scope::Tenant(tenant(1))), [(0, most + 10)]);
+        assert_eq!(pending.dropped(), 11);
+        assert_eq!(pending.dropped(), 0);
+        assert_eq!(attempts_of(&pending, &Scope::Everything), [(0, most + 10)]);
+        assert_eq!(
+            attempts_of(&pending, &Scope::Tenant(tenant(1))),
+            [(0, most + 10)]
+        );
         for minute in 1..=MAX_MINUTES as u64 {
             let at = Timestamp(minute * MINUTE);
             pending.add(at, &tenant(1), EndpointId(1), &attempts(1));
@@ -315,7 +336,7 @@ mod tests {
         assert!(pending.minutes.len() <= MAX_MINUTES);
         assert!(
             !pending.minutes.contains_key(&Timestamp(0)),
-            "the oldest went"
+            "the oldest minute is dropped"
         );
     }
 }

@@ -10,24 +10,26 @@ use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Number of recent attempts that are kept.
-pub const RECENT_ATTEMPTS: usize = 128;
+pub(super) const RECENT_ATTEMPTS: usize = 128;
 /// An endpoint with fewer attempts than this is not judged.
 const MIN_TO_JUDGE: u32 = 5;
 /// An endpoint with a lower success ratio than this is failing.
 const HEALTHY_RATIO: f64 = 0.9;
 /// Number of consecutive successes after which earlier failures are ignored.
-const FORGIVEN_AFTER: u32 = 10;
+const RECOVERED_AFTER: u32 = 10;
 /// A failure older than this does not affect the judgement.
 const RECENT: Span = Span::from_hours(1);
 
 /// Success ratio and latencies of an endpoint's recent attempts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointStats {
     /// Ratio of recent attempts that succeeded; 1 if there were none.
     pub success_ratio: f64,
     /// Median latency.
+    #[serde(default)]
     pub p50_ms: Option<f64>,
     /// 99th percentile of the latency.
+    #[serde(default)]
     pub p99_ms: Option<f64>,
 }
 
@@ -75,14 +77,14 @@ impl RecentAttempts {
         let recent = |failure: LastFailure| now.since(failure.at) <= RECENT;
         self.attempts >= MIN_TO_JUDGE
             && self.success_ratio() < HEALTHY_RATIO
-            && self.successes_in_a_row < FORGIVEN_AFTER
+            && self.successes_in_a_row < RECOVERED_AFTER
             && self.last_failure.is_some_and(recent)
     }
 }
 
 /// The most recent attempts to one endpoint.
 #[derive(Clone, Debug)]
-pub struct RecentAttemptBuffer {
+pub(super) struct RecentAttemptBuffer {
     /// Ring buffer of latencies, in microseconds.
     micros: Box<[u32; RECENT_ATTEMPTS]>,
     /// One bit per attempt, set if it succeeded.
@@ -108,18 +110,18 @@ impl Default for RecentAttemptBuffer {
 
 impl RecentAttemptBuffer {
     /// Adds an attempt that ended now, and its failure if it failed.
-    pub fn add(&mut self, now: Timestamp, latency: Duration, failure: Option<LastFailure>) {
-        let place = (self.count % RECENT_ATTEMPTS as u64) as usize;
-        self.micros[place] = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
-        self.succeeded &= !(1 << place);
-        self.succeeded |= u128::from(failure.is_none()) << place;
+    pub(super) fn add(&mut self, now: Timestamp, latency: Duration, failure: Option<LastFailure>) {
+        let index = (self.count % RECENT_ATTEMPTS as u64) as usize;
+        self.micros[index] = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
+        self.succeeded &= !(1 << index);
+        self.succeeded |= u128::from(failure.is_none()) << index;
         self.count += 1;
         self.last_at = Some(now);
         self.last_failure = failure.or(self.last_failure);
     }
 
     /// Returns the summary.
-    pub fn lately(&self) -> RecentAttempts {
+    pub(super) fn summary(&self) -> RecentAttempts {
         let attempts = self.count.min(RECENT_ATTEMPTS as u64) as u32;
         // Rotated so that the newest attempt is the highest bit.
         let next = (self.count % RECENT_ATTEMPTS as u64) as u32;
@@ -135,7 +137,7 @@ impl RecentAttemptBuffer {
     }
 
     /// Returns success ratio and latencies.
-    pub fn figures(&self) -> EndpointStats {
+    pub(super) fn stats(&self) -> EndpointStats {
         let seen = self.count.min(RECENT_ATTEMPTS as u64) as usize;
         let mut micros = self.micros[..seen].to_vec();
         micros.sort_unstable();
@@ -184,73 +186,73 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_nothing_wrong() {
-        let none = RecentAttemptBuffer::default().figures();
+    fn an_empty_buffer_is_healthy() {
+        let none = RecentAttemptBuffer::default().stats();
         assert_eq!(none.success_ratio, 1.0);
         assert_eq!((none.p50_ms, none.p99_ms), (None, None));
     }
 
     #[test]
     fn percentiles_are_values_that_were_seen() {
-        let mut lately = RecentAttemptBuffer::default();
-        lately.note(Duration::from_micros(1_500), true);
-        let one = lately.figures();
+        let mut buffer = RecentAttemptBuffer::default();
+        buffer.note(Duration::from_micros(1_500), true);
+        let one = buffer.stats();
         assert_eq!((one.p50_ms, one.p99_ms), (Some(1.5), Some(1.5)));
         for latency in 1..=100 {
-            lately.note(ms(latency), latency % 4 != 0);
+            buffer.note(ms(latency), latency % 4 != 0);
         }
-        let many = lately.figures();
+        let many = buffer.stats();
         assert_eq!((many.p50_ms, many.p99_ms), (Some(50.0), Some(99.0)));
         assert!((many.success_ratio - 76.0 / 101.0).abs() < 1e-9);
     }
 
     #[test]
     fn only_the_last_attempts_count() {
-        let mut lately = RecentAttemptBuffer::default();
+        let mut buffer = RecentAttemptBuffer::default();
         for _ in 0..RECENT_ATTEMPTS {
-            lately.note(ms(9_000), false);
+            buffer.note(ms(9_000), false);
         }
-        assert_eq!(lately.figures().success_ratio, 0.0);
+        assert_eq!(buffer.stats().success_ratio, 0.0);
         for _ in 0..RECENT_ATTEMPTS {
-            lately.note(ms(2), true);
+            buffer.note(ms(2), true);
         }
-        let figures = lately.figures();
-        assert_eq!(figures.success_ratio, 1.0);
-        assert_eq!(figures.p99_ms, Some(2.0));
+        let stats = buffer.stats();
+        assert_eq!(stats.success_ratio, 1.0);
+        assert_eq!(stats.p99_ms, Some(2.0));
     }
 
     /// Returns the summary of these results, oldest first.
-    fn lately(results: impl IntoIterator<Item = bool>) -> RecentAttempts {
-        let mut seen = RecentAttemptBuffer::default();
+    fn summary(results: impl IntoIterator<Item = bool>) -> RecentAttempts {
+        let mut buffer = RecentAttemptBuffer::default();
         for succeeded in results {
-            seen.note(ms(1), succeeded);
+            buffer.note(ms(1), succeeded);
         }
-        seen.lately()
+        buffer.summary()
     }
 
     #[test]
     fn runs_are_counted_from_the_newest() {
         for before in [0, 1, 100, 127, 128, 300] {
             let quiet = std::iter::repeat_n(true, before);
-            let seen = lately(quiet.clone().chain([false, true, false, false]));
+            let seen = summary(quiet.clone().chain([false, true, false, false]));
             assert_eq!(seen.failures_in_a_row, 2, "after {before}");
             assert_eq!(seen.successes_in_a_row, 0);
             assert_eq!(seen.failures, 3);
             assert_eq!(seen.attempts, (before as u32 + 4).min(128));
-            let seen = lately(quiet.chain([false, true, true]));
+            let seen = summary(quiet.chain([false, true, true]));
             assert_eq!((seen.failures_in_a_row, seen.successes_in_a_row), (0, 2));
         }
-        let dead = lately([false; 500]);
+        let dead = summary([false; 500]);
         assert_eq!((dead.failures, dead.failures_in_a_row), (128, 128));
         assert_eq!(dead.success_ratio(), 0.0);
-        assert_eq!(lately([false; 3]).failures_in_a_row, 3);
-        assert_eq!(lately([true; 128]).successes_in_a_row, 128);
-        assert_eq!(lately([]).success_ratio(), 1.0);
+        assert_eq!(summary([false; 3]).failures_in_a_row, 3);
+        assert_eq!(summary([true; 128]).successes_in_a_row, 128);
+        assert_eq!(summary([]).success_ratio(), 1.0);
     }
 
     #[test]
-    fn an_endpoint_fails_until_it_has_recovered_or_nobody_remembers() {
-        let failing = |results: &[bool]| lately(results.iter().copied()).is_failing(NOON);
+    fn an_endpoint_fails_until_it_has_recovered_or_the_failure_is_old() {
+        let failing = |results: &[bool]| summary(results.iter().copied()).is_failing(NOON);
         assert!(!failing(&[false; 4]), "too few to judge");
         assert!(failing(&[false; 5]));
         let mut results = vec![true; 91];
@@ -262,7 +264,7 @@ mod tests {
         assert!(failing(&results));
         results.push(true);
         assert!(!failing(&results), "ten in a row are a recovery");
-        let seen = lately([false; 9]);
+        let seen = summary([false; 9]);
         let hour = Span::from_hours(1);
         assert!(seen.is_failing(NOON.after(hour)));
         assert!(!seen.is_failing(NOON.after(hour).after(Span::from_millis(1))));
@@ -270,20 +272,20 @@ mod tests {
 
     #[test]
     fn the_last_failure_outlives_its_attempt() {
-        let mut seen = RecentAttemptBuffer::default();
-        seen.add(Timestamp(1), ms(1), Some(timeout_at(Timestamp(1))));
+        let mut buffer = RecentAttemptBuffer::default();
+        buffer.add(Timestamp(1), ms(1), Some(timeout_at(Timestamp(1))));
         let answered = LastFailure {
             at: Timestamp(2),
             kind: FailureKind::Http,
             status_code: Some(503),
         };
-        seen.add(Timestamp(2), ms(1), Some(answered));
+        buffer.add(Timestamp(2), ms(1), Some(answered));
         for at in 3..300 {
-            seen.add(Timestamp(at), ms(1), None);
+            buffer.add(Timestamp(at), ms(1), None);
         }
-        let lately = seen.lately();
-        assert_eq!(lately.last_failure, Some(answered));
-        assert_eq!(lately.last_at, Some(Timestamp(299)));
-        assert_eq!(lately.failures, 0);
+        let summary = buffer.summary();
+        assert_eq!(summary.last_failure, Some(answered));
+        assert_eq!(summary.last_at, Some(Timestamp(299)));
+        assert_eq!(summary.failures, 0);
     }
 }

@@ -58,9 +58,9 @@ impl Series {
             return;
         };
         for (began, tally) in more.iter().filter(|(began, _)| *began >= oldest) {
-            let place = began.since(oldest).as_millis() / self.bucket.as_millis();
-            let place = usize::try_from(place).unwrap_or(last).min(last);
-            self.buckets[place].1.add(tally);
+            let index = began.since(oldest).as_millis() / self.bucket.as_millis();
+            let index = usize::try_from(index).unwrap_or(last).min(last);
+            self.buckets[index].1.add(tally);
         }
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_shown_where_it_belongs() {
+    fn counters_are_added_to_their_buckets() {
         let seen = WindowCounters {
             minutes: vec![
                 (minute(4), attempts(1_000)),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_time_is_no_trouble() {
+    fn a_window_that_starts_before_1970_is_cut_off() {
         let series = Series::new(
             Timestamp(MINUTE),
             &Scope::Everything,

@@ -11,7 +11,7 @@ use posthaste_store::{
 };
 use posthaste_store_testing::model::ModelStore;
 
-mod apart;
+mod operational_tenant;
 
 use super::machine::Process;
 use super::metric::{Labelled, Values};
@@ -33,21 +33,21 @@ fn tenant(name: &str) -> TenantId {
     name.parse().expect("a name")
 }
 
-fn seen(tenant: &TenantId) -> AttemptSeen<'_> {
-    AttemptSeen {
-        tenant,
+fn success(tenant: &TenantId) -> AttemptEvent {
+    AttemptEvent {
+        tenant: tenant.clone(),
         endpoint: EndpointId(7),
         round_number: 1,
         failure: None,
         status_code: Some(200),
-        latency: Duration::from_millis(12),
         first_attempt_lag: Some(Duration::from_micros(1_900)),
         ended: Some(Status::Succeeded),
+        ..AttemptEvent::example()
     }
 }
 
-fn retry(tenant: &TenantId, round_number: u32, ended: Option<Status>) -> AttemptSeen<'_> {
-    AttemptSeen {
+fn retry(tenant: &TenantId, round_number: u32, ended: Option<Status>) -> AttemptEvent {
+    AttemptEvent {
         round_number,
         failure: match ended {
             Some(Status::Succeeded) => None,
@@ -56,7 +56,7 @@ fn retry(tenant: &TenantId, round_number: u32, ended: Option<Status>) -> Attempt
         status_code: None,
         first_attempt_lag: None,
         ended,
-        ..seen(tenant)
+        ..success(tenant)
     }
 }
 
@@ -71,7 +71,7 @@ fn value(text: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn prometheus_finds_exactly_the_promised_metrics() {
+fn the_documented_metrics_are_rendered() {
     let text = Metrics::new().render(&everything_known());
     let named: BTreeSet<&str> = text
         .lines()
@@ -129,7 +129,7 @@ fn everything_known() -> Gauges {
 }
 
 #[test]
-fn each_metric_says_of_what_it_tells() {
+fn every_help_text_names_its_scope() {
     let gauges = Gauges {
         shows_endpoints: true,
         ..everything_known()
@@ -144,7 +144,7 @@ fn each_metric_says_of_what_it_tells() {
 
 /// A zero would look healthy, so an unknown value is left out.
 #[test]
-fn what_is_not_known_is_not_told() {
+fn unknown_values_are_left_out() {
     let text = Metrics::new().render(&Gauges::default());
     for name in [
         "posthaste_retry_ratio",
@@ -162,16 +162,16 @@ fn what_is_not_known_is_not_told() {
 }
 
 #[test]
-fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
+fn endpoints_have_metrics_if_enabled_and_allowed() {
     let acme = tenant("acme");
-    let attempts = |observatory: &Metrics| {
+    let attempts = |metrics: &Metrics| {
         for endpoint in [7, 7, 8, 9] {
-            let seen = AttemptSeen {
+            let seen = AttemptEvent {
                 endpoint: EndpointId(endpoint),
                 failure: (endpoint == 9).then_some(FailureKind::Tls),
-                ..seen(&acme)
+                ..success(&acme)
             };
-            observatory.attempt(at(0), &seen);
+            metrics.attempt(at(0), &seen);
         }
     };
     let gauges = Gauges {
@@ -211,12 +211,12 @@ fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
 /// The format requires: HELP and TYPE once before each family, samples of a family together, one per line, valid
 /// characters in names and labels, and cumulative buckets that end at `+Inf` with the count.
 #[test]
-fn the_text_keeps_to_the_format() {
-    let observatory = Metrics::new();
+fn the_text_follows_the_format() {
+    let metrics = Metrics::new();
     let acme = tenant("acme");
-    observatory.attempt(at(0), &seen(&acme));
-    observatory.attempt(at(0), &retry(&acme, 2, None));
-    let text = observatory.render(&everything_known());
+    metrics.attempt(at(0), &success(&acme));
+    metrics.attempt(at(0), &retry(&acme, 2, None));
+    let text = metrics.render(&everything_known());
     assert!(text.ends_with('\n'));
     let mut families = BTreeSet::new();
     let mut family = "";
@@ -251,19 +251,19 @@ fn the_text_keeps_to_the_format() {
 }
 
 #[test]
-fn everything_that_happened_is_counted_once() {
-    let observatory = Metrics::new();
+fn everything_is_counted_once() {
+    let metrics = Metrics::new();
     let acme = tenant("acme");
-    observatory.accepted(3);
-    observatory.not_made();
-    observatory.attempt(at(0), &seen(&acme));
-    observatory.attempt(at(0), &retry(&acme, 1, None));
-    observatory.attempt(at(0), &retry(&acme, 2, Some(Status::Succeeded)));
-    observatory.attempt(at(0), &retry(&acme, 9, Some(Status::Failed)));
-    observatory.called_off();
-    observatory.called_off();
-    observatory.swept(at(0), &acme, EndpointId(7), 1);
-    observatory.committed(Duration::from_millis(3));
+    metrics.accepted(3);
+    metrics.attempt_prevented();
+    metrics.attempt(at(0), &success(&acme));
+    metrics.attempt(at(0), &retry(&acme, 1, None));
+    metrics.attempt(at(0), &retry(&acme, 2, Some(Status::Succeeded)));
+    metrics.attempt(at(0), &retry(&acme, 9, Some(Status::Failed)));
+    metrics.cancelled();
+    metrics.cancelled();
+    metrics.dead_lettered(at(0), &acme, EndpointId(7), 1);
+    metrics.committed(Duration::from_millis(3));
     let hour = Tally {
         attempts: 4,
         retries: 2,
@@ -293,7 +293,7 @@ fn everything_that_happened_is_counted_once() {
         alerts: Some([(AlertName::QueueAge, 2)].into()),
         ..everything_known()
     };
-    let text = observatory.render(&gauges);
+    let text = metrics.render(&gauges);
     for (name, expected) in [
         ("posthaste_events_accepted_total", 3.0),
         ("posthaste_deliveries_total{status=\"succeeded\"}", 2.0),
@@ -332,22 +332,22 @@ fn everything_that_happened_is_counted_once() {
 }
 
 #[test]
-fn every_kind_of_failure_has_a_place_of_its_own() {
-    let places: BTreeSet<usize> = FailureKind::ALL.map(place_of).into();
+fn every_kind_of_failure_has_a_index_of_its_own() {
+    let places: BTreeSet<usize> = FailureKind::ALL.map(index_of).into();
     assert_eq!(places.len(), FailureKind::ALL.len());
     assert_eq!(places.last(), Some(&(FailureKind::ALL.len() - 1)));
 }
 
-struct Nobody;
+struct NoHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
     fn broken(&self, _: &StoreError) {}
 }
 
 /// Creates a store with these tenants.
 async fn store(tenants: &[&TenantId]) -> ModelStore {
-    let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(Nobody));
+    let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(NoHandOver));
     for id in tenants {
         let tenant = Tenant {
             id: (*id).clone(),
@@ -364,141 +364,141 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
 }
 
 /// Returns the counters of a scope, written and unwritten.
-async fn gathered(observatory: &Metrics, store: &ModelStore, scope: &Scope) -> WindowCounters {
-    let still = observatory.still().await;
+async fn gathered(metrics: &Metrics, store: &ModelStore, scope: &Scope) -> WindowCounters {
+    let unwritten = metrics.unwritten().await;
     let figures = |width| store.figures(scope.clone(), width, Timestamp(0));
     WindowCounters {
         minutes: figures(BucketWidth::Minute).await.expect("it reads"),
         quarters: figures(BucketWidth::Quarter).await.expect("it reads"),
-        pending: still.pending(scope),
+        pending: unwritten.pending(scope),
     }
 }
 
 #[tokio::test]
-async fn what_is_written_and_what_is_not_is_everything_once() {
-    let observatory = Metrics::new();
+async fn written_and_unwritten_counters_together_are_complete() {
+    let metrics = Metrics::new();
     let (good, bad) = (tenant("good"), tenant("bad"));
     let store = store(&[&good, &bad]).await;
     let ended = async |scope: &Scope| {
-        let seen = gathered(&observatory, &store, scope).await;
+        let seen = gathered(&metrics, &store, scope).await;
         let over = Window::ALL.map(|window| seen.over(at(0).wall, window));
         assert!(over.iter().all(|it| *it == over[0]), "{over:?}");
         (over[0].succeeded, over[0].failed)
     };
     let (goods, bads) = (Scope::Tenant(good.clone()), Scope::Tenant(bad.clone()));
     for round in 1..=3 {
-        observatory.attempt(at(0), &seen(&good));
-        observatory.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
-        observatory.swept(at(0), &bad, EndpointId(8), 1);
+        metrics.attempt(at(0), &success(&good));
+        metrics.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
+        metrics.dead_lettered(at(0), &bad, EndpointId(8), 1);
         for _ in 0..2 {
             assert_eq!(ended(&Scope::Everything).await, (round, 2 * round));
             assert_eq!(ended(&goods).await, (round, 0));
             assert_eq!(ended(&bads).await, (0, 2 * round));
             assert_eq!(ended(&Scope::Tenant(tenant("stranger"))).await, (0, 0));
-            observatory.flush(&store).await.expect("it is written");
+            metrics.flush(&store).await.expect("it is written");
         }
-        let still = observatory.still().await;
-        assert_eq!(still.pending(&Scope::Everything), []);
-        assert_eq!(still.flushes(), round);
+        let unwritten = metrics.unwritten().await;
+        assert_eq!(unwritten.pending(&Scope::Everything), []);
+        assert_eq!(unwritten.flushes(), round);
     }
     // A new tenant with the same id starts at zero. The totals keep the old counts.
-    observatory.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
+    metrics.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
     store
         .delete_tenant(NOON, bad.clone())
         .await
         .expect("it is deleted");
-    observatory.forget(&bad);
+    metrics.forget(&bad);
     assert_eq!(ended(&bads).await, (0, 0));
     assert_eq!(ended(&Scope::Everything).await, (3, 7));
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_kept_and_written_later() {
-    let observatory = Metrics::new();
+async fn a_failed_write_is_retried() {
+    let metrics = Metrics::new();
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
-    observatory.attempt(at(0), &seen(&acme));
+    metrics.attempt(at(0), &success(&acme));
     store.fail_writes(Some(StoreError::Full));
-    assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
-    observatory.attempt(at(61_000), &seen(&acme));
-    assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
+    assert_eq!(metrics.flush(&store).await, Err(StoreError::Full));
+    metrics.attempt(at(61_000), &success(&acme));
+    assert_eq!(metrics.flush(&store).await, Err(StoreError::Full));
     let minutes = async || {
-        let seen = gathered(&observatory, &store, &Scope::Tenant(tenant("acme"))).await;
+        let seen = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
         (seen.minutes.len(), seen.pending.len())
     };
     assert_eq!(minutes().await, (0, 2));
     store.fail_writes(None);
-    assert_eq!(observatory.flush(&store).await, Ok(()));
+    assert_eq!(metrics.flush(&store).await, Ok(()));
     assert_eq!(minutes().await, (2, 0));
     // A piece that was written without a confirmation is not written again.
-    observatory.attempt(at(0), &seen(&acme));
+    metrics.attempt(at(0), &success(&acme));
     store.lose_write_responses(Some(StoreError::Full));
-    assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
-    observatory.attempt(at(61_000), &seen(&acme));
+    assert_eq!(metrics.flush(&store).await, Err(StoreError::Full));
+    metrics.attempt(at(61_000), &success(&acme));
     store.lose_write_responses(None);
-    assert_eq!(observatory.flush(&store).await, Ok(()));
-    let all = gathered(&observatory, &store, &Scope::Everything).await;
+    assert_eq!(metrics.flush(&store).await, Ok(()));
+    let all = gathered(&metrics, &store, &Scope::Everything).await;
     assert_eq!(all.over(at(61_000).wall, Window::Hour).attempts, 4);
 }
 
 #[tokio::test]
-async fn nothing_is_written_while_somebody_looks() {
-    let observatory = Metrics::new();
+async fn nothing_is_written_during_a_read() {
+    let metrics = Metrics::new();
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
-    observatory.attempt(at(0), &seen(&acme));
-    let still = observatory.still().await;
-    let mut flushing = std::pin::pin!(observatory.flush(&store));
+    metrics.attempt(at(0), &success(&acme));
+    let unwritten = metrics.unwritten().await;
+    let mut flushing = std::pin::pin!(metrics.flush(&store));
     let waits = std::future::poll_fn(|context| {
         let polled = flushing.as_mut().poll(context);
         std::task::Poll::Ready(polled.is_pending())
     });
     assert!(waits.await);
-    assert_eq!(still.pending(&Scope::Everything).len(), 1);
-    drop(still);
+    assert_eq!(unwritten.pending(&Scope::Everything).len(), 1);
+    drop(unwritten);
     assert_eq!(flushing.await, Ok(()));
-    assert_eq!(observatory.still().await.pending(&Scope::Everything), []);
+    assert_eq!(metrics.unwritten().await.pending(&Scope::Everything), []);
 }
 
 /// With more than one piece, a reader in between neither misses nor doubles one.
 #[tokio::test]
-async fn whoever_looks_while_it_is_written_sees_everything_once() {
-    let observatory = Metrics::new();
+async fn a_read_during_a_flush_is_complete() {
+    let metrics = Metrics::new();
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
     for number in 0..3_000 {
-        let seen = AttemptSeen {
+        let seen = AttemptEvent {
             endpoint: EndpointId(number),
-            ..seen(&acme)
+            ..success(&acme)
         };
-        observatory.attempt(at(0), &seen);
+        metrics.attempt(at(0), &seen);
     }
     let look = async {
         for _ in 0..50 {
-            let seen = gathered(&observatory, &store, &Scope::Tenant(tenant("acme"))).await;
+            let seen = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
             assert_eq!(seen.over(at(0).wall, Window::Hour).attempts, 3_000);
             tokio::task::yield_now().await;
         }
     };
-    let (_, flushed) = tokio::join!(look, observatory.flush(&store));
+    let (_, flushed) = tokio::join!(look, metrics.flush(&store));
     assert_eq!(flushed, Ok(()));
-    assert!(observatory.still().await.flushes() > 5);
+    assert!(metrics.unwritten().await.flushes() > 5);
 }
 
 #[test]
-fn an_endpoint_is_known_by_its_last_attempts() {
-    let observatory = Metrics::new();
+fn endpoint_stats_cover_recent_attempts() {
+    let metrics = Metrics::new();
     let acme = tenant("acme");
-    observatory.attempt(at(0), &seen(&acme));
-    observatory.attempt(at(0), &retry(&acme, 2, None));
-    let figures = observatory.endpoint(EndpointId(7));
-    assert_eq!(figures.success_ratio, 0.5);
-    assert_eq!(figures.p50_ms, Some(12.0));
-    assert_eq!(observatory.endpoint(EndpointId(8)).success_ratio, 1.0);
+    metrics.attempt(at(0), &success(&acme));
+    metrics.attempt(at(0), &retry(&acme, 2, None));
+    let stats = metrics.endpoint_stats(EndpointId(7));
+    assert_eq!(stats.success_ratio, 0.5);
+    assert_eq!(stats.p50_ms, Some(12.0));
+    assert_eq!(metrics.endpoint_stats(EndpointId(8)).success_ratio, 1.0);
 }
 
 #[test]
-fn the_report_has_the_shape_that_was_promised() {
+fn the_health_report_has_the_documented_fields() {
     let report = HealthReport::new(|_| Tally::default(), 0);
     let json = serde_json::to_value(&report).expect("JSON");
     for window in ["5m", "1h", "24h"] {
@@ -512,39 +512,39 @@ fn the_report_has_the_shape_that_was_promised() {
 }
 
 #[test]
-fn an_attempt_counts_for_what_it_was() {
+fn an_attempt_is_counted_by_its_result() {
     let acme = tenant("acme");
-    let first = tally::of_attempt(&seen(&acme));
+    let first = counters::of_attempt(&success(&acme));
     assert_eq!((first.attempts, first.retries, first.succeeded), (1, 0, 1));
     assert_eq!(
         (first.latency_micros, first.slowest_micros),
         (12_000, 12_000)
     );
-    let second = tally::of_attempt(&retry(&acme, 2, Some(Status::Succeeded)));
+    let second = counters::of_attempt(&retry(&acme, 2, Some(Status::Succeeded)));
     assert_eq!((second.retries, second.second_attempts), (1, 1));
     assert_eq!(second.second_successes, 1);
-    let third = tally::of_attempt(&retry(&acme, 3, Some(Status::Failed)));
+    let third = counters::of_attempt(&retry(&acme, 3, Some(Status::Failed)));
     assert_eq!(
         (third.retries, third.second_attempts, third.failed),
         (1, 0, 1)
     );
-    assert_eq!(tally::of_ended(Status::Cancelled, 5), Tally::default());
+    assert_eq!(counters::of_ended(Status::Cancelled, 5), Tally::default());
 }
 
 #[test]
-fn those_that_fail_are_known_by_tenant_and_the_worst_come_first() {
-    let observatory = Metrics::new();
+fn failing_endpoints_are_sorted_by_success_ratio() {
+    let metrics = Metrics::new();
     let (acme, other) = (tenant("acme"), tenant("other"));
     let attempts = |tenant: &TenantId, endpoint: u128, failures: u32, successes: u32| {
         for number in 0..failures + successes {
             let failure = (number >= successes).then_some(FailureKind::Http);
-            let attempt = AttemptSeen {
+            let attempt = AttemptEvent {
                 endpoint: EndpointId(endpoint),
                 failure,
                 status_code: Some(503),
-                ..seen(tenant)
+                ..success(tenant)
             };
-            observatory.attempt(at(5), &attempt);
+            metrics.attempt(at(5), &attempt);
         }
     };
     attempts(&acme, 1, 0, 50);
@@ -552,7 +552,7 @@ fn those_that_fail_are_known_by_tenant_and_the_worst_come_first() {
     attempts(&acme, 3, 10, 2);
     attempts(&other, 4, 5, 0);
     let failing = |tenant: Option<&TenantId>, limit| {
-        let failing = observatory.failing(at(9).wall, tenant, limit);
+        let failing = metrics.failing_endpoints(at(9).wall, tenant, limit);
         let ids: Vec<u128> = failing.iter().map(|(endpoint, _)| endpoint.0).collect();
         ids
     };
@@ -560,7 +560,7 @@ fn those_that_fail_are_known_by_tenant_and_the_worst_come_first() {
     assert_eq!(failing(None, 2), [4, 3]);
     assert_eq!(failing(Some(&acme), 9), [3, 2]);
     assert_eq!(failing(Some(&other), 9), [4]);
-    let lately = observatory.lately(&[EndpointId(3), EndpointId(9), EndpointId(1)]);
+    let lately = metrics.recent_attempts(&[EndpointId(3), EndpointId(9), EndpointId(1)]);
     assert_eq!(lately.len(), 2);
     let (endpoint, lately) = lately[0];
     assert_eq!((endpoint.0, lately.failures_in_a_row), (3, 10));
@@ -573,7 +573,7 @@ fn those_that_fail_are_known_by_tenant_and_the_worst_come_first() {
 }
 
 #[test]
-fn labels_are_written_so_that_nothing_breaks_out_of_them() {
+fn label_values_are_escaped() {
     let seen = Histogram::new();
     seen.observe(Duration::from_micros(100));
     let metrics = [

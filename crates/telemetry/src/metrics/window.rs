@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_forget_what_is_older_than_they_are() {
+    fn a_window_excludes_older_counters() {
         for written in [true, false] {
             let seen = gathered(&[(30_000, 1), (4 * MINUTE, 10)], written);
             let over = |minute: u64| {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_and_what_is_not_add_up() {
+    fn written_and_unwritten_counters_add_up() {
         let seen = WindowCounters {
             minutes: vec![(Timestamp(0), attempts(1))],
             quarters: vec![(Timestamp(0), attempts(1))],

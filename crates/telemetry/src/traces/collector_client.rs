@@ -1,6 +1,6 @@
 //! HTTP connection to the collector, with retries.
 //!
-//! [`Line`] keeps one connection open while it works, and retries with backoff as the OTLP specification asks.
+//! [`CollectorClient`] keeps one connection open while it works, and retries with backoff as the OTLP specification asks.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Connection, Origin, TrustedClientError};
+use posthaste_system::backoff::Backoff;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -25,17 +26,17 @@ const LOG_TARGET: &str = "posthaste::telemetry::line";
 
 /// Time limit for one request, and for connecting before it.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// First pause between two tries; each is twice as long as the one before.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Longest pause.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// Longest pause that a collector may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(300);
+/// Pauses between two tries, before jitter.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(30),
+};
+/// Longest pause that a collector may request.
+const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_secs(300);
 
 /// Part of a request that the collector accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Accepted {
     /// Everything.
     All,
     /// Everything except this number of spans or values.
@@ -46,8 +47,8 @@ pub(super) enum Taken {
 
 /// Meaning of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Taken(Taken),
+enum Meaning {
+    Accepted(Accepted),
     /// A retry may succeed, after this time if the collector gave one.
     Later(Option<Duration>),
     /// A retry cannot succeed.
@@ -55,7 +56,7 @@ enum Verdict {
 }
 
 /// Connection to one path of the collector.
-pub(super) struct Line {
+pub(super) struct CollectorClient {
     origin: Origin,
     roots: Roots,
     target: String,
@@ -63,72 +64,73 @@ pub(super) struct Line {
     clock: Clock,
     dice: Dice,
     connection: Option<Connection>,
-    /// True if the current failure has been logged.
-    complained: bool,
+    /// True if the last request failed, which has been logged.
+    is_failing: bool,
     stopped: watch::Receiver<bool>,
 }
 
-impl Line {
+impl CollectorClient {
     pub(super) fn new(
-        station: &TelemetryState,
+        state: &TelemetryState,
         roots: &Roots,
         path: &str,
         stopped: watch::Receiver<bool>,
-    ) -> Line {
-        let settings = &station.settings;
-        let origin = settings.endpoint.clone().expect("there is a collector");
+    ) -> CollectorClient {
+        let settings = &state.settings;
+        let origin = settings.endpoint.clone().expect("the collector has a URL");
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let agent = concat!("posthaste/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         for (name, value) in &settings.headers {
             let value = HeaderValue::from_str(value.reveal());
-            headers.insert(name, value.expect("it was checked when it was read"));
+            headers.insert(name, value.expect("the configuration was validated"));
         }
-        Line {
+        CollectorClient {
             target: format!("{}{path}", origin.base()),
             origin,
             roots: roots.clone(),
             headers,
-            clock: station.clock.clone(),
-            dice: station.dice().split(),
+            clock: state.clock.clone(),
+            dice: state.dice().split(),
             connection: None,
-            complained: false,
+            is_failing: false,
             stopped,
         }
     }
 
-    /// Sends a request. Retries until `patience` has passed, as long as a retry may succeed. During a shutdown it tries
+    /// Sends a request. Retries until `retry_time` has passed, as long as a retry may succeed. During a shutdown it tries
     /// once.
-    pub(super) async fn deliver(&mut self, body: Bytes, patience: Duration) -> Taken {
+    pub(super) async fn deliver(&mut self, body: Bytes, retry_time: Duration) -> Accepted {
         let began = Instant::now();
         let mut tries = 0;
         loop {
-            let verdict = match self.send(body.clone()).await {
+            let meaning = match self.send(body.clone()).await {
                 Ok(answer) => {
-                    let verdict = judge(&answer, self.clock.wall());
+                    let meaning = classify(&answer, self.clock.wall());
                     let why = || format!("it answered {}", answer.status());
-                    self.note(verdict, why);
-                    verdict
+                    self.log_change(meaning, why);
+                    meaning
                 }
                 Err(error) => {
                     self.connection = None;
-                    self.note(Verdict::Later(None), || error.to_string());
-                    Verdict::Later(None)
+                    self.log_change(Meaning::Later(None), || error.to_string());
+                    Meaning::Later(None)
                 }
             };
-            let asked = match verdict {
-                Verdict::Taken(taken) => return taken,
-                Verdict::Never => return Taken::Nothing,
-                Verdict::Later(asked) => asked,
+            let requested = match meaning {
+                Meaning::Accepted(accepted) => return accepted,
+                Meaning::Never => return Accepted::Nothing,
+                Meaning::Later(requested) => requested,
             };
-            let wait = wait(tries, asked, &mut self.dice);
+            let wait = pause(tries, requested, &mut self.dice);
             tries += 1;
             let elapsed = began.elapsed();
-            // A pause that the collector asks for is granted, even if it exceeds the patience.
-            let too_long = elapsed >= patience || (asked.is_none() && elapsed + wait > patience);
+            // A pause that the collector asks for is granted, even if it exceeds `retry_time`.
+            let too_long =
+                elapsed >= retry_time || (requested.is_none() && elapsed + wait > retry_time);
             if too_long || *self.stopped.borrow() {
-                return Taken::Nothing;
+                return Accepted::Nothing;
             }
             tokio::select! {
                 () = sleep(wait) => {}
@@ -146,7 +148,7 @@ impl Line {
         };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = self.target.parse().expect("a path");
+        *request.uri_mut() = self.target.parse().expect("the URL is valid");
         *request.headers_mut() = self.headers.clone();
         let answer = connection.send(request, TIME_LIMIT).await?;
         self.connection = Some(connection);
@@ -154,11 +156,11 @@ impl Line {
     }
 
     /// Logs once when the collector stops accepting requests, and once when it accepts them again.
-    fn note(&mut self, verdict: Verdict, why: impl FnOnce() -> String) {
-        let gets_through = matches!(verdict, Verdict::Taken(_));
-        if gets_through == self.complained {
-            self.complained = !gets_through;
-            match gets_through {
+    fn log_change(&mut self, meaning: Meaning, why: impl FnOnce() -> String) {
+        let is_accepted = matches!(meaning, Meaning::Accepted(_));
+        if is_accepted == self.is_failing {
+            self.is_failing = !is_accepted;
+            match is_accepted {
                 true => tracing::info!(target: LOG_TARGET,
                     path = self.target,
                     "the collector takes what it is told again"
@@ -174,23 +176,23 @@ impl Line {
 }
 
 /// Classifies a response by the table of the OTLP specification.
-fn judge(answer: &Response<Bytes>, now: Timestamp) -> Verdict {
+fn classify(answer: &Response<Bytes>, now: Timestamp) -> Meaning {
     match answer.status() {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
-            let asked = answer.headers().get(RETRY_AFTER);
-            let asked = asked.and_then(|value| value.to_str().ok());
-            let asked = asked.and_then(|text| retry_after(text, now));
-            let asked = asked.map(|span| Duration::from_millis(span.as_millis()));
-            Verdict::Later(asked.map(|asked| asked.min(LONGEST_ASKED)))
+            let requested = answer.headers().get(RETRY_AFTER);
+            let requested = requested.and_then(|value| value.to_str().ok());
+            let requested = requested.and_then(|text| retry_after(text, now));
+            let requested = requested.map(|span| Duration::from_millis(span.as_millis()));
+            Meaning::Later(requested.map(|requested| requested.min(LONGEST_REQUESTED_PAUSE)))
         }
-        status if status.is_success() => Verdict::Taken(match rejected(answer.body()) {
-            0 => Taken::All,
-            some => Taken::AllBut(some),
+        status if status.is_success() => Meaning::Accepted(match rejected(answer.body()) {
+            0 => Accepted::All,
+            some => Accepted::AllBut(some),
         }),
-        _ => Verdict::Never,
+        _ => Meaning::Never,
     }
 }
 
@@ -199,19 +201,19 @@ fn rejected(body: &[u8]) -> u64 {
     let Ok(answer) = serde_json::from_slice::<Value>(body) else {
         return 0;
     };
-    let said = &answer["partialSuccess"]["rejectedSpans"];
-    let count = said.as_u64();
+    let rejected = &answer["partialSuccess"]["rejectedSpans"];
+    let count = rejected.as_u64();
     count
-        .or_else(|| said.as_str()?.parse().ok())
+        .or_else(|| rejected.as_str()?.parse().ok())
         .unwrap_or_default()
 }
 
-/// Returns the pause before the next try: the backoff, or what the collector asked for if that is longer.
-fn wait(tries: u32, asked: Option<Duration>, dice: &mut Dice) -> Duration {
-    let doubled = FIRST_WAIT.saturating_mul(1 << tries.min(16));
-    let ours = doubled.min(LONGEST_WAIT);
-    let percent = u32::try_from(dice.between(80, 120)).expect("a small number");
-    asked.unwrap_or_default().max(ours * percent / 100)
+/// Returns the pause before the next try: the backoff, or the pause that the collector requested if that is longer.
+fn pause(tries: u32, requested: Option<Duration>, dice: &mut Dice) -> Duration {
+    let percent = u32::try_from(dice.between(80, 120)).expect("a percentage fits");
+    requested
+        .unwrap_or_default()
+        .max(BACKOFF.pause(tries) * percent / 100)
 }
 
 #[cfg(test)]
@@ -229,50 +231,55 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_taken_later_is_told_from_what_never_will() {
-        let judged = |answer| judge(&answer, Timestamp(1_700_000_000_000));
-        let all = Verdict::Taken(Taken::All);
-        assert_eq!(judged(answer(200, None, "{}")), all);
-        assert_eq!(judged(answer(202, None, "")), all);
-        assert_eq!(judged(answer(200, None, r#"{"partialSuccess":{}}"#)), all);
+    fn retryable_responses_are_told_from_permanent_ones() {
+        let classified = |answer| classify(&answer, Timestamp(1_700_000_000_000));
+        let all = Meaning::Accepted(Accepted::All);
+        assert_eq!(classified(answer(200, None, "{}")), all);
+        assert_eq!(classified(answer(202, None, "")), all);
+        assert_eq!(
+            classified(answer(200, None, r#"{"partialSuccess":{}}"#)),
+            all
+        );
         for body in [
             r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}"#,
             r#"{"partialSuccess":{"rejectedSpans":3}}"#,
         ] {
-            let but_three = Verdict::Taken(Taken::AllBut(3));
-            assert_eq!(judged(answer(200, None, body)), but_three);
+            let but_three = Meaning::Accepted(Accepted::AllBut(3));
+            assert_eq!(classified(answer(200, None, body)), but_three);
         }
         for status in [429, 502, 503, 504] {
-            assert_eq!(judged(answer(status, None, "")), Verdict::Later(None));
-            let asked = Verdict::Later(Some(Duration::from_secs(7)));
-            assert_eq!(judged(answer(status, Some("7"), "")), asked);
+            assert_eq!(classified(answer(status, None, "")), Meaning::Later(None));
+            let requested = Meaning::Later(Some(Duration::from_secs(7)));
+            assert_eq!(classified(answer(status, Some("7"), "")), requested);
             assert_eq!(
-                judged(answer(status, Some("soon"), "")),
-                Verdict::Later(None)
+                classified(answer(status, Some("soon"), "")),
+                Meaning::Later(None)
             );
         }
         for status in [301, 400, 401, 404, 413, 500, 501] {
-            assert_eq!(judged(answer(status, None, "")), Verdict::Never, "{status}");
+            assert_eq!(
+                classified(answer(status, None, "")),
+                Meaning::Never,
+                "{status}"
+            );
         }
     }
 
     #[test]
-    fn waits_grow_up_to_a_bound_and_are_at_least_what_was_asked_for() {
+    fn pauses_grow_up_to_a_limit_and_honour_the_requested_one() {
         let mut dice = Dice::seeded(1);
         let mut longest = Duration::ZERO;
         for tries in 0..100 {
-            let wait = wait(tries, None, &mut dice);
-            let ours = FIRST_WAIT
-                .saturating_mul(1 << tries.min(16))
-                .min(LONGEST_WAIT);
+            let wait = pause(tries, None, &mut dice);
+            let ours = BACKOFF.pause(tries);
             assert!(
                 wait >= ours * 4 / 5 && wait <= ours * 6 / 5,
                 "{tries}: {wait:?}"
             );
             longest = longest.max(wait);
         }
-        assert!(longest > LONGEST_WAIT * 4 / 5);
-        let asked = Duration::from_secs(50);
-        assert_eq!(wait(0, Some(asked), &mut dice), asked);
+        assert!(longest > BACKOFF.longest * 4 / 5);
+        let requested = Duration::from_secs(50);
+        assert_eq!(pause(0, Some(requested), &mut dice), requested);
     }
 }

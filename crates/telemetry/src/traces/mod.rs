@@ -20,8 +20,8 @@
 //!                       metrics ─────┘ every interval
 //! ```
 
+mod collector_client;
 mod exporter;
-mod line;
 mod otlp;
 mod queue;
 mod settings;
@@ -37,14 +37,14 @@ use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceStat
 
 pub use exporter::{Exporter, Source};
 pub use settings::OtlpSettings;
-pub use span::{AcceptSpan, AttemptTold};
+pub use span::AcceptSpan;
 
+use crate::AttemptEvent;
 use crate::metrics::metric::Metric;
 use posthaste_system::clock::Clock;
 use queue::Queue;
-
-/// Resolution of the sampling ratio: one millionth.
-const PARTS: u32 = 1_000_000;
+use settings::SAMPLE_PARTS;
+use span::OpenSpan;
 
 /// Creates spans. Clones put them into the same queue; the default instance creates none.
 #[derive(Clone, Default)]
@@ -78,17 +78,6 @@ pub struct AttemptTrace {
     open: Option<(OpenSpan, EventType)>,
 }
 
-/// A span that has started.
-#[derive(Debug)]
-struct OpenSpan {
-    trace_id: TraceId,
-    span_id: SpanId,
-    parent_id: Option<SpanId>,
-    flags: TraceFlags,
-    state: TraceState,
-    began: Duration,
-}
-
 impl Telemetry {
     /// Creates no spans: the producer's trace context is passed on unchanged.
     pub fn off() -> Telemetry {
@@ -112,13 +101,13 @@ impl Telemetry {
 
     /// Starts to send spans and metrics; `source` returns the current metrics.
     pub fn export(&self, roots: posthaste_egress::Roots, source: Source) -> Option<Exporter> {
-        let station = self.0.as_ref()?;
-        Some(exporter::start(station.clone(), roots, source))
+        let state = self.0.as_ref()?;
+        Some(exporter::start(state.clone(), roots, source))
     }
 
     /// Returns the number of dropped spans and readings, as a metric.
     pub fn metrics(&self) -> Vec<Metric> {
-        let Some(station) = &self.0 else {
+        let Some(state) = &self.0 else {
             return Vec::new();
         };
         vec![Metric::counters(
@@ -126,21 +115,21 @@ impl Telemetry {
             "Spans, and readings of all metrics, that did not reach the collector: it was not there, was too slow or did not want them. Of this node.",
             "signal",
             [
-                ("traces", station.queue.spans_dropped()),
-                ("metrics", station.queue.readings_dropped()),
+                ("traces", state.queue.spans_dropped()),
+                ("metrics", state.queue.readings_dropped()),
             ],
         )]
     }
 
     /// Starts the span of a request that brings events; `given` is the trace context from its headers.
     pub fn accepting(&self, given: Option<TraceContext>) -> Accepting {
-        let Some(station) = self.tracing() else {
+        let Some(state) = self.tracing() else {
             return Accepting {
                 context: given,
                 open: None,
             };
         };
-        let (trace_id, flags, state, parent_id) = match given {
+        let (trace_id, flags, trace_state, parent_id) = match given {
             Some(given) if !given.flags.is_sampled() => {
                 return Accepting {
                     context: Some(given),
@@ -154,9 +143,9 @@ impl Telemetry {
                 Some(given.parent_id),
             ),
             None => {
-                let mut dice = station.dice();
+                let mut dice = state.dice();
                 // A trace that is not recorded needs no id.
-                if !dice.chance(station.settings.sample_parts(), PARTS) {
+                if !dice.chance(state.settings.sample_parts(), SAMPLE_PARTS) {
                     return Accepting::default();
                 }
                 let trace_id = TraceId::throw(&mut dice);
@@ -166,11 +155,11 @@ impl Telemetry {
         };
         let open = OpenSpan {
             trace_id,
-            span_id: SpanId::throw(&mut station.dice()),
+            span_id: SpanId::throw(&mut state.dice()),
             parent_id,
             flags,
-            state,
-            began: unix_time(&station.clock),
+            state: trace_state,
+            began: unix_time(&state.clock),
         };
         Accepting {
             context: Some(open.context()),
@@ -179,10 +168,10 @@ impl Telemetry {
     }
 
     /// Ends the span of a request that brought events.
-    pub fn accepted(&self, accepting: Accepting, seen: &AcceptSpan<'_>) {
-        if let (Some(station), Some(open)) = (self.tracing(), accepting.open) {
-            let ended = unix_time(&station.clock);
-            station.queue.put(span::of_accepting(open, ended, seen));
+    pub fn accepted(&self, accepting: Accepting, request: &AcceptSpan<'_>) {
+        if let (Some(state), Some(open)) = (self.tracing(), accepting.open) {
+            let ended = unix_time(&state.clock);
+            state.queue.put(span::of_accepting(open, ended, request));
         }
     }
 
@@ -193,7 +182,7 @@ impl Telemetry {
         event_type: &EventType,
     ) -> Option<Box<AttemptTrace>> {
         let stored = stored?;
-        let Some(station) = self.tracing().filter(|_| stored.flags.is_sampled()) else {
+        let Some(state) = self.tracing().filter(|_| stored.flags.is_sampled()) else {
             return Some(Box::new(AttemptTrace {
                 context: stored.clone(),
                 open: None,
@@ -201,11 +190,11 @@ impl Telemetry {
         };
         let open = OpenSpan {
             trace_id: stored.trace_id,
-            span_id: SpanId::throw(&mut station.dice()),
+            span_id: SpanId::throw(&mut state.dice()),
             parent_id: Some(stored.parent_id),
             flags: stored.flags,
             state: stored.state.clone(),
-            began: unix_time(&station.clock),
+            began: unix_time(&state.clock),
         };
         Some(Box::new(AttemptTrace {
             context: open.context(),
@@ -214,33 +203,23 @@ impl Telemetry {
     }
 
     /// Ends the span of an attempt that was made and recorded.
-    pub fn attempted(&self, trace: AttemptTrace, told: &AttemptTold<'_>) {
-        if let (Some(station), Some((open, event_type))) = (self.tracing(), trace.open) {
-            station.queue.put(span::of_attempt(open, &event_type, told));
+    pub fn attempted(&self, trace: AttemptTrace, attempt: &AttemptEvent) {
+        if let (Some(state), Some((open, event_type))) = (self.tracing(), trace.open) {
+            state
+                .queue
+                .put(span::of_attempt(open, &event_type, attempt));
         }
     }
 
     fn tracing(&self) -> Option<&TelemetryState> {
-        let station = self.0.as_deref();
-        station.filter(|station| station.settings.traces)
+        let state = self.0.as_deref();
+        state.filter(|state| state.settings.traces)
     }
 }
 
 impl TelemetryState {
     fn dice(&self) -> std::sync::MutexGuard<'_, Dice> {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl OpenSpan {
-    /// Returns the trace context for child spans.
-    fn context(&self) -> TraceContext {
-        TraceContext {
-            trace_id: self.trace_id,
-            parent_id: self.span_id,
-            flags: self.flags,
-            state: self.state.clone(),
-        }
     }
 }
 

@@ -25,24 +25,24 @@ const CUMULATIVE: u8 = 2;
 const STATUS_ERROR: u8 = 2;
 
 /// Builds a request with these spans.
-pub(super) fn traces(station: &TelemetryState, spans: &[Span]) -> Vec<u8> {
+pub(super) fn traces(state: &TelemetryState, spans: &[Span]) -> Vec<u8> {
     let spans: Vec<Value> = spans.iter().map(span).collect();
     let request = json!({"resourceSpans": [{
-        "resource": resource(&station.settings, &station.instance),
+        "resource": resource(&state.settings, &state.instance),
         "scopeSpans": [{"scope": scope(), "spans": spans}],
     }]});
     request.to_string().into_bytes()
 }
 
 /// Builds a request with these metrics, as of `now`.
-pub(super) fn metrics(station: &TelemetryState, now: Duration, metrics: &[Metric]) -> Vec<u8> {
-    let moment = Moment {
-        began: nanos(station.began),
+pub(super) fn metrics(state: &TelemetryState, now: Duration, metrics: &[Metric]) -> Vec<u8> {
+    let reading = Reading {
+        began: nanos(state.began),
         now: nanos(now),
     };
-    let metrics: Vec<Value> = metrics.iter().map(|one| moment.metric(one)).collect();
+    let metrics: Vec<Value> = metrics.iter().map(|one| reading.metric(one)).collect();
     let request = json!({"resourceMetrics": [{
-        "resource": resource(&station.settings, &station.instance),
+        "resource": resource(&state.settings, &state.instance),
         "scopeMetrics": [{"scope": scope(), "metrics": metrics}],
     }]});
     request.to_string().into_bytes()
@@ -80,7 +80,7 @@ fn span(span: &Span) -> Value {
         "attributes": attributes.collect::<Vec<_>>(),
     });
     let mut add = |name: &str, value: Value| {
-        let fields = written.as_object_mut().expect("an object");
+        let fields = written.as_object_mut().expect("the value is a JSON object");
         fields.insert(name.to_owned(), value);
     };
     if let Some(parent) = span.parent_id {
@@ -96,37 +96,37 @@ fn span(span: &Span) -> Value {
 }
 
 /// Time of the reading, and start of the counters.
-struct Moment {
+struct Reading {
     began: String,
     now: String,
 }
 
-impl Moment {
+impl Reading {
     fn metric(&self, metric: &Metric) -> Value {
         let mut written = json!({
             "name": metric.name,
             "description": metric.help,
         });
-        let fields = written.as_object_mut().expect("an object");
+        let fields = written.as_object_mut().expect("the value is a JSON object");
         let (name, values) = match &metric.values {
             Values::Counter(values) => (
                 "sum",
                 json!({
-                    "dataPoints": self.points(values, Moment::counted),
+                    "dataPoints": self.points(values, Reading::counted),
                     "aggregationTemporality": CUMULATIVE,
                     "isMonotonic": true,
                 }),
             ),
             Values::Gauge(values) => (
                 "gauge",
-                json!({"dataPoints": self.points(values, Moment::number)}),
+                json!({"dataPoints": self.points(values, Reading::number)}),
             ),
             Values::Histogram(values) => {
                 fields.insert("unit".to_owned(), json!("s"));
                 (
                     "histogram",
                     json!({
-                        "dataPoints": self.points(values, Moment::histogram),
+                        "dataPoints": self.points(values, Reading::histogram),
                         "aggregationTemporality": CUMULATIVE,
                     }),
                 )
@@ -139,7 +139,7 @@ impl Moment {
     fn points<T>(
         &self,
         values: &[Labelled<T>],
-        write: fn(&Moment, &T, &mut Map<String, Value>),
+        write: fn(&Reading, &T, &mut Map<String, Value>),
     ) -> Vec<Value> {
         let point = |one: &Labelled<T>| {
             let mut point = Map::new();

@@ -18,7 +18,7 @@ pub(super) const BATCH: usize = 512;
 pub(super) struct Queue {
     spans: Mutex<VecDeque<Span>>,
     /// Wakes the exporter when there are enough spans for a request.
-    bell: Notify,
+    batch_ready: Notify,
     spans_dropped: AtomicU64,
     readings_dropped: AtomicU64,
 }
@@ -34,7 +34,7 @@ impl Queue {
         }
         spans.push_back(span);
         if spans.len() == BATCH {
-            self.bell.notify_one();
+            self.batch_ready.notify_one();
         }
     }
 
@@ -51,8 +51,8 @@ impl Queue {
     }
 
     /// Waits until there are enough spans for a request.
-    pub(super) async fn enough(&self) {
-        self.bell.notified().await;
+    pub(super) async fn batch_ready(&self) {
+        self.batch_ready.notified().await;
     }
 
     /// Counts spans that were dropped.

@@ -5,7 +5,8 @@ use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
 use posthaste_egress::operator::Origin;
 
-use super::PARTS;
+/// Resolution of the sampling ratio: one millionth.
+pub(super) const SAMPLE_PARTS: u32 = 1_000_000;
 
 /// Settings of the export to a collector.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +42,8 @@ impl Default for OtlpSettings {
 }
 
 impl OtlpSettings {
-    /// Returns the sampling ratio in units of 1 / [`PARTS`].
+    /// Returns the sampling ratio in units of 1 / [`SAMPLE_PARTS`].
     pub(super) fn sample_parts(&self) -> u32 {
-        (self.sample.clamp(0.0, 1.0) * f64::from(PARTS)).round() as u32
+        (self.sample.clamp(0.0, 1.0) * f64::from(SAMPLE_PARTS)).round() as u32
     }
 }

@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
-use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
+use posthaste_core::id::{EventId, TenantId};
 use posthaste_core::subscription::EventType;
-use posthaste_core::trace::{SpanId, TraceFlags, TraceId, TraceState};
+use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceState};
 
-use super::OpenSpan;
+use crate::AttemptEvent;
+
+/// A span that has started.
+#[derive(Debug)]
+pub(super) struct OpenSpan {
+    pub(super) trace_id: TraceId,
+    pub(super) span_id: SpanId,
+    pub(super) parent_id: Option<SpanId>,
+    pub(super) flags: TraceFlags,
+    pub(super) state: TraceState,
+    /// Time since 1970.
+    pub(super) began: Duration,
+}
 
 /// A finished span.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,74 +70,72 @@ pub struct AcceptSpan<'a> {
     pub problem: Option<&'static str>,
 }
 
-/// An attempt, as its span describes it.
-#[derive(Clone, Copy, Debug)]
-pub struct AttemptTold<'a> {
-    /// The tenant.
-    pub tenant: &'a TenantId,
-    /// The endpoint.
-    pub endpoint: EndpointId,
-    /// The delivery.
-    pub delivery: DeliveryId,
-    /// The event.
-    pub event: EventId,
-    /// Number of the attempt, over all rounds.
-    pub attempt: u32,
-    /// Trigger of the attempt.
-    pub trigger: &'static str,
-    /// HTTP status of the response, if there was one.
-    pub status: Option<u16>,
-    /// Kind of the failure, if the attempt failed.
-    pub failure: Option<FailureKind>,
-    /// Duration of the attempt.
-    pub latency: Duration,
-}
-
 /// Builds the span of a request that brought events.
-pub(super) fn of_accepting(open: OpenSpan, ended: Duration, seen: &AcceptSpan<'_>) -> Span {
-    let mut said = vec![
+pub(super) fn of_accepting(open: OpenSpan, ended: Duration, request: &AcceptSpan<'_>) -> Span {
+    let mut attributes = vec![
         ("http.request.method", text("POST")),
-        ("http.route", text(seen.route)),
-        ("http.response.status_code", whole(seen.status)),
-        ("posthaste.tenant_id", text(seen.tenant)),
+        ("http.route", text(request.route)),
+        ("http.response.status_code", whole(request.status)),
+        ("posthaste.tenant_id", text(request.tenant)),
         (
             "posthaste.event_count",
-            Attribute::Whole(seen.events as i64),
+            Attribute::Whole(request.events as i64),
         ),
     ];
-    if let Some((event, event_type)) = seen.event {
-        said.push(("posthaste.event_id", text(event)));
-        said.push(("posthaste.event_type", text(event_type)));
+    if let Some((event, event_type)) = request.event {
+        attributes.push(("posthaste.event_id", text(event)));
+        attributes.push(("posthaste.event_type", text(event_type)));
     }
-    said.extend(seen.problem.map(|code| ("error.type", text(code))));
-    let name = format!("POST {}", seen.route);
+    attributes.extend(request.problem.map(|code| ("error.type", text(code))));
+    let name = format!("POST {}", request.route);
     // A 4xx status is the caller's error. Only a 5xx status marks this span as failed.
-    open.end(name, Kind::Server, ended, said, seen.status >= 500)
+    open.end(name, Kind::Server, ended, attributes, request.status >= 500)
 }
 
 /// Builds the span of an attempt.
-pub(super) fn of_attempt(open: OpenSpan, event_type: &EventType, told: &AttemptTold<'_>) -> Span {
-    let mut said = vec![
+pub(super) fn of_attempt(open: OpenSpan, event_type: &EventType, attempt: &AttemptEvent) -> Span {
+    let mut attributes = vec![
         ("http.request.method", text("POST")),
-        ("posthaste.tenant_id", text(told.tenant)),
-        ("posthaste.endpoint_id", text(told.endpoint)),
-        ("posthaste.delivery_id", text(told.delivery)),
-        ("posthaste.event_id", text(told.event)),
+        ("posthaste.tenant_id", text(&attempt.tenant)),
+        ("posthaste.endpoint_id", text(attempt.endpoint)),
+        ("posthaste.delivery_id", text(attempt.delivery)),
+        ("posthaste.event_id", text(attempt.event)),
         ("posthaste.event_type", text(event_type)),
-        ("posthaste.attempt", Attribute::Whole(told.attempt.into())),
-        ("posthaste.trigger", text(told.trigger)),
+        ("posthaste.attempt", Attribute::Whole(attempt.number.into())),
+        ("posthaste.trigger", text(attempt.trigger_name())),
     ];
-    said.extend(
-        told.status
+    attributes.extend(
+        attempt
+            .status_code
             .map(|code| ("http.response.status_code", whole(code))),
     );
-    said.extend(told.failure.map(|kind| ("error.type", text(kind.name()))));
+    attributes.extend(
+        attempt
+            .failure
+            .map(|kind| ("error.type", text(kind.name()))),
+    );
     let name = format!("deliver {event_type}");
-    let ended = open.began.saturating_add(told.latency);
-    open.end(name, Kind::Client, ended, said, told.failure.is_some())
+    let ended = open.began.saturating_add(attempt.latency);
+    open.end(
+        name,
+        Kind::Client,
+        ended,
+        attributes,
+        attempt.failure.is_some(),
+    )
 }
 
 impl OpenSpan {
+    /// Returns the trace context for child spans.
+    pub(super) fn context(&self) -> TraceContext {
+        TraceContext {
+            trace_id: self.trace_id,
+            parent_id: self.span_id,
+            flags: self.flags,
+            state: self.state.clone(),
+        }
+    }
+
     fn end(
         self,
         name: String,

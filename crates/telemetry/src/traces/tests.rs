@@ -1,4 +1,3 @@
-use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::time::{Now, Span as Length, Tick};
 use serde_json::{Value, json};
@@ -43,22 +42,21 @@ fn event_type() -> EventType {
     "invoice.paid".parse().expect("a type")
 }
 
-fn told(tenant: &TenantId, failure: Option<FailureKind>) -> AttemptTold<'_> {
-    AttemptTold {
-        tenant,
-        endpoint: EndpointId(1),
-        delivery: DeliveryId(2),
-        event: EventId(3),
-        attempt: 2,
-        trigger: "automatic",
-        status: failure.map(|_| 503),
-        failure,
+fn failed_attempt() -> AttemptEvent {
+    AttemptEvent {
+        number: 2,
         latency: Duration::from_micros(1_500),
+        ..AttemptEvent::example()
     }
 }
 
 fn queued(telemetry: &Telemetry) -> Vec<Span> {
-    telemetry.0.as_ref().expect("it tells").queue.take()
+    telemetry
+        .0
+        .as_ref()
+        .expect("telemetry is enabled")
+        .queue
+        .take()
 }
 
 /// Accepts an event with this trace context and makes an attempt. Returns the trace context sent to the receiver.
@@ -77,12 +75,12 @@ fn deliver(telemetry: &Telemetry, given: Option<TraceContext>) -> Option<TraceCo
     telemetry.accepted(accepting, &seen);
     let trace = telemetry.attempting(stored.as_ref(), &event_type)?;
     let context = trace.context.clone();
-    telemetry.attempted(*trace, &told(&tenant, Some(FailureKind::Http)));
+    telemetry.attempted(*trace, &failed_attempt());
     Some(context)
 }
 
 #[test]
-fn without_a_collector_the_producers_words_go_on() {
+fn without_a_collector_the_trace_context_is_passed_on() {
     for flags in ["00", "01"] {
         let off = Telemetry::off();
         assert_eq!(deliver(&off, Some(given(flags))), Some(given(flags)));
@@ -105,7 +103,7 @@ fn without_a_collector_the_producers_words_go_on() {
 }
 
 #[test]
-fn each_is_a_child_of_what_caused_it() {
+fn each_span_is_a_child_of_its_cause() {
     let telemetry = telemetry(settings());
     let received = deliver(&telemetry, Some(given("01"))).expect("a trace");
     let [accepting, attempt] = <[Span; 2]>::try_from(queued(&telemetry)).expect("two spans");
@@ -122,14 +120,14 @@ fn each_is_a_child_of_what_caused_it() {
 }
 
 #[test]
-fn what_its_producer_does_not_record_nobody_records() {
+fn an_unsampled_trace_is_not_recorded() {
     let telemetry = telemetry(settings());
     assert_eq!(deliver(&telemetry, Some(given("00"))), Some(given("00")));
     assert_eq!(queued(&telemetry), []);
 }
 
 #[test]
-fn where_nobody_has_decided_the_sample_does() {
+fn events_without_a_trace_are_sampled() {
     for (sample, least, most) in [(0.0, 0, 0), (0.25, 200, 300), (1.0, 1_000, 1_000)] {
         let telemetry = telemetry(OtlpSettings {
             sample,
@@ -156,9 +154,9 @@ fn a_full_queue_drops_and_counts() {
     for _ in 0..spans / 2 {
         deliver(&telemetry, None);
     }
-    let station = telemetry.0.as_ref().expect("it tells");
-    assert_eq!(station.queue.len(), MAX_QUEUED);
-    assert_eq!(station.queue.spans_dropped(), 10);
+    let state = telemetry.0.as_ref().expect("telemetry is enabled");
+    assert_eq!(state.queue.len(), MAX_QUEUED);
+    assert_eq!(state.queue.spans_dropped(), 10);
     let metrics = telemetry.metrics();
     let text = crate::metrics::exposition::render(&metrics);
     let line = "posthaste_otlp_dropped_total{signal=\"traces\"} 10\n";
@@ -180,17 +178,17 @@ fn attributes(of: &Value) -> Value {
 }
 
 #[test]
-fn spans_are_written_as_otlp_has_them() {
+fn spans_are_encoded_as_otlp() {
     let telemetry = telemetry(settings());
     deliver(&telemetry, Some(given("01")));
     let spans = queued(&telemetry);
-    let station = telemetry.0.as_ref().expect("it tells");
-    let written: Value = serde_json::from_slice(&otlp::traces(station, &spans)).expect("JSON");
+    let state = telemetry.0.as_ref().expect("telemetry is enabled");
+    let written: Value = serde_json::from_slice(&otlp::traces(state, &spans)).expect("JSON");
     let resource = &written["resourceSpans"][0];
     let of = attributes(&resource["resource"]);
     assert_eq!(of["service.name"], "hooks");
     assert_eq!(of["service.version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(of["service.instance.id"], station.instance);
+    assert_eq!(of["service.instance.id"], state.instance);
     let accepting = &resource["scopeSpans"][0]["spans"][0];
     assert_eq!(accepting["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(accepting["parentSpanId"], "00f067aa0ba902b7");
@@ -235,9 +233,9 @@ fn spans_are_written_as_otlp_has_them() {
 }
 
 #[test]
-fn metrics_are_written_as_otlp_has_them() {
+fn metrics_are_encoded_as_otlp() {
     let telemetry = telemetry(settings());
-    let station = telemetry.0.as_ref().expect("it tells");
+    let state = telemetry.0.as_ref().expect("telemetry is enabled");
     let histogram = Histogram::new();
     for micros in [100, 150, 61_000_000] {
         histogram.observe(Duration::from_micros(micros));
@@ -248,10 +246,10 @@ fn metrics_are_written_as_otlp_has_them() {
         Metric::histogram("c_seconds", "C.", histogram.snapshot()),
     ];
     let now = Duration::from_secs(1_700_000_060);
-    let written = otlp::metrics(station, now, &metrics);
+    let written = otlp::metrics(state, now, &metrics);
     let written: Value = serde_json::from_slice(&written).expect("JSON");
     let [counter, gauge, histogram] =
-        [0, 1, 2].map(|place| &written["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][place]);
+        [0, 1, 2].map(|index| &written["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][index]);
     assert_eq!(
         *counter,
         json!({
@@ -278,7 +276,7 @@ fn metrics_are_written_as_otlp_has_them() {
     assert_eq!(counts.len(), bounds.len() + 1);
     assert_eq!(bounds[0], 0.0001);
     let full: Vec<usize> = (0..counts.len())
-        .filter(|place| counts[*place] == "1")
+        .filter(|index| counts[*index] == "1")
         .collect();
     assert_eq!(full, [0, 1, counts.len() - 1]);
 }
