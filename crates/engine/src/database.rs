@@ -57,15 +57,15 @@ fn roots(file: Option<&Path>) -> io::Result<Roots> {
     let Some(file) = file else {
         return Ok(Roots::mozilla());
     };
-    let shown = file.display();
-    let unreadable = |error| io::Error::other(format!("sslrootcert {shown}: {error}"));
+    let path = file.display();
+    let unreadable = |error| io::Error::other(format!("sslrootcert {path}: {error}"));
     if fs::metadata(file).map_err(unreadable)?.len() > MAX_ROOTS_BYTES {
-        let large = format!("sslrootcert {shown} is too large to be a bundle of certificates");
+        let large = format!("sslrootcert {path} is too large to be a bundle of certificates");
         return Err(io::Error::other(large));
     }
     let pem = fs::read(file).map_err(unreadable)?;
     let roots = Roots::none().with_bundle(&pem);
-    roots.map_err(|error| io::Error::other(format!("sslrootcert {shown}: {error}")))
+    roots.map_err(|error| io::Error::other(format!("sslrootcert {path}: {error}")))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_is_trusted_as_the_url_says() {
+    fn tls_is_verified_as_the_url_asks() {
         assert_eq!(kind(TlsMode::Disable, None), "plain");
         assert_eq!(kind(TlsMode::Prefer, None), "if offered");
         assert_eq!(kind(TlsMode::Require, None), "anybody");

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn invisible_characters_are_escaped() {
-        for (value, shown) in [
+        for (value, expected) in [
             ("grüße".as_bytes(), "grüße"),
             (b"a\tb", "a\\tb"),
             (b"caf\xe9 \xff", "caf\\xe9 \\xff"),
@@ -161,7 +161,7 @@ mod tests {
             ("a\u{200b}b\u{85}".as_bytes(), "a\\u{200b}b\\u{85}"),
             (br#"C:\temp 'x' "y""#, r#"C:\temp 'x' "y""#),
         ] {
-            assert_eq!(stored_of(&[("x", value)]), pairs(&[("x", shown)]));
+            assert_eq!(stored_of(&[("x", value)]), pairs(&[("x", expected)]));
         }
     }
 

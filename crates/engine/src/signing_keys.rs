@@ -205,10 +205,12 @@ mod tests {
     #[test]
     fn a_rotation_without_overlap_ends_every_earlier_key() {
         let mut keyring = SigningKeyring::new(key(1));
-        keyring.rotate(key(2), Timestamp(0), HOUR).expect("room");
+        keyring
+            .rotate(key(2), Timestamp(0), HOUR)
+            .expect("the key can be added");
         keyring
             .rotate(key(3), Timestamp(5), Span::ZERO)
-            .expect("room");
+            .expect("the key can be added");
         assert_eq!(signatures(&keyring, 5), 1);
     }
 
@@ -218,7 +220,9 @@ mod tests {
         let opaque = read("It's a Secret to Everybody").expect("long enough");
         let mut keyring = SigningKeyring::new(key(1));
         for other in [private.clone(), opaque.clone()] {
-            keyring.rotate(other, Timestamp(0), HOUR).expect("room");
+            keyring
+                .rotate(other, Timestamp(0), HOUR)
+                .expect("the key can be added");
         }
         let reread = SigningKeyring::open(&keyring.keep()).expect("what was kept");
         let revealed: Vec<String> = std::iter::once(reread.newest())

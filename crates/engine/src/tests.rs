@@ -276,24 +276,24 @@ impl Fixture {
         }
     }
 
-    async fn show(&self, delivery: DeliveryId) -> StoredDelivery {
-        let shown = self.store.delivery(self.tenant.clone(), delivery).await;
-        shown.unwrap().expect("it is there").0
+    async fn stored(&self, delivery: DeliveryId) -> StoredDelivery {
+        let stored = self.store.delivery(self.tenant.clone(), delivery).await;
+        stored.unwrap().expect("the delivery exists").0
     }
 
     async fn until(&self, delivery: DeliveryId, status: Status) -> StoredDelivery {
         let asking = async {
             loop {
-                let shown = self.show(delivery).await;
-                if shown.shown_status() == status {
-                    return shown;
+                let stored = self.stored(delivery).await;
+                if stored.shown_status() == status {
+                    return stored;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         timeout(TEST_TIMEOUT, asking)
             .await
-            .expect("it comes to that")
+            .expect("the delivery gets the status")
     }
 }
 
@@ -353,8 +353,8 @@ async fn a_panic_frees_the_slot_and_counts_no_attempt() {
         .unwrap();
     fixture.resolver_panics.store(false, Ordering::SeqCst);
     for delivery in &deliveries {
-        let shown = fixture.until(*delivery, Status::Succeeded).await;
-        assert_eq!(shown.delivery.facts().attempts, 1);
+        let stored = fixture.until(*delivery, Status::Succeeded).await;
+        assert_eq!(stored.delivery.facts().attempts, 1);
     }
     assert_eq!(receiver.count(), 11);
 }
@@ -401,7 +401,7 @@ async fn a_waiting_delivery_can_be_cancelled_and_one_in_flight_cannot() {
     assert_eq!(cancel(flying).await, Ok(Cancelled::TooLate));
     assert_eq!(cancel(waiting).await, Ok(Cancelled::Done));
     assert_eq!(
-        fixture.show(waiting).await.shown_status(),
+        fixture.stored(waiting).await.shown_status(),
         Status::Cancelled
     );
     assert_eq!(cancel(waiting).await, Ok(Cancelled::Ended));
@@ -429,8 +429,8 @@ async fn results_are_kept_until_they_can_be_recorded() {
         .expect("all three are refused");
     fixture.store.fail_writes(None);
     for delivery in deliveries {
-        let shown = fixture.until(delivery, Status::Succeeded).await;
-        assert_eq!(shown.delivery.facts().attempts, 1);
+        let stored = fixture.until(delivery, Status::Succeeded).await;
+        assert_eq!(stored.delivery.facts().attempts, 1);
     }
     assert_eq!(receiver.count(), 3, "nothing was sent again");
 }
@@ -490,7 +490,7 @@ async fn callers_of_a_stopped_engine_get_an_error() {
         }),
         received: None,
     }]);
-    let told = async {
+    let answered = async {
         assert_eq!(
             fixture.engine.lane(endpoint).await,
             Err(EngineError::Stopped)
@@ -498,7 +498,9 @@ async fn callers_of_a_stopped_engine_get_an_error() {
         assert_eq!(fixture.engine.phase(), Phase::Stopped);
         fixture.engine.shut_down().await;
     };
-    timeout(TEST_TIMEOUT, told).await.expect("nobody waits");
+    timeout(TEST_TIMEOUT, answered)
+        .await
+        .expect("every caller is answered");
 }
 
 #[tokio::test]
@@ -551,7 +553,7 @@ async fn a_shutdown_waits_for_attempts_in_flight_only() {
         .unwrap();
     let mut ended = 0;
     for delivery in deliveries {
-        let status = fixture.show(delivery).await.shown_status();
+        let status = fixture.stored(delivery).await.shown_status();
         ended += usize::from(status == Status::Succeeded);
     }
     assert_eq!(ended, receiver.count(), "what was sent is written down");
@@ -579,6 +581,6 @@ async fn after_stop_starting_requests_are_still_answered() {
     let stopped = timeout(TEST_TIMEOUT, fixture.engine.shut_down());
     stopped.await.expect("it stops");
     assert_eq!(receiver.count(), 10);
-    let left = fixture.show(later[1]).await;
+    let left = fixture.stored(later[1]).await;
     assert_eq!(left.delivery.facts().attempts, 0);
 }

@@ -21,7 +21,7 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
-        .expect("the operating system gives randomness");
+        .expect("the operating system provides randomness");
     bytes
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_comes_twice() {
+    fn random_values_differ() {
         assert_ne!(fresh_api_key(), fresh_api_key());
         assert_ne!(fresh_secret().reveal(), fresh_secret().reveal());
         assert_ne!(fresh_private_key().reveal(), fresh_private_key().reveal());
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_secret_is_one_that_receivers_take() {
+    fn a_new_secret_is_valid() {
         let secret = fresh_secret();
         assert!(SharedSecret::parse(secret.reveal()).is_ok());
     }

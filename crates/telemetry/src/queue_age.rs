@@ -13,13 +13,13 @@ use posthaste_system::clock::Clock;
 use tokio::sync::Mutex;
 
 /// Time for which a result is cached.
-const KEPT: Span = Span::from_secs(5);
+const CACHED_FOR: Span = Span::from_secs(5);
 
 /// Maximum number of endpoints that are checked, those with the oldest work first. If all of them are paused or
 /// tripped, work behind them is not seen.
-const MAX_LOOKED_AT: usize = 2_000;
+const MAX_ENDPOINTS_CHECKED: usize = 2_000;
 /// Maximum number of concurrent reads, because sending uses the same readers.
-const ASKED_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// Cached age of the oldest delivery.
 pub struct CachedQueueAge {
@@ -44,7 +44,7 @@ impl CachedQueueAge {
         let mut last = self.last.clone().lock_owned().await;
         let now = self.clock.now();
         if let Some((at, age)) = *last
-            && now.tick.since(at) < KEPT
+            && now.tick.since(at) < CACHED_FOR
         {
             return Some(age);
         }
@@ -66,14 +66,14 @@ async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError
     let mut work = store.unfinished_work().await?;
     work.retain(|(_, due)| *due <= now);
     work.sort_unstable_by_key(|(_, due)| *due);
-    work.truncate(MAX_LOOKED_AT);
+    work.truncate(MAX_ENDPOINTS_CHECKED);
     let mut oldest = now;
-    for some in work.chunks(ASKED_AT_ONCE) {
-        let asked: Vec<_> = some
+    for chunk in work.chunks(MAX_CONCURRENT_READS) {
+        let rows: Vec<_> = chunk
             .iter()
             .map(|(endpoint, _)| store.endpoint(*endpoint))
             .collect();
-        for ((endpoint, due), row) in some.iter().zip(asked) {
+        for ((endpoint, due), row) in chunk.iter().zip(rows) {
             let row = row.await?.filter(could_send);
             let Some(row) = row.filter(|_| *due < oldest) else {
                 continue;
@@ -84,7 +84,7 @@ async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError
             };
             oldest = due.map_or(oldest, |due| due.min(oldest));
         }
-        if some.last().is_some_and(|(_, due)| *due >= oldest) {
+        if chunk.last().is_some_and(|(_, due)| *due >= oldest) {
             break;
         }
     }
@@ -123,9 +123,9 @@ mod tests {
 
     use super::*;
 
-    struct Nobody;
+    struct NoHandOver;
 
-    impl HandOver for Nobody {
+    impl HandOver for NoHandOver {
         fn accepted(&self, _: Vec<HandedOver>) {}
         fn broken(&self, _: &StoreError) {}
     }
@@ -134,8 +134,8 @@ mod tests {
         Timestamp(1_794_744_000_000 + secs * 1_000)
     }
 
-    async fn world() -> ModelStore {
-        let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(Nobody));
+    async fn store_with_tenant() -> ModelStore {
+        let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(NoHandOver));
         let acme = Tenant {
             id: "acme".parse().unwrap(),
             name: String::new(),
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_could_be_sent_and_waits_is_old() {
-        let store = world().await;
+    async fn the_oldest_sendable_delivery_counts() {
+        let store = store_with_tenant().await;
         assert_eq!(age(&store, at(9)).await, 0);
         let paused = add(&store, 1, false).await;
         let tripped = add(&store, 2, false).await;
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_is_told_for_a_while() {
-        let store = Arc::new(world().await);
+    async fn a_result_is_cached_for_a_while() {
+        let store = Arc::new(store_with_tenant().await);
         add(&store, 1, false).await;
         send(&store, at(0), 1, Some(at(10))).await;
         let secs = Arc::new(AtomicU64::new(15));
-        let told = secs.clone();
+        let shared_secs = secs.clone();
         let clock = Clock::told(move || {
-            let secs = told.load(Ordering::SeqCst);
+            let secs = shared_secs.load(Ordering::SeqCst);
             Now {
                 wall: at(secs),
                 tick: Tick(secs * 1_000),
@@ -251,8 +251,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_for_another_is_not() {
-        let store = world().await;
+    async fn a_delivery_that_waits_for_another_does_not_count() {
+        let store = store_with_tenant().await;
         add(&store, 1, true).await;
         // The first one of its ordering key is due later, and the second must not be sent before it.
         send(&store, at(0), 1, Some(at(50))).await;

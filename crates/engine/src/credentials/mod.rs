@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_again_and_shows_nowhere() {
+    fn credentials_are_read_back_and_never_shown() {
         for credentials in every_kind() {
             let again = Credentials::open(&credentials.keep()).expect("what was kept");
             assert!(again == credentials);

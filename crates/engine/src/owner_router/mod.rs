@@ -224,7 +224,7 @@ impl OwnerRouter {
         match owner {
             Owner::Me => match self.view_lane_here(endpoint).await {
                 Err(EngineError::NotOwner) => Ok(without_lane()),
-                seen => seen,
+                result => result,
             },
             Owner::None => Ok(without_lane()),
             Owner::Other(node) => {
@@ -270,11 +270,11 @@ impl OwnerRouter {
                 Some(Owner::Me | Owner::None) | None => {}
             }
         }
-        let mut asked = JoinSet::new();
+        let mut answers = JoinSet::new();
         for (node, deliveries) in elsewhere {
-            asked.spawn(self.ask(node, &NodeRequest::InFlightOf { deliveries }, READ_TIMEOUT));
+            answers.spawn(self.ask(node, &NodeRequest::InFlightOf { deliveries }, READ_TIMEOUT));
         }
-        while let Some(reply) = asked.join_next().await {
+        while let Some(reply) = answers.join_next().await {
             if let Ok(Some(NodeResponse::Deliveries { deliveries })) = reply {
                 in_flight.extend(deliveries.into_iter().map(|TextId(id)| id));
             }
@@ -284,8 +284,7 @@ impl OwnerRouter {
 
     /// Returns true if the delivery is in flight on any node.
     pub async fn is_aloft(&self, stored: &StoredDelivery) -> bool {
-        let aloft = self.aloft(std::slice::from_ref(stored)).await;
-        !aloft.is_empty()
+        !self.aloft(std::slice::from_ref(stored)).await.is_empty()
     }
 
     /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
@@ -329,12 +328,12 @@ impl OwnerRouter {
             return Vec::new();
         };
         let me = cluster.me();
-        let mut asked = JoinSet::new();
+        let mut answers = JoinSet::new();
         for node in cluster.nodes().into_iter().filter(|node| *node != me) {
             let asking = self.ask(node, request, READ_TIMEOUT);
-            asked.spawn(async move { Some((node, asking.await?)) });
+            answers.spawn(async move { Some((node, asking.await?)) });
         }
-        asked.join_all().await.into_iter().flatten().collect()
+        answers.join_all().await.into_iter().flatten().collect()
     }
 
     /// Asks another node. `None` if it does not answer.

@@ -285,19 +285,8 @@ mod tests {
                 others: vec![endpoint],
             },
         ];
-        let names = [
-            "stand",
-            "cancel",
-            "look",
-            "aloft",
-            "flights",
-            "under_way",
-            "pending",
-            "pending",
-            "pending",
-            "lately",
-        ];
-        for (question, name) in questions.into_iter().zip(names) {
+        let names = "stand cancel look aloft flights under_way pending pending pending lately";
+        for (question, name) in questions.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&question, "ask", name), question);
         }
         let lane = LaneReport {
@@ -349,19 +338,8 @@ mod tests {
             },
             NodeResponse::NotUnderstood,
         ];
-        let names = [
-            "stands",
-            "cancelled",
-            "lane",
-            "deliveries",
-            "under_way",
-            "pending",
-            "lately",
-            "elsewhere",
-            "unable",
-            "not_understood",
-        ];
-        for (reply, name) in replies.into_iter().zip(names) {
+        let names = "stands cancelled lane deliveries under_way pending lately elsewhere unable not_understood";
+        for (reply, name) in replies.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&reply, "answer", name), reply);
         }
     }

@@ -134,8 +134,8 @@ impl OwnerRouter {
                 *latest = reported;
             }
         };
-        for (endpoint, lately) in self.recent_attempts_here(tenant, others) {
-            learn(endpoint, lately);
+        for (endpoint, recent) in self.recent_attempts_here(tenant, others) {
+            learn(endpoint, recent);
         }
         let request = NodeRequest::RecentAttempts {
             tenant: tenant.cloned().map(TextId),
@@ -143,8 +143,8 @@ impl OwnerRouter {
         };
         for reply in self.ask_all(&request).await {
             if let NodeResponse::RecentAttempts { endpoints } = reply {
-                for (TextId(endpoint), lately) in endpoints {
-                    learn(endpoint, lately);
+                for (TextId(endpoint), recent) in endpoints {
+                    learn(endpoint, recent);
                 }
             }
         }
@@ -157,11 +157,11 @@ impl OwnerRouter {
         others: &[EndpointId],
     ) -> Vec<(EndpointId, RecentAttempts)> {
         let now: Timestamp = self.clock.wall();
-        let mut lately = self
+        let mut recent = self
             .metrics
             .failing_endpoints(now, tenant, MAX_FAILING_REPORTED);
-        lately.extend(self.metrics.recent_attempts(others));
-        lately
+        recent.extend(self.metrics.recent_attempts(others));
+        recent
     }
 }
 

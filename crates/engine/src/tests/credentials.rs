@@ -252,8 +252,8 @@ async fn a_401_to_a_kept_token_is_tried_again_with_a_fresh_one() {
         }
     });
     let second = fixture.events(1).await[0];
-    let shown = fixture.until(second, Status::Succeeded).await;
-    assert_eq!(shown.delivery.facts().attempts, 2);
+    let stored = fixture.until(second, Status::Succeeded).await;
+    assert_eq!(stored.delivery.facts().attempts, 2);
     assert_eq!(
         receiver.header_values("authorization"),
         ["Bearer t1", "Bearer t1", "Bearer t2"]
@@ -267,12 +267,12 @@ async fn a_401_to_a_fresh_token_is_an_answer_like_any_other() {
     fixture.authorized(receiver.url(), oauth2(&server)).await;
     receiver.choose_status(|_| 401);
     let first = fixture.events(1).await[0];
-    let shown = fixture.until(first, Status::Failed).await;
-    assert_eq!(shown.delivery.facts().attempts, 1);
+    let stored = fixture.until(first, Status::Failed).await;
+    assert_eq!(stored.delivery.facts().attempts, 1);
     // The next delivery cannot know whether the token has been revoked since, so a 401 makes it fetch a new one.
     let second = fixture.events(1).await[0];
-    let shown = fixture.until(second, Status::Failed).await;
-    assert_eq!(shown.delivery.facts().attempts, 2);
+    let stored = fixture.until(second, Status::Failed).await;
+    assert_eq!(stored.delivery.facts().attempts, 2);
     assert_eq!(
         receiver.header_values("authorization"),
         ["Bearer t1", "Bearer t1", "Bearer t2"]
@@ -289,8 +289,8 @@ async fn a_hiccup_of_the_token_server_costs_one_attempt() {
     });
     fixture.authorized(receiver.url(), oauth2(&server)).await;
     let delivery = fixture.events(1).await[0];
-    let shown = fixture.until(delivery, Status::Succeeded).await;
-    assert_eq!(shown.delivery.facts().attempts, 2);
+    let stored = fixture.until(delivery, Status::Succeeded).await;
+    assert_eq!(stored.delivery.facts().attempts, 2);
     assert_eq!(receiver.header_values("authorization"), ["Bearer t2"]);
 }
 
@@ -308,10 +308,10 @@ async fn without_a_token_the_receiver_is_not_called() {
         .delivery(fixture.tenant.clone(), delivery)
         .await;
     let (_, attempts) = found.unwrap().expect("it is there");
-    let words = "no access token: the token server answered 400 (unauthorized_client)";
+    let expected = "no access token: the token server answered 400 (unauthorized_client)";
     assert_eq!(attempts.len(), 4);
     for attempt in attempts {
-        assert_eq!(attempt.detail.as_deref(), Some(words));
+        assert_eq!(attempt.detail.as_deref(), Some(expected));
         assert_eq!(attempt.error_kind, Some(FailureKind::Unknown));
         assert_eq!(attempt.status_code, None);
     }

@@ -65,8 +65,8 @@ fn everything() -> Vec<Shard> {
 
 /// Revokes all shards. The answer arrives when nothing is in flight.
 fn revoke(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
-    let (told, answer) = oneshot::channel();
-    let done = Box::new(move |result| drop(told.send(result)));
+    let (sender, answer) = oneshot::channel();
+    let done = Box::new(move |result| drop(sender.send(result)));
     engine.recalled(everything(), done);
     answer
 }
@@ -123,11 +123,11 @@ async fn a_revoked_shard_is_released_when_nothing_is_in_flight() {
     assert_eq!(done.unwrap(), Ok(()));
     assert_eq!(receiver.count(), 10, "nothing began since");
     assert_eq!(pair.engine().flight_count(), 0);
-    let asked = pair
+    let result = pair
         .engine()
         .set_status(endpoint, Standing::Enabled, None)
         .await;
-    assert_eq!(asked, Err(EngineError::NotOwner));
+    assert_eq!(result, Err(EngineError::NotOwner));
     pair.other.granted(everything());
     let resumed = async {
         while pair
@@ -235,8 +235,8 @@ async fn nothing_is_recorded_for_a_lost_shard() {
     settled(pair.engine()).await;
     assert!(matches!(revoked.try_recv(), Ok(Err(_))), "it is lost");
     assert_eq!(pair.engine().flight_count(), 0);
-    let asked = pair.engine().cancel(endpoint, deliveries[0]).await;
-    assert_eq!(asked, Err(EngineError::NotOwner));
+    let result = pair.engine().cancel(endpoint, deliveries[0]).await;
+    assert_eq!(result, Err(EngineError::NotOwner));
     receiver.answers.send_replace(true);
     pair.other.granted(everything());
     for delivery in &deliveries {
@@ -420,50 +420,58 @@ async fn every_node_routes_requests_to_the_owner() {
     pair.grant().await;
     let deliveries = fixture.events(12).await;
     receiver.arrivals(10).await;
-    let asked = &pair.routers[1];
+    let router = &pair.routers[1];
     let in_flight = fixture.engine.deliveries_in_flight();
-    assert_eq!(asked.flights().await, in_flight);
-    let mut shown = Vec::new();
+    assert_eq!(router.flights().await, in_flight);
+    let mut stored = Vec::new();
     for delivery in &deliveries {
-        shown.push(fixture.show(*delivery).await);
+        stored.push(fixture.stored(*delivery).await);
     }
-    let aloft = asked.aloft(&shown).await;
-    assert_eq!(aloft.len(), 10);
-    assert!(in_flight.iter().all(|id| aloft.contains(id)));
+    let found = router.aloft(&stored).await;
+    assert_eq!(found.len(), 10);
+    assert!(in_flight.iter().all(|id| found.contains(id)));
     let waiting = *deliveries
         .iter()
         .find(|id| !in_flight.contains(id))
         .unwrap();
-    let too_late = asked.cancel(endpoint, in_flight[0]).await;
+    let too_late = router.cancel(endpoint, in_flight[0]).await;
     assert_eq!(too_late, Ok(Cancelled::TooLate));
-    assert_eq!(asked.cancel(endpoint, waiting).await, Ok(Cancelled::Done));
-    let (lane, _) = asked.look(endpoint).await.unwrap();
+    assert_eq!(router.cancel(endpoint, waiting).await, Ok(Cancelled::Done));
+    let (lane, _) = router.look(endpoint).await.unwrap();
     assert_eq!(lane.unwrap().in_flight, 10);
     let reason = Some(DisabledReason::Manual);
-    let disabled = asked.stand(endpoint, Standing::Disabled, reason).await;
+    let disabled = router.stand(endpoint, Standing::Disabled, reason).await;
     assert_eq!(disabled, Ok(()));
     receiver.answers.send_replace(true);
     for delivery in &in_flight {
         fixture.until(*delivery, Status::Succeeded).await;
     }
     assert_eq!(receiver.count(), 10, "nothing began after the answer");
-    let (_, stats) = asked.look(endpoint).await.unwrap();
+    let (_, stats) = router.look(endpoint).await.unwrap();
     assert!(stats.p50_ms.is_some(), "the owner reports its stats");
     let whole = Scope::Tenant(fixture.tenant.clone());
-    let hour = async || asked.tally(&whole, Window::Hour).await.expect("it reads");
-    let seen = async { while hour().await.succeeded < 10 {} };
-    timeout(TEST_TIMEOUT, seen)
+    let hour = async || {
+        router
+            .tally(&whole, Window::Hour)
+            .await
+            .expect("the stats are readable")
+    };
+    let counted = async { while hour().await.succeeded < 10 {} };
+    timeout(TEST_TIMEOUT, counted)
         .await
         .expect("the owner's are counted");
     let one = Scope::Endpoint(endpoint);
-    let day = asked.tallies(&one).await.expect("it reads")(Window::Day);
+    let day = router.tallies(&one).await.expect("the stats are readable")(Window::Day);
     assert_eq!(day.succeeded, 10);
     for whole in [Scope::Everything, whole, one] {
-        let series = asked.series(&whole, Window::Hour).await.expect("it reads");
+        let series = router
+            .series(&whole, Window::Hour)
+            .await
+            .expect("the stats are readable");
         let counted: u64 = series.buckets.iter().map(|(_, it)| it.succeeded).sum();
         assert_eq!(counted, 10, "{whole:?}");
     }
-    let recent = asked.lately(None, &[endpoint]).await;
+    let recent = router.lately(None, &[endpoint]).await;
     assert_eq!(recent[&endpoint].attempts, 10);
 }
 
@@ -494,8 +502,8 @@ async fn a_request_follows_a_change_of_the_owner() {
     pair.pair.other.granted(everything());
     settled(&pair.pair.other).await;
     *pair.owner.lock().unwrap() = Some(NodeNo(1));
-    let asked = timeout(TEST_TIMEOUT, asking).await.expect("it is done");
-    assert_eq!(asked.unwrap(), Ok(()));
+    let result = timeout(TEST_TIMEOUT, asking).await.expect("it is done");
+    assert_eq!(result.unwrap(), Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.standing, Standing::Paused);
 }
@@ -516,8 +524,8 @@ async fn the_wait_for_an_owner_is_limited() {
     let store = pair.pair.fixture.store.clone();
     let router = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
     let router = router.with_short_timeout();
-    let asked = router.stand(endpoint, Standing::Paused, None).await;
-    assert_eq!(asked, Err(EngineError::NotOwner));
+    let result = router.stand(endpoint, Standing::Paused, None).await;
+    assert_eq!(result, Err(EngineError::NotOwner));
     let (lane, stats) = pair.routers[1].look(endpoint).await.unwrap();
     assert!(lane.is_none() && stats.p50_ms.is_none());
 }

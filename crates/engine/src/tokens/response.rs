@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_and_not_quoted() {
+    fn an_unusable_response_is_described_and_not_quoted() {
         let long = "x".repeat(MAX_TOKEN_BYTES + 1);
         for (answer, expected) in [
             (json!("canary"), "is not a JSON object"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_error_the_status_and_a_known_code_are_told() {
+    fn an_error_contains_the_status_and_a_known_code() {
         let ended = answered(
             401,
             &json!({"error": "invalid_client", "error_description": "canary"}),

@@ -365,13 +365,20 @@ mod tests {
 
     #[test]
     fn a_server_that_asks_for_time_gets_it_within_bounds() {
-        for (asked, given) in [(1, 1), (30, 30), (3_600, 60)] {
+        for (requested, given) in [(1, 1), (30, 30), (3_600, 60)] {
             let mut state = TokenState::default();
             assert_eq!(state.decide(Tick(0)), Decision::Fetch);
-            let _ = state.fetched(Tick(0), Tick(0), failed(Some(asked)));
+            let _ = state.fetched(Tick(0), Tick(0), failed(Some(requested)));
             let last = Tick(given * 1_000 - 1);
-            assert!(matches!(state.decide(last), Decision::Fail(_)), "{asked}");
-            assert_eq!(state.decide(Tick(last.0 + 1)), Decision::Fetch, "{asked}");
+            assert!(
+                matches!(state.decide(last), Decision::Fail(_)),
+                "{requested}"
+            );
+            assert_eq!(
+                state.decide(Tick(last.0 + 1)),
+                Decision::Fetch,
+                "{requested}"
+            );
         }
     }
 
@@ -436,7 +443,7 @@ mod tests {
     proptest! {
         /// For any sequence of steps: never two fetches at once, never a token past its expiry.
         #[test]
-        fn it_holds_whatever_happens(steps in prop::collection::vec((0_u64..120_000, 0_u8..6), 1..200)) {
+        fn no_sequence_of_events_breaks_the_rules(steps in prop::collection::vec((0_u64..120_000, 0_u8..6), 1..200)) {
             let mut state = TokenState::default();
             let (mut now, mut begun, mut end) = (Tick(0), None, Tick(0));
             for (passed, step) in steps {

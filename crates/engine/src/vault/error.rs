@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::keys::{KEY_BYTES, MAX_KEYS, MasterKeyId};
+use super::key_id::{KEY_BYTES, MAX_KEYS, MasterKeyId};
 
 /// The reason why the vault or sealed data cannot be opened. No message contains a key or a secret.
 #[derive(Debug, thiserror::Error)]

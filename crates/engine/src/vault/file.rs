@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use posthaste_system::random::random_bytes;
 
-use super::keys::{MAX_KEYS, MAX_TEXT_BYTES, MasterKey, MasterKeyId, read_file_text};
-use super::{Flaw, VaultError};
+use super::error::{Flaw, VaultError};
+use super::key_id::{MAX_KEYS, MasterKeyId};
+use super::keys::{MAX_TEXT_BYTES, MasterKey, read_file_text};
 
 /// Read and write for the owner only.
 const OWNER_ONLY: u32 = 0o600;
@@ -71,8 +72,8 @@ pub(super) fn create(path: &Path) -> Result<Vec<MasterKey>, VaultError> {
         error,
     };
     let key = MasterKey::fresh(&[]);
-    let chance = u64::from_be_bytes(random_bytes());
-    let draft = beside(path, &format!(".{chance:016x}"));
+    let random = u64::from_be_bytes(random_bytes());
+    let draft = beside(path, &format!(".{random:016x}"));
     let made = new_file(&draft)
         .and_then(|file| fill(file, &key.line()))
         // Unlike a rename, a link never replaces an existing file.

@@ -10,46 +10,14 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use posthaste_system::random::random_bytes;
 use ring::digest::{Context, SHA256};
 
-use super::{Flaw, VaultError};
+use super::error::{Flaw, VaultError};
+use super::key_id::{KEY_BYTES, MAX_KEYS, MasterKeyId};
 
-/// Length of a master key.
-pub const KEY_BYTES: usize = 32;
-/// Maximum number of master keys.
-pub const MAX_KEYS: usize = 32;
 /// Maximum length of the text of all keys, with ids, blanks and comments.
 pub(super) const MAX_TEXT_BYTES: usize = MAX_KEYS * 128;
 
-pub(super) const KEY_ID_BYTES: usize = 4;
 /// Domain separation between the fingerprint and other hashes of the key.
 const ID_DOMAIN: &[u8] = b"posthaste master key id\n";
-
-/// Identifies a master key without revealing it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MasterKeyId(pub(super) [u8; KEY_ID_BYTES]);
-
-impl MasterKeyId {
-    /// Returns the id as a number, the form in which the store keeps it.
-    pub fn number(self) -> u32 {
-        u32::from_be_bytes(self.0)
-    }
-
-    /// Returns the id with this number.
-    pub fn numbered(number: u32) -> MasterKeyId {
-        MasterKeyId(number.to_be_bytes())
-    }
-}
-
-impl fmt::Display for MasterKeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", u32::from_be_bytes(self.0))
-    }
-}
-
-impl fmt::Debug for MasterKeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// A master key.
 #[derive(Clone, PartialEq, Eq)]

@@ -18,6 +18,7 @@
 
 mod error;
 mod file;
+mod key_id;
 mod keys;
 
 use std::fmt;
@@ -30,9 +31,10 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 
 pub use error::{Flaw, VaultError};
 pub use file::{key_file_text, rotate_key_file};
-pub use keys::{KEY_BYTES, MAX_KEYS, MasterKeyId};
+pub use key_id::{KEY_BYTES, MAX_KEYS, MasterKeyId};
 
-use keys::{KEY_ID_BYTES, MasterKey};
+use key_id::KEY_ID_BYTES;
+use keys::MasterKey;
 use posthaste_system::random::random_bytes;
 
 /// The version of the layout. There is only this one.
@@ -151,7 +153,7 @@ impl Vault {
     }
 
     fn new(keys: Vec<MasterKey>) -> Vault {
-        assert!(!keys.is_empty(), "a vault without a key");
+        assert!(!keys.is_empty(), "a vault has at least one key");
         let usable = |key: MasterKey| {
             let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.bytes());
             let unbound = unbound.expect("a key of the right length");

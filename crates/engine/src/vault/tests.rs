@@ -56,13 +56,13 @@ fn files_in(folder: &TempDir) -> usize {
 
 proptest! {
     #[test]
-    fn what_was_sealed_opens_in_its_place_and_nowhere_else(
+    fn sealed_data_opens_only_for_its_own_row(
         plain in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let vault = vault(&[1]);
         let sealed = vault.seal(&acme(), ENDPOINT, Purpose::Headers, &plain);
         let opened = vault.open(&acme(), ENDPOINT, Purpose::Headers, &sealed);
-        prop_assert_eq!(opened.expect("its own place"), plain);
+        prop_assert_eq!(opened.expect("it is opened where it was sealed"), plain);
         let elsewhere = [
             ("acmf".parse().expect("a name"), ENDPOINT, Purpose::Headers),
             (acme(), EndpointId(8), Purpose::Headers),
@@ -253,7 +253,7 @@ fn a_file_that_others_reach_is_refused() {
 }
 
 #[test]
-fn malformed_keys_are_told_by_line_and_never_shown() {
+fn malformed_keys_are_reported_by_line_and_never_shown() {
     let good = key(1).line();
     let good = good.trim();
     let (id, secret) = good.split_once(' ').expect("two words");
@@ -362,7 +362,7 @@ fn a_rotation_that_fails_leaves_the_file_alone() {
 }
 
 #[test]
-fn nothing_shows() {
+fn debug_output_shows_no_key() {
     let secret = BASE64_STANDARD.encode([1; KEY_BYTES]);
     let source = KeySource::Text {
         text: secret.clone(),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_reads_back() {
+    fn a_filter_is_parsed_from_its_own_text() {
         for text in [
             "off",
             "info",

@@ -15,7 +15,7 @@ const MAX_WAITING_LINES: usize = 8_192;
 const CHUNK_BYTES: usize = 64 * 1_024;
 /// Time for which lines are collected before they are written. A logging thread wakes the writer only for the first
 /// line, so a busy server does not pay for a wake-up per line.
-const GATHERING: Duration = Duration::from_millis(10);
+const BATCH_DELAY: Duration = Duration::from_millis(10);
 /// Time for which the end of the program waits for the last lines.
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -45,7 +45,7 @@ impl Drop for LogGuard {
 #[derive(Clone)]
 pub(super) struct LineWriter {
     messages: SyncSender<Message>,
-    left_out: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
 }
 
 impl Write for LineWriter {
@@ -54,7 +54,7 @@ impl Write for LineWriter {
         match self.messages.try_send(Message::Line(line.to_vec())) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.left_out.fetch_add(1, Ordering::Relaxed);
+                self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
         Ok(line.len())
@@ -76,29 +76,24 @@ impl<'w> MakeWriter<'w> for LineWriter {
 /// Starts the thread.
 pub(super) fn start(out: impl Write + Send + 'static, is_json: bool) -> (LogGuard, LineWriter) {
     let (messages, waiting) = sync_channel(MAX_WAITING_LINES);
-    let left_out = Arc::new(AtomicU64::new(0));
+    let dropped = Arc::new(AtomicU64::new(0));
     let writer = LineWriter {
         messages: messages.clone(),
-        left_out: Arc::clone(&left_out),
+        dropped: Arc::clone(&dropped),
     };
     thread::Builder::new()
         .name("log".to_owned())
-        .spawn(move || write_all(out, &waiting, &left_out, is_json))
-        .expect("a thread can be started");
+        .spawn(move || write_all(out, &waiting, &dropped, is_json))
+        .expect("the log thread can be started");
     (LogGuard { messages }, writer)
 }
 
 /// Writes until all senders are dropped.
-fn write_all(
-    mut out: impl Write,
-    waiting: &Receiver<Message>,
-    left_out: &AtomicU64,
-    is_json: bool,
-) {
+fn write_all(mut out: impl Write, waiting: &Receiver<Message>, dropped: &AtomicU64, is_json: bool) {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     while let Ok(first) = waiting.recv() {
         if matches!(first, Message::Line(_)) {
-            thread::sleep(GATHERING);
+            thread::sleep(BATCH_DELAY);
         }
         let mut flushed = None;
         let mut next = Some(first);
@@ -110,7 +105,7 @@ fn write_all(
             let has_room = chunk.len() < CHUNK_BYTES && flushed.is_none();
             next = has_room.then(|| waiting.try_recv().ok()).flatten();
         }
-        match left_out.swap(0, Ordering::Relaxed) {
+        match dropped.swap(0, Ordering::Relaxed) {
             0 => {}
             count => chunk.extend_from_slice(gap(count, is_json).as_bytes()),
         }
@@ -123,14 +118,14 @@ fn write_all(
 
 /// Returns the line that reports dropped lines.
 fn gap(count: u64, is_json: bool) -> String {
-    let words = "log lines were left out: whoever reads them is too slow";
+    let message = "log lines were left out: whoever reads them is too slow";
     if is_json {
         let line = serde_json::json!({
-            "level": "WARN", "target": "posthaste::logging", "message": words, "count": count,
+            "level": "WARN", "target": "posthaste::logging", "message": message, "count": count,
         });
         format!("{line}\n")
     } else {
-        format!("WARN posthaste::logging: {count} {words}\n")
+        format!("WARN posthaste::logging: {count} {message}\n")
     }
 }
 
@@ -152,7 +147,10 @@ mod tests {
             // When the sender is dropped, all writes pass.
             let _ = self.may_write.recv();
             let text = std::str::from_utf8(bytes).expect("text");
-            self.page.lock().expect("unpoisoned").push_str(text);
+            self.page
+                .lock()
+                .expect("no test thread panicked")
+                .push_str(text);
             Ok(bytes.len())
         }
 
@@ -162,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn who_logs_never_waits_and_the_end_writes_what_is_left() {
-        let (tell, may_write) = channel();
+    fn logging_never_blocks_and_the_guard_writes_the_rest() {
+        let (allow, may_write) = channel();
         let page = Arc::new(Mutex::new(String::new()));
         let slow = Slow {
             may_write,
@@ -177,7 +175,7 @@ mod tests {
             let mut writer = writer.make_writer();
             writer.write_all(line.as_bytes()).expect("never fails");
         }
-        drop(tell);
+        drop(allow);
         drop(logs);
         // The flush may not have fitted; this second one waits until the thread has written everything.
         let (done, is_done) = sync_channel(0);
@@ -186,10 +184,10 @@ mod tests {
             .send(Message::Flush(done))
             .expect("a thread");
         let _ = is_done.recv();
-        let page = page.lock().expect("unpoisoned");
+        let page = page.lock().expect("no test thread panicked");
         assert!(page.starts_with("0\n1\n2\n"), "{page:.40}");
-        let told = page.matches("were left out").count();
-        assert!(told >= 1, "nobody said that lines are missing");
+        let gaps = page.matches("were left out").count();
+        assert!(gaps >= 1, "dropped lines are reported");
         let written = page.lines().filter(|line| !line.starts_with('{')).count();
         let missing: u64 = page
             .lines()

@@ -119,10 +119,10 @@ mod tests {
             histogram.observe(Duration::from_micros(micros));
         }
         histogram.observe(Duration::from_nanos(100_001));
-        let seen = histogram.snapshot();
+        let snapshot = histogram.snapshot();
         let at = |text| {
             let index = BOUNDS.iter().position(|(_, bound)| *bound == text);
-            seen.at_most[index.expect("the bound exists")]
+            snapshot.at_most[index.expect("the bound exists")]
         };
         assert_eq!(at("0.0001"), 2);
         assert_eq!(at("0.00016"), 4);
@@ -130,7 +130,10 @@ mod tests {
         assert_eq!(at("0.008"), 5);
         assert_eq!(at("0.01"), 6);
         assert_eq!(at("60"), 7);
-        assert_eq!(seen.count, 8);
-        assert!((seen.sum_seconds - 120.010_304).abs() < 1e-9, "{seen:?}");
+        assert_eq!(snapshot.count, 8);
+        assert!(
+            (snapshot.sum_seconds - 120.010_304).abs() < 1e-9,
+            "{snapshot:?}"
+        );
     }
 }

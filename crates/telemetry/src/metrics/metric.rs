@@ -120,8 +120,8 @@ impl Metric {
     }
 
     /// Creates a histogram.
-    pub fn histogram(name: &'static str, help: &'static str, seen: Snapshot) -> Metric {
-        let values = Values::Histogram(vec![Labelled::alone(seen)]);
+    pub fn histogram(name: &'static str, help: &'static str, snapshot: Snapshot) -> Metric {
+        let values = Values::Histogram(vec![Labelled::alone(snapshot)]);
         Metric { name, help, values }
     }
 }

@@ -82,7 +82,7 @@ use pending_counters::PendingCounters;
 use recent_attempts::RecentAttemptBuffer;
 
 /// Maximum number of endpoints whose recent attempts are kept: 1 KB each.
-pub const MAX_ENDPOINTS_SEEN: usize = 10_000;
+pub const MAX_RECENT_ENDPOINTS: usize = 10_000;
 
 /// Counts everything that happens, and provides the metrics.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl Metrics {
             commit: Histogram::new(),
             by_time: Mutex::new(CountersByTime {
                 pending: PendingCounters::default(),
-                recent: LruMap::new(MAX_ENDPOINTS_SEEN),
+                recent: LruMap::new(MAX_RECENT_ENDPOINTS),
                 by_endpoint: EndpointCounters::default(),
             }),
             writing: RwLock::new(()),
@@ -399,6 +399,15 @@ fn index_of(kind: FailureKind) -> usize {
         FailureKind::Validation => 5,
         FailureKind::WebhookDisabled => 6,
         FailureKind::Unknown => 7,
+    }
+}
+
+/// Returns counters with this number of attempts, for tests.
+#[cfg(test)]
+fn attempts(count: u64) -> Tally {
+    Tally {
+        attempts: count,
+        ..Tally::default()
     }
 }
 

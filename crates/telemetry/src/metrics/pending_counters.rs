@@ -231,15 +231,9 @@ fn take_some<K: Hash + Eq + Clone>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::attempts;
 
     const MINUTE: u64 = 60_000;
-
-    fn attempts(count: u64) -> Tally {
-        Tally {
-            attempts: count,
-            ..Tally::default()
-        }
-    }
 
     fn tenant(number: u64) -> TenantId {
         format!("t{number}").parse().expect("a valid tenant id")

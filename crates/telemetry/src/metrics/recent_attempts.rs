@@ -138,12 +138,12 @@ impl RecentAttemptBuffer {
 
     /// Returns success ratio and latencies.
     pub(super) fn stats(&self) -> EndpointStats {
-        let seen = self.count.min(RECENT_ATTEMPTS as u64) as usize;
-        let mut micros = self.micros[..seen].to_vec();
+        let count = self.count.min(RECENT_ATTEMPTS as u64) as usize;
+        let mut micros = self.micros[..count].to_vec();
         micros.sort_unstable();
-        let success_ratio = match seen {
+        let success_ratio = match count {
             0 => 1.0,
-            seen => f64::from(self.succeeded.count_ones()) / seen as f64,
+            count => f64::from(self.succeeded.count_ones()) / count as f64,
         };
         EndpointStats {
             success_ratio,
@@ -234,13 +234,16 @@ mod tests {
     fn runs_are_counted_from_the_newest() {
         for before in [0, 1, 100, 127, 128, 300] {
             let quiet = std::iter::repeat_n(true, before);
-            let seen = summary(quiet.clone().chain([false, true, false, false]));
-            assert_eq!(seen.failures_in_a_row, 2, "after {before}");
-            assert_eq!(seen.successes_in_a_row, 0);
-            assert_eq!(seen.failures, 3);
-            assert_eq!(seen.attempts, (before as u32 + 4).min(128));
-            let seen = summary(quiet.chain([false, true, true]));
-            assert_eq!((seen.failures_in_a_row, seen.successes_in_a_row), (0, 2));
+            let recent = summary(quiet.clone().chain([false, true, false, false]));
+            assert_eq!(recent.failures_in_a_row, 2, "after {before}");
+            assert_eq!(recent.successes_in_a_row, 0);
+            assert_eq!(recent.failures, 3);
+            assert_eq!(recent.attempts, (before as u32 + 4).min(128));
+            let recent = summary(quiet.chain([false, true, true]));
+            assert_eq!(
+                (recent.failures_in_a_row, recent.successes_in_a_row),
+                (0, 2)
+            );
         }
         let dead = summary([false; 500]);
         assert_eq!((dead.failures, dead.failures_in_a_row), (128, 128));
@@ -264,10 +267,10 @@ mod tests {
         assert!(failing(&results));
         results.push(true);
         assert!(!failing(&results), "ten in a row are a recovery");
-        let seen = summary([false; 9]);
+        let recent = summary([false; 9]);
         let hour = Span::from_hours(1);
-        assert!(seen.is_failing(NOON.after(hour)));
-        assert!(!seen.is_failing(NOON.after(hour).after(Span::from_millis(1))));
+        assert!(recent.is_failing(NOON.after(hour)));
+        assert!(!recent.is_failing(NOON.after(hour).after(Span::from_millis(1))));
     }
 
     #[test]

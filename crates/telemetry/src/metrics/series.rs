@@ -20,7 +20,7 @@ pub struct Series {
 impl Series {
     /// Builds the series of a scope. For an endpoint, the 24-hour window uses hours, because few endpoints have enough
     /// traffic for shorter buckets.
-    pub fn new(now: Timestamp, scope: &Scope, window: Window, seen: &WindowCounters) -> Series {
+    pub fn new(now: Timestamp, scope: &Scope, window: Window, counters: &WindowCounters) -> Series {
         let width = window.width();
         let bucket = match (scope, width) {
             (Scope::Endpoint(_), BucketWidth::Quarter) => Span::from_hours(1),
@@ -29,10 +29,10 @@ impl Series {
         };
         let mut series = Series::empty(now, window, bucket);
         series.add(match width {
-            BucketWidth::Minute => &seen.minutes,
-            BucketWidth::Quarter => &seen.quarters,
+            BucketWidth::Minute => &counters.minutes,
+            BucketWidth::Quarter => &counters.quarters,
         });
-        series.add(&seen.pending);
+        series.add(&counters.pending);
         series
     }
 
@@ -68,18 +68,12 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::attempts;
     use posthaste_core::id::EndpointId;
 
     const MINUTE: u64 = 60_000;
     /// 2026-11-15T12:00:00Z.
     const NOON: u64 = 1_794_744_000_000;
-
-    fn attempts(count: u64) -> Tally {
-        Tally {
-            attempts: count,
-            ..Tally::default()
-        }
-    }
 
     fn minute(number: u64) -> Timestamp {
         Timestamp(NOON + number * MINUTE)
@@ -92,7 +86,7 @@ mod tests {
 
     #[test]
     fn counters_are_added_to_their_buckets() {
-        let seen = WindowCounters {
+        let counters = WindowCounters {
             minutes: vec![
                 (minute(4), attempts(1_000)),
                 (minute(5), attempts(1)),
@@ -106,20 +100,20 @@ mod tests {
             ],
         };
         let now = Timestamp(minute(64).0 + 59_999);
-        let hour = Series::new(now, &Scope::Everything, Window::Hour, &seen);
+        let hour = Series::new(now, &Scope::Everything, Window::Hour, &counters);
         assert_eq!(hour.bucket.to_string(), "1m");
         let hour = counts(&hour);
         assert_eq!(hour.len(), 60);
         assert_eq!(hour[..2], [(minute(5), 1), (minute(6), 10)]);
         assert_eq!(hour[59], (minute(64), 140));
-        let day = Series::new(now, &Scope::Everything, Window::Day, &seen);
+        let day = Series::new(now, &Scope::Everything, Window::Day, &counters);
         assert_eq!(day.bucket.to_string(), "15m");
         let day = counts(&day);
         assert_eq!(day.len(), 96);
         assert_eq!(day[91], (minute(0), 1_011));
         assert_eq!(day[95], (minute(60), 140));
         let one = Scope::Endpoint(EndpointId(7));
-        let day = Series::new(now, &one, Window::Day, &seen);
+        let day = Series::new(now, &one, Window::Day, &counters);
         assert_eq!(day.bucket.to_string(), "1h");
         let day = counts(&day);
         assert_eq!(

@@ -30,7 +30,7 @@ fn at(tick_ms: u64) -> Now {
 }
 
 fn tenant(name: &str) -> TenantId {
-    name.parse().expect("a name")
+    name.parse().expect("a valid name")
 }
 
 fn success(tenant: &TenantId) -> AttemptEvent {
@@ -137,8 +137,8 @@ fn every_help_text_names_its_scope() {
     let metrics = Metrics::new().by_endpoint(1).metrics(&gauges);
     for metric in metrics {
         let help = metric.help;
-        let told = help.contains("node") || help.contains("this one");
-        assert!(told, "{}: {help}", metric.name);
+        let names_scope = help.contains("node") || help.contains("this one");
+        assert!(names_scope, "{}: {help}", metric.name);
     }
 }
 
@@ -166,12 +166,12 @@ fn endpoints_have_metrics_if_enabled_and_allowed() {
     let acme = tenant("acme");
     let attempts = |metrics: &Metrics| {
         for endpoint in [7, 7, 8, 9] {
-            let seen = AttemptEvent {
+            let attempt = AttemptEvent {
                 endpoint: EndpointId(endpoint),
                 failure: (endpoint == 9).then_some(FailureKind::Tls),
                 ..success(&acme)
             };
-            metrics.attempt(at(0), &seen);
+            metrics.attempt(at(0), &attempt);
         }
     };
     let gauges = Gauges {
@@ -223,7 +223,7 @@ fn the_text_follows_the_format() {
     let mut last_bucket = 0.0;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            family = rest.split(' ').next().expect("a name");
+            family = rest.split(' ').next().expect("a valid name");
             assert!(families.insert(family), "{family} comes twice");
             last_bucket = 0.0;
             continue;
@@ -234,7 +234,7 @@ fn the_text_follows_the_format() {
         }
         let (series, value) = line.rsplit_once(' ').expect("a name and a value");
         let value: f64 = value.parse().expect("a number");
-        let name = series.split('{').next().expect("a name");
+        let name = series.split('{').next().expect("a valid name");
         let suffix = name.strip_prefix(family).expect("its family");
         assert!(
             matches!(suffix, "" | "_bucket" | "_sum" | "_count"),
@@ -332,7 +332,7 @@ fn everything_is_counted_once() {
 }
 
 #[test]
-fn every_kind_of_failure_has_a_index_of_its_own() {
+fn every_failure_kind_has_its_own_index() {
     let places: BTreeSet<usize> = FailureKind::ALL.map(index_of).into();
     assert_eq!(places.len(), FailureKind::ALL.len());
     assert_eq!(places.last(), Some(&(FailureKind::ALL.len() - 1)));
@@ -358,7 +358,7 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
             created_at: NOON,
             revision: 0,
         };
-        store.create_tenant(NOON, tenant).await.expect("it is made");
+        store.create_tenant(NOON, tenant).await.unwrap();
     }
     store
 }
@@ -366,10 +366,10 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
 /// Returns the counters of a scope, written and unwritten.
 async fn gathered(metrics: &Metrics, store: &ModelStore, scope: &Scope) -> WindowCounters {
     let unwritten = metrics.unwritten().await;
-    let figures = |width| store.figures(scope.clone(), width, Timestamp(0));
+    let stats = |width| store.figures(scope.clone(), width, Timestamp(0));
     WindowCounters {
-        minutes: figures(BucketWidth::Minute).await.expect("it reads"),
-        quarters: figures(BucketWidth::Quarter).await.expect("it reads"),
+        minutes: stats(BucketWidth::Minute).await.unwrap(),
+        quarters: stats(BucketWidth::Quarter).await.unwrap(),
         pending: unwritten.pending(scope),
     }
 }
@@ -380,22 +380,22 @@ async fn written_and_unwritten_counters_together_are_complete() {
     let (good, bad) = (tenant("good"), tenant("bad"));
     let store = store(&[&good, &bad]).await;
     let ended = async |scope: &Scope| {
-        let seen = gathered(&metrics, &store, scope).await;
-        let over = Window::ALL.map(|window| seen.over(at(0).wall, window));
+        let counters = gathered(&metrics, &store, scope).await;
+        let over = Window::ALL.map(|window| counters.over(at(0).wall, window));
         assert!(over.iter().all(|it| *it == over[0]), "{over:?}");
         (over[0].succeeded, over[0].failed)
     };
-    let (goods, bads) = (Scope::Tenant(good.clone()), Scope::Tenant(bad.clone()));
+    let (good_scope, bad_scope) = (Scope::Tenant(good.clone()), Scope::Tenant(bad.clone()));
     for round in 1..=3 {
         metrics.attempt(at(0), &success(&good));
         metrics.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
         metrics.dead_lettered(at(0), &bad, EndpointId(8), 1);
         for _ in 0..2 {
             assert_eq!(ended(&Scope::Everything).await, (round, 2 * round));
-            assert_eq!(ended(&goods).await, (round, 0));
-            assert_eq!(ended(&bads).await, (0, 2 * round));
+            assert_eq!(ended(&good_scope).await, (round, 0));
+            assert_eq!(ended(&bad_scope).await, (0, 2 * round));
             assert_eq!(ended(&Scope::Tenant(tenant("stranger"))).await, (0, 0));
-            metrics.flush(&store).await.expect("it is written");
+            metrics.flush(&store).await.unwrap();
         }
         let unwritten = metrics.unwritten().await;
         assert_eq!(unwritten.pending(&Scope::Everything), []);
@@ -403,12 +403,9 @@ async fn written_and_unwritten_counters_together_are_complete() {
     }
     // A new tenant with the same id starts at zero. The totals keep the old counts.
     metrics.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
-    store
-        .delete_tenant(NOON, bad.clone())
-        .await
-        .expect("it is deleted");
+    store.delete_tenant(NOON, bad.clone()).await.unwrap();
     metrics.forget(&bad);
-    assert_eq!(ended(&bads).await, (0, 0));
+    assert_eq!(ended(&bad_scope).await, (0, 0));
     assert_eq!(ended(&Scope::Everything).await, (3, 7));
 }
 
@@ -423,8 +420,8 @@ async fn a_failed_write_is_retried() {
     metrics.attempt(at(61_000), &success(&acme));
     assert_eq!(metrics.flush(&store).await, Err(StoreError::Full));
     let minutes = async || {
-        let seen = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
-        (seen.minutes.len(), seen.pending.len())
+        let counters = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
+        (counters.minutes.len(), counters.pending.len())
     };
     assert_eq!(minutes().await, (0, 2));
     store.fail_writes(None);
@@ -467,16 +464,16 @@ async fn a_read_during_a_flush_is_complete() {
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
     for number in 0..3_000 {
-        let seen = AttemptEvent {
+        let attempt = AttemptEvent {
             endpoint: EndpointId(number),
             ..success(&acme)
         };
-        metrics.attempt(at(0), &seen);
+        metrics.attempt(at(0), &attempt);
     }
     let look = async {
         for _ in 0..50 {
-            let seen = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
-            assert_eq!(seen.over(at(0).wall, Window::Hour).attempts, 3_000);
+            let counters = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
+            assert_eq!(counters.over(at(0).wall, Window::Hour).attempts, 3_000);
             tokio::task::yield_now().await;
         }
     };
@@ -560,28 +557,28 @@ fn failing_endpoints_are_sorted_by_success_ratio() {
     assert_eq!(failing(None, 2), [4, 3]);
     assert_eq!(failing(Some(&acme), 9), [3, 2]);
     assert_eq!(failing(Some(&other), 9), [4]);
-    let lately = metrics.recent_attempts(&[EndpointId(3), EndpointId(9), EndpointId(1)]);
-    assert_eq!(lately.len(), 2);
-    let (endpoint, lately) = lately[0];
-    assert_eq!((endpoint.0, lately.failures_in_a_row), (3, 10));
+    let recent = metrics.recent_attempts(&[EndpointId(3), EndpointId(9), EndpointId(1)]);
+    assert_eq!(recent.len(), 2);
+    let (endpoint, recent) = recent[0];
+    assert_eq!((endpoint.0, recent.failures_in_a_row), (3, 10));
     let failure = LastFailure {
         at: at(5).wall,
         kind: FailureKind::Http,
         status_code: Some(503),
     };
-    assert_eq!(lately.last_failure, Some(failure));
+    assert_eq!(recent.last_failure, Some(failure));
 }
 
 #[test]
 fn label_values_are_escaped() {
-    let seen = Histogram::new();
-    seen.observe(Duration::from_micros(100));
+    let histogram = Histogram::new();
+    histogram.observe(Duration::from_micros(100));
     let metrics = [
         Metric::gauges("a", "A.", "of", [("x\"y\\z\n", 0.5)]),
         Metric {
             name: "b",
             help: "B.",
-            values: Values::Histogram(vec![Labelled::with("of", "x", seen.snapshot())]),
+            values: Values::Histogram(vec![Labelled::with("of", "x", histogram.snapshot())]),
         },
     ];
     let text = exposition::render(&metrics);

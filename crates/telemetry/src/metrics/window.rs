@@ -87,16 +87,10 @@ impl WindowCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::attempts;
     use proptest::prelude::*;
 
     const MINUTE: u64 = 60_000;
-
-    fn attempts(count: u64) -> Tally {
-        Tally {
-            attempts: count,
-            ..Tally::default()
-        }
-    }
 
     /// Returns the counters with everything written, or with nothing written.
     fn gathered(all: &[(u64, u64)], written: bool) -> WindowCounters {
@@ -120,10 +114,10 @@ mod tests {
     #[test]
     fn a_window_excludes_older_counters() {
         for written in [true, false] {
-            let seen = gathered(&[(30_000, 1), (4 * MINUTE, 10)], written);
+            let counters = gathered(&[(30_000, 1), (4 * MINUTE, 10)], written);
             let over = |minute: u64| {
                 let now = Timestamp(minute * MINUTE);
-                Window::ALL.map(|window| seen.over(now, window).attempts)
+                Window::ALL.map(|window| counters.over(now, window).attempts)
             };
             assert_eq!(over(4), [11, 11, 11]);
             assert_eq!(over(5), [11, 11, 11], "reaches back five whole minutes");
@@ -140,7 +134,7 @@ mod tests {
 
     #[test]
     fn written_and_unwritten_counters_add_up() {
-        let seen = WindowCounters {
+        let counters = WindowCounters {
             minutes: vec![(Timestamp(0), attempts(1))],
             quarters: vec![(Timestamp(0), attempts(1))],
             pending: vec![
@@ -149,7 +143,7 @@ mod tests {
             ],
         };
         for window in Window::ALL {
-            assert_eq!(seen.over(Timestamp(MINUTE), window).attempts, 111);
+            assert_eq!(counters.over(Timestamp(MINUTE), window).attempts, 111);
         }
     }
 
@@ -168,7 +162,7 @@ mod tests {
                 all.push((now, count));
             }
             now += later;
-            let seen = gathered(&all, written);
+            let counters = gathered(&all, written);
             for (window, bucket, whole) in [
                 (Window::FiveMinutes, MINUTE, 5),
                 (Window::Hour, MINUTE, 60),
@@ -180,7 +174,7 @@ mod tests {
                     .filter(|(at, _)| at / bucket >= oldest)
                     .map(|(_, count)| count)
                     .sum();
-                prop_assert_eq!(seen.over(Timestamp(now), window).attempts, expected);
+                prop_assert_eq!(counters.over(Timestamp(now), window).attempts, expected);
             }
         }
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn retryable_responses_are_told_from_permanent_ones() {
+    fn retryable_responses_are_distinguished_from_permanent_ones() {
         let classified = |answer| classify(&answer, Timestamp(1_700_000_000_000));
         let all = Meaning::Accepted(Accepted::All);
         assert_eq!(classified(answer(200, None, "{}")), all);

@@ -70,12 +70,12 @@ fn span(span: &Span) -> Value {
         Attribute::Whole(value) => json!({"key": name, "value": {"intValue": value.to_string()}}),
     });
     let mut written = json!({
-        "traceId": span.trace_id.to_string(),
-        "spanId": span.span_id.to_string(),
-        "flags": span.flags.bits(),
+        "traceId": span.start.trace_id.to_string(),
+        "spanId": span.start.span_id.to_string(),
+        "flags": span.start.flags.bits(),
         "name": span.name,
         "kind": kind,
-        "startTimeUnixNano": nanos(span.began),
+        "startTimeUnixNano": nanos(span.start.began),
         "endTimeUnixNano": nanos(span.ended),
         "attributes": attributes.collect::<Vec<_>>(),
     });
@@ -83,11 +83,11 @@ fn span(span: &Span) -> Value {
         let fields = written.as_object_mut().expect("the value is a JSON object");
         fields.insert(name.to_owned(), value);
     };
-    if let Some(parent) = span.parent_id {
+    if let Some(parent) = span.start.parent_id {
         add("parentSpanId", json!(parent.to_string()));
     }
-    if !span.state.is_empty() {
-        add("traceState", json!(span.state.as_str()));
+    if !span.start.state.is_empty() {
+        add("traceState", json!(span.start.state.as_str()));
     }
     if span.failed {
         add("status", json!({"code": STATUS_ERROR}));
@@ -164,13 +164,13 @@ impl Reading {
         self.number(number, point);
     }
 
-    fn histogram(&self, seen: &Snapshot, point: &mut Map<String, Value>) {
+    fn histogram(&self, snapshot: &Snapshot, point: &mut Map<String, Value>) {
         point.insert("startTimeUnixNano".to_owned(), json!(self.began));
-        point.insert("count".to_owned(), json!(seen.count.to_string()));
-        point.insert("sum".to_owned(), json!(seen.sum_seconds));
+        point.insert("count".to_owned(), json!(snapshot.count.to_string()));
+        point.insert("sum".to_owned(), json!(snapshot.sum_seconds));
         // Prometheus buckets are cumulative, OTLP buckets are not.
-        let up_to = seen.at_most.iter().copied().chain([seen.count]);
-        let before = [0].into_iter().chain(seen.at_most);
+        let up_to = snapshot.at_most.iter().copied().chain([snapshot.count]);
+        let before = [0].into_iter().chain(snapshot.at_most);
         let counts = up_to
             .zip(before)
             .map(|(up_to, before)| (up_to - before).to_string());

@@ -9,7 +9,7 @@ use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceStat
 use crate::AttemptEvent;
 
 /// A span that has started.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct OpenSpan {
     pub(super) trace_id: TraceId,
     pub(super) span_id: SpanId,
@@ -23,15 +23,10 @@ pub(super) struct OpenSpan {
 /// A finished span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
-    pub(super) trace_id: TraceId,
-    pub(super) span_id: SpanId,
-    pub(super) parent_id: Option<SpanId>,
-    pub(super) flags: TraceFlags,
-    pub(super) state: TraceState,
+    pub(super) start: OpenSpan,
     pub(super) name: String,
     pub(super) kind: Kind,
     /// Time since 1970.
-    pub(super) began: Duration,
     pub(super) ended: Duration,
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) failed: bool,
@@ -145,16 +140,11 @@ impl OpenSpan {
         failed: bool,
     ) -> Span {
         Span {
-            trace_id: self.trace_id,
-            span_id: self.span_id,
-            parent_id: self.parent_id,
-            flags: self.flags,
-            state: self.state,
             name,
             kind,
-            began: self.began,
             // The clock may have been set back meanwhile.
             ended: ended.max(self.began),
+            start: self,
             attributes,
             failed,
         }

@@ -64,7 +64,7 @@ fn deliver(telemetry: &Telemetry, given: Option<TraceContext>) -> Option<TraceCo
     let (tenant, event_type) = (acme(), event_type());
     let accepting = telemetry.accepting(given);
     let stored = accepting.context.clone();
-    let seen = AcceptSpan {
+    let request = AcceptSpan {
         route: "/v1/tenants/{tenant}/events",
         tenant: &tenant,
         events: 1,
@@ -72,7 +72,7 @@ fn deliver(telemetry: &Telemetry, given: Option<TraceContext>) -> Option<TraceCo
         status: 202,
         problem: None,
     };
-    telemetry.accepted(accepting, &seen);
+    telemetry.accepted(accepting, &request);
     let trace = telemetry.attempting(stored.as_ref(), &event_type)?;
     let context = trace.context.clone();
     telemetry.attempted(*trace, &failed_attempt());
@@ -109,13 +109,13 @@ fn each_span_is_a_child_of_its_cause() {
     let [accepting, attempt] = <[Span; 2]>::try_from(queued(&telemetry)).expect("two spans");
     let given = given("01");
     for span in [&accepting, &attempt] {
-        assert_eq!(span.trace_id, given.trace_id);
-        assert_eq!(span.state, given.state);
+        assert_eq!(span.start.trace_id, given.trace_id);
+        assert_eq!(span.start.state, given.state);
     }
-    assert_eq!(accepting.parent_id, Some(given.parent_id));
-    assert_eq!(attempt.parent_id, Some(accepting.span_id));
-    assert_eq!(received, given.within(attempt.span_id));
-    assert_ne!(accepting.span_id, attempt.span_id);
+    assert_eq!(accepting.start.parent_id, Some(given.parent_id));
+    assert_eq!(attempt.start.parent_id, Some(accepting.start.span_id));
+    assert_eq!(received, given.within(attempt.start.span_id));
+    assert_ne!(accepting.start.span_id, attempt.start.span_id);
     assert!(!accepting.failed && attempt.failed);
 }
 
@@ -143,8 +143,8 @@ fn events_without_a_trace_are_sampled() {
     let context = deliver(&telemetry, None).expect("a trace of its own");
     assert!(context.flags.is_sampled());
     let spans = queued(&telemetry);
-    assert_eq!(spans[0].parent_id, None);
-    assert_eq!(spans[0].trace_id, context.trace_id);
+    assert_eq!(spans[0].start.parent_id, None);
+    assert_eq!(spans[0].start.trace_id, context.trace_id);
 }
 
 #[test]
