@@ -9,9 +9,9 @@ use posthaste_bench::subject::Kind;
 use posthaste_charts::terminal;
 use posthaste_core::lane::MAX_PER_SECOND;
 
-use super::args::whole;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::output;
+use super::value_parsers::whole;
 
 /// Maximum number of outstanding requests of the producers.
 const MAX_CONNECTIONS: usize = 1_000;
@@ -87,7 +87,7 @@ impl BenchArgs {
     fn settings(&self) -> Settings {
         let scenarios = match self.scenario.as_slice() {
             [] => vec![Scenario::Throughput, Scenario::Lag, Scenario::Door],
-            asked => asked.to_vec(),
+            chosen => chosen.to_vec(),
         };
         Settings {
             store: self.store.clone(),
@@ -108,9 +108,9 @@ impl BenchArgs {
 }
 
 /// Runs the benchmark and prints the results as text or JSON.
-pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+pub fn run(args: &BenchArgs) -> Result<(), CommandError> {
     let settings = args.settings();
-    let outcomes = bench::run(&settings).map_err(Failure::Bench)?;
+    let outcomes = bench::run(&settings).map_err(CommandError::Bench)?;
     if args.json {
         let document = bench::document(&settings, &outcomes);
         return output::print_raw(&format!("{document}\n"));
@@ -124,6 +124,6 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
 }
 
 /// Runs the relay until standard input is closed.
-pub fn relay() -> Result<(), Failure> {
-    bench::relay::run().map_err(Failure::Bench)
+pub fn relay() -> Result<(), CommandError> {
+    bench::relay::run().map_err(CommandError::Bench)
 }

@@ -1,10 +1,9 @@
 //! `posthaste completions`: prints a completion script for a shell.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::args::Cli;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::output;
 
 const EXAMPLES: &str = "\
@@ -21,9 +20,9 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Prints the script.
-pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
+/// Prints the script for the command line `command`.
+pub fn run(args: &CompletionsArgs, mut command: Command) -> Result<(), CommandError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "posthaste", &mut script);
+    clap_complete::generate(args.shell, &mut command, "posthaste", &mut script);
     output::print_raw(&String::from_utf8_lossy(&script))
 }

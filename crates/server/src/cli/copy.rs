@@ -12,7 +12,7 @@ use posthaste_engine::vault::key_file_text;
 use posthaste_store::copy::{self, Destination, Progress, RowCounts};
 use serde_json::json;
 
-use super::failure::Failure;
+use super::error::CommandError;
 use super::output;
 use super::progress;
 use crate::config::StoreLocation;
@@ -60,15 +60,15 @@ pub struct CopyArgs {
 }
 
 /// Copies the store, or only compares the counts of both stores.
-pub fn run(args: &CopyArgs) -> Result<(), Failure> {
+pub fn run(args: &CopyArgs) -> Result<(), CommandError> {
     let StoreLocation::Sqlite(from) = &args.from else {
-        return Err(Failure::Uncopied(
-            "FROM must be a file: sqlite:FILE".to_owned(),
+        return Err(CommandError::WrongStoreKind(
+            "FROM must be a file: sqlite:FILE",
         ));
     };
     let StoreLocation::Postgres(to) = &args.to else {
-        return Err(Failure::Uncopied(
-            "TO must be a database: postgres://…".to_owned(),
+        return Err(CommandError::WrongStoreKind(
+            "TO must be a database: postgres://…",
         ));
     };
     let to = Destination {
@@ -77,25 +77,25 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
     };
     // Read before anything is written, so that an unreadable key file is reported first.
     let keys = args.place_key.as_deref().map(key_file_text).transpose();
-    let keys = keys.map_err(Failure::NotRotated)?;
-    let compared = if args.verify {
+    let keys = keys.map_err(CommandError::MasterKeyFile)?;
+    let counts = if args.verify {
         copy::verify(from, &to)
     } else {
-        let mut teller = ProgressReporter::new();
-        copy::copy(from, &to, |progress| teller.tell(progress))
+        let mut reporter = ProgressReporter::new();
+        copy::copy(from, &to, |progress| reporter.update(progress))
     };
-    let compared = compared.map_err(Failure::CopyFailed)?;
-    let agree = compared.iter().all(RowCounts::agrees);
+    let counts = counts.map_err(CommandError::Copy)?;
+    let agree = counts.iter().all(RowCounts::agrees);
     let key = if args.verify {
-        KeyLocation::NotAsked
+        KeyLocation::NotRequested
     } else {
-        place(&to, keys.as_deref())?
+        place_keys(&to, keys.as_deref())?
     };
-    output::print(&told(&compared, key, from, args.json))?;
+    output::print(&report(&counts, key, from, args.json))?;
     if agree {
         Ok(())
     } else {
-        Err(Failure::CountsDiffer)
+        Err(CommandError::CountsDiffer)
     }
 }
 
@@ -103,41 +103,41 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyLocation {
     /// Not requested.
-    NotAsked,
+    NotRequested,
     /// Written to the database now.
     Placed,
     /// In the database already.
-    There,
+    AlreadyInDatabase,
     /// Not in the database.
     Elsewhere,
 }
 
-fn place(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, Failure> {
+fn place_keys(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, CommandError> {
     let placed = match keys {
-        Some(keys) => copy::place_keys(to, keys).map_err(Failure::CopyFailed)?,
+        Some(keys) => copy::place_keys(to, keys).map_err(CommandError::Copy)?,
         None => false,
     };
     if placed {
         return Ok(KeyLocation::Placed);
     }
-    match copy::shared_keys(to).map_err(Failure::CopyFailed)? {
-        Some(_) => Ok(KeyLocation::There),
+    match copy::shared_keys(to).map_err(CommandError::Copy)? {
+        Some(_) => Ok(KeyLocation::AlreadyInDatabase),
         None => Ok(KeyLocation::Elsewhere),
     }
 }
 
 /// Formats the result as text or JSON.
-fn told(compared: &[RowCounts], key: KeyLocation, from: &Path, json: bool) -> String {
+fn report(counts: &[RowCounts], key: KeyLocation, from: &Path, json: bool) -> String {
     if json {
-        let rows = compared.iter().map(|kind| {
+        let rows = counts.iter().map(|kind| {
             json!({"what": kind.what, "from": kind.from, "to": kind.to, "agrees": kind.agrees()})
         });
-        let agree = compared.iter().all(RowCounts::agrees);
+        let agree = counts.iter().all(RowCounts::agrees);
         let document = json!({"agrees": agree, "counts": rows.collect::<Vec<_>>()});
         return format!("{document}\n");
     }
     let count = |number: i64| words::count(number.max(0) as u64);
-    let rows: Vec<Vec<String>> = compared
+    let rows: Vec<Vec<String>> = counts
         .iter()
         .map(|kind| {
             let verdict = if kind.agrees() { "" } else { "differs" };
@@ -152,9 +152,9 @@ fn told(compared: &[RowCounts], key: KeyLocation, from: &Path, json: bool) -> St
     let mut page = terminal::table(&["", "from", "to", ""], &rows, output::width());
     let file = format!("{}.key", from.display());
     match key {
-        KeyLocation::NotAsked => {}
+        KeyLocation::NotRequested => {}
         KeyLocation::Placed => page.push_str("\nThe master keys are in the database now, for all its nodes.\n"),
-        KeyLocation::There => page.push_str(
+        KeyLocation::AlreadyInDatabase => page.push_str(
             "\nThe database has master keys of its own. If they are not those of the file, give every node the file's.\n",
         ),
         KeyLocation::Elsewhere => page.push_str(&format!(
@@ -183,7 +183,7 @@ impl ProgressReporter {
         }
     }
 
-    fn tell(&mut self, progress: Progress) {
+    fn update(&mut self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.set_message(progress.what);
             bar.set_length(progress.total);
@@ -198,7 +198,7 @@ impl ProgressReporter {
             self.what = progress.what;
             self.tenths = tenths;
             let (done, total) = (words::count(progress.done), words::count(progress.total));
-            output::remark(&format!("{}: {done} of {total}", progress.what));
+            output::print_hint(&format!("{}: {done} of {total}", progress.what));
         }
     }
 }

@@ -10,14 +10,14 @@ use posthaste_core::time::Span;
 use posthaste_engine::signing_keys;
 use posthaste_system::clock::Clock;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::address;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::output;
-use super::remote::ApiCommandError;
+use super::runtime::StopSignals;
+use super::value_parsers::{address, span_up_to};
 use crate::listener::{
-    Answer, Behaviour, Check, FailureCondition, Heard, ReceiverServer, Settings, Tally,
+    Answer, Behaviour, FailureCondition, ReceivedRequest, ReceiverServer, RequestTotals, Settings,
+    SignatureCheck,
 };
 
 const EXAMPLES: &str = "\
@@ -69,16 +69,16 @@ pub struct ListenArgs {
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub status: Option<u16>,
     /// Ask to be left alone for so long when failing
-    #[arg(long, value_name = "DURATION", conflicts_with = "hang", value_parser = span)]
+    #[arg(long, value_name = "DURATION", conflicts_with = "hang", value_parser = span_up_to(MAX_DELAY))]
     pub retry_after: Option<Span>,
     /// Never answer when failing; always, if nothing else says when
     #[arg(long, conflicts_with = "status")]
     pub hang: bool,
     /// Hold every answer back for so long
-    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub delay: Span,
     /// Refuse connections for so long after the start
-    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub down: Span,
     /// What the dice follow from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -117,16 +117,6 @@ fn per_second(text: &str) -> Result<u32, String> {
     }
 }
 
-fn span(text: &str) -> Result<Span, String> {
-    let span: Span = text
-        .parse()
-        .map_err(|error: posthaste_core::time::SpanError| error.to_string())?;
-    match span <= MAX_DELAY {
-        true => Ok(span),
-        false => Err(format!("must be at most {MAX_DELAY}, not {span}")),
-    }
-}
-
 impl ListenArgs {
     /// Returns the receiver's behaviour.
     pub fn behaviour(&self) -> Behaviour {
@@ -141,10 +131,10 @@ impl ListenArgs {
             }
             (None, None, None) => FailureCondition::Never,
         };
-        let usual = if self.rate.is_some() { 429 } else { 503 };
+        let default = if self.rate.is_some() { 429 } else { 503 };
         let failure = match self.hang {
             true => Answer::Hang,
-            false => Answer::status(self.status.unwrap_or(usual)).delayed(self.delay),
+            false => Answer::status(self.status.unwrap_or(default)).delayed(self.delay),
         };
         let failure = match (self.retry_after, self.rate) {
             (Some(span), _) => failure.retry_after(span),
@@ -160,22 +150,22 @@ impl ListenArgs {
 }
 
 /// Runs the receiver until it is stopped.
-pub fn run(args: ListenArgs) -> Result<(), Failure> {
+pub fn run(args: ListenArgs) -> Result<(), CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("the runtime starts");
     runtime.block_on(listen(args))
 }
 
-async fn listen(args: ListenArgs) -> Result<(), Failure> {
+async fn listen(args: ListenArgs) -> Result<(), CommandError> {
     let behaviour = args.behaviour();
     let keys = match args.secret.is_empty() {
         true => None,
         false => Some(
             VerifyingKeys::new(args.secret)
-                .map_err(|error| ApiCommandError::Input(error.to_string()))?,
+                .map_err(|error| CommandError::Input(error.to_string()))?,
         ),
     };
     let settings = Settings {
@@ -186,37 +176,35 @@ async fn listen(args: ListenArgs) -> Result<(), Failure> {
         seed: args.seed,
         clock: Clock::system(),
     };
-    let (listener, mut heard) = ReceiverServer::start(settings).map_err(|error| {
-        ApiCommandError::OutcomeFailed(format!(
+    let (listener, mut requests) = ReceiverServer::start(settings).map_err(|error| {
+        CommandError::OutcomeFailed(format!(
             "cannot listen on {}: {error}; choose another address with --listen",
             args.listen
         ))
     })?;
     // Registered first, so that a signal right after the address is printed still leads to a summary.
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Unprepared)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Unprepared)?;
+    let mut signals = StopSignals::register()?;
     let ready = match args.json {
         true => format!("{}\n", json!({ "listening": listener.url() })),
         false => format!("listening on {}\n", styled(STRONG, &listener.url())),
     };
-    say(args.json, &ready)?;
+    print(args.json, &ready)?;
     loop {
-        let heard = tokio::select! {
-            heard = heard.recv() => heard,
-            _ = terminate.recv() => None,
-            _ = interrupt.recv() => None,
+        let request = tokio::select! {
+            request = requests.recv() => request,
+            () = signals.recv() => None,
         };
-        let Some(heard) = heard else { break };
+        let Some(request) = request else { break };
         let line = match args.json {
-            true => format!("{}\n", as_json(&heard)),
-            false => line(&heard),
+            true => format!("{}\n", as_json(&request)),
+            false => line(&request),
         };
-        say(args.json, &line)?;
+        print(args.json, &line)?;
     }
-    say(args.json, &summary(listener.tally(), args.json))
+    print(args.json, &summary(listener.totals(), args.json))
 }
 
-fn say(json: bool, text: &str) -> Result<(), Failure> {
+fn print(json: bool, text: &str) -> Result<(), CommandError> {
     match json {
         true => output::print_raw(text),
         false => output::print(text),
@@ -224,24 +212,28 @@ fn say(json: bool, text: &str) -> Result<(), Failure> {
 }
 
 /// Formats one request as a line.
-fn line(heard: &Heard) -> String {
+fn line(request: &ReceivedRequest) -> String {
     // The time of day, to the millisecond.
-    let at = heard.at.to_string();
+    let at = request.at.to_string();
     let time = at.get(11..23).unwrap_or(&at);
-    let event_type = printable(heard.event_type().unwrap_or("-"));
-    let delivery = short(heard.delivery().unwrap_or("-"));
-    let attempt = heard
+    let event_type = printable(request.event_type().unwrap_or("-"));
+    let delivery = short(request.delivery().unwrap_or("-"));
+    let attempt = request
         .attempt()
         .map_or("-".to_owned(), |attempt| format!("#{attempt}"));
-    let check = match heard.check {
-        Check::Unchecked => styled(QUIET, "not checked"),
-        Check::Verified => styled(GOOD, "✓ verified"),
-        Check::Unsigned(header) => styled(BAD, &format!("✗ no {header}")),
-        Check::Refused(error) => styled(BAD, &format!("✗ {error}")),
+    let check = match request.check {
+        SignatureCheck::Unchecked => styled(QUIET, "not checked"),
+        SignatureCheck::Verified => styled(GOOD, "✓ verified"),
+        SignatureCheck::Unsigned(header) => styled(BAD, &format!("✗ no {header}")),
+        SignatureCheck::Refused(error) => styled(BAD, &format!("✗ {error}")),
     };
-    let style = if heard.answer.is_success() { GOOD } else { BAD };
-    let answer = styled(style, &words(heard.answer));
-    let size = heard.body.len();
+    let style = if request.answer.is_success() {
+        GOOD
+    } else {
+        BAD
+    };
+    let answer = styled(style, &describe(request.answer));
+    let size = request.body.len();
     format!("{time}  {event_type}  {delivery}  {attempt}  {check}  {size} B  → {answer}\n")
 }
 
@@ -259,7 +251,7 @@ fn short(id: &str) -> String {
     }
 }
 
-fn words(answer: Answer) -> String {
+fn describe(answer: Answer) -> String {
     match answer {
         Answer::Reply {
             status,
@@ -278,40 +270,40 @@ fn words(answer: Answer) -> String {
     }
 }
 
-fn as_json(heard: &Heard) -> serde_json::Value {
-    let (verified, reason) = match heard.check {
-        Check::Unchecked => (None, None),
-        Check::Verified => (Some(true), None),
-        Check::Unsigned(header) => (Some(false), Some(format!("{header} is missing"))),
-        Check::Refused(error) => (Some(false), Some(error.to_string())),
+fn as_json(request: &ReceivedRequest) -> serde_json::Value {
+    let (verified, reason) = match request.check {
+        SignatureCheck::Unchecked => (None, None),
+        SignatureCheck::Verified => (Some(true), None),
+        SignatureCheck::Unsigned(header) => (Some(false), Some(format!("{header} is missing"))),
+        SignatureCheck::Refused(error) => (Some(false), Some(error.to_string())),
     };
-    let status = match heard.answer {
+    let status = match request.answer {
         Answer::Reply { status, .. } => Some(status),
         Answer::Hang | Answer::HangUp => None,
     };
     json!({
-        "at": heard.at.to_string(),
-        "method": heard.method.as_str(),
-        "path": heard.path,
-        "event_type": heard.event_type(),
-        "event_id": heard.event(),
-        "delivery_id": heard.delivery(),
-        "attempt": heard.attempt(),
+        "at": request.at.to_string(),
+        "method": request.method.as_str(),
+        "path": request.path,
+        "event_type": request.event_type(),
+        "event_id": request.event(),
+        "delivery_id": request.delivery(),
+        "attempt": request.attempt(),
         "verified": verified,
         "reason": reason,
-        "size_bytes": heard.body.len(),
+        "size_bytes": request.body.len(),
         "status_code": status,
     })
 }
 
-fn summary(tally: Tally, as_json: bool) -> String {
-    let Tally {
+fn summary(totals: RequestTotals, as_json: bool) -> String {
+    let RequestTotals {
         requests,
         succeeded,
         verified,
         refused,
-    } = tally;
-    let failed = tally.failed();
+    } = totals;
+    let failed = totals.failed();
     if as_json {
         let summary = json!({ "summary": {
             "requests": requests, "succeeded": succeeded, "failed": failed,
@@ -346,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_may_call_where_it_listens_by_itself() {
+    fn the_default_address_is_an_allowed_destination() {
         let rules = EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
             allow_http: true,
@@ -363,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fails_as_told() {
+    fn the_arguments_set_the_behaviour() {
         assert_eq!(behaviour("").fails, FailureCondition::Never);
         assert_eq!(
             behaviour("--fail 30%").fails,
@@ -408,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn it_cannot_fail_in_two_ways() {
+    fn contradicting_arguments_are_refused() {
         for line in [
             "--fail 30% --first 2",
             "--fail 101%",
@@ -424,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_that_an_endpoint_can_have_is_taken() {
+    fn every_kind_of_secret_is_accepted() {
         for secret in [
             "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
             "ItsASecretToEverybody",
@@ -434,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_told_apart_by_their_ends() {
+    fn ids_are_shortened_to_their_end() {
         assert_eq!(short("dlv_01jd2k3m4n5p6q7r8s9tabcdef"), "dlv_…abcdef");
         assert_eq!(short("dlv_1"), "dlv_1");
         assert_eq!(short("-"), "-");

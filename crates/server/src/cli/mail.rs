@@ -7,11 +7,10 @@ use posthaste_notify::notifications::mail::address;
 use posthaste_system::clock::Clock;
 use serde_json::json;
 
-use super::failure::Failure;
+use super::error::CommandError;
 use super::output;
-use super::serve::runtime;
-use super::serve_args::ServeArgs;
-use crate::config::Config;
+use super::runtime;
+use crate::config::{Config, Flags};
 
 /// Examples in the help.
 pub const TEST_EXAMPLES: &str = "\
@@ -61,17 +60,17 @@ impl std::fmt::Debug for TestArgs {
 }
 
 /// Sends an email to each recipient, one after the other.
-pub fn test(args: &TestArgs) -> Result<(), Failure> {
-    let settings = ServeArgs {
+pub fn test(args: &TestArgs) -> Result<(), CommandError> {
+    let flags = Flags {
         config: args.config.clone(),
         set: args.set.clone(),
-        ..ServeArgs::default()
+        ..Flags::default()
     };
-    let config = Config::load(&settings, std::env::vars_os()).map_err(Failure::Misconfigured)?;
-    config.check_mail().map_err(Failure::Misconfigured)?;
-    let post = config.post().map_err(Failure::Roots)?;
-    let (Some(post), Some(server)) = (post, &config.mail.server) else {
-        return Err(Failure::NoMail(
+    let config = Config::load(flags, std::env::vars_os()).map_err(CommandError::Config)?;
+    config.check_mail().map_err(CommandError::Config)?;
+    let mailer = config.post().map_err(CommandError::Roots)?;
+    let (Some(mailer), Some(server)) = (mailer, &config.mail.server) else {
+        return Err(CommandError::NoMail(
             "mail.server is not set, so no letters are sent: name one in the file, in \
              POSTHASTE_MAIL_SERVER or by --set mail.server=smtp://user@host",
         ));
@@ -85,24 +84,24 @@ pub fn test(args: &TestArgs) -> Result<(), Failure> {
         .as_deref()
         .is_some_and(|to| address::read(to).is_err())
     {
-        return Err(Failure::NoMail(
+        return Err(CommandError::NoMail(
             "--to must be one e-mail address, such as ops@example.com",
         ));
     }
     if recipients.is_empty() {
-        return Err(Failure::NoMail(
+        return Err(CommandError::NoMail(
             "mail.to is empty: say who is to get it by --to",
         ));
     }
-    let runtime = runtime()?;
+    let runtime = runtime::multi_threaded()?;
     for recipient in recipients {
-        let sending = post.send_test(recipient, Clock::system().wall());
+        let sending = mailer.send_test(recipient, Clock::system().wall());
         let answer = runtime
             .block_on(sending)
-            .map_err(|error| Failure::LetterRefused {
+            .map_err(|error| CommandError::EmailRefused {
                 server: server.to_string(),
                 recipient: recipient.clone(),
-                why: error.to_string(),
+                reason: error.to_string(),
             })?;
         if args.json {
             let answer = json!({"server": server.to_string(), "to": recipient, "answer": answer});

@@ -1,46 +1,47 @@
 //! The command line.
 //!
 //! [`args`] defines the arguments, each command has its own module, and [`output`] is the only module that prints.
+//! [`run`] is the entry point. A command returns a [`CommandError`], which has a message and an exit code.
 //! Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
-pub mod advice;
 pub mod args;
 pub mod bench;
 pub mod completions;
 pub mod copy;
 pub mod demo;
-pub mod explain;
-pub mod failure;
+pub mod error;
+pub mod input;
 pub mod listen;
 pub mod mail;
+pub mod maintenance;
 pub mod output;
+pub mod policy;
 pub mod progress;
 pub mod remote;
+pub mod runtime;
 pub mod serve;
 pub mod serve_args;
-pub mod simulate;
-pub mod source;
 pub mod table;
-pub mod upkeep;
+pub mod value_parsers;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use posthaste_core::quoted::MAX_QUOTED_CHARS;
 
-use args::{Cli, Command, PolicyCommand};
+use args::{Cli, Command};
 use copy::StoreCommand;
-use failure::Failure;
+use error::CommandError;
 use mail::MailCommand;
 
 /// Parses the arguments, runs the command, and returns the exit code.
 pub fn run() -> ExitCode {
     match run_command(parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::complain(&failure.to_string());
-            ExitCode::from(failure.exit_code())
+        Err(error) => {
+            output::print_error(&error.to_string());
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -48,50 +49,47 @@ pub fn run() -> ExitCode {
 /// Parses the arguments, or prints the error and exits.
 fn parse() -> Cli {
     Cli::try_parse().unwrap_or_else(|mut error| {
-        hide(&mut error);
+        redact_long_values(&mut error);
         error.exit()
     })
 }
 
 /// Removes long values from an error message: they may be a secret that was typed in the wrong place.
-fn hide(error: &mut clap::Error) {
-    let places = [
+fn redact_long_values(error: &mut clap::Error) {
+    let kinds = [
         ContextKind::InvalidValue,
         ContextKind::InvalidSubcommand,
         ContextKind::InvalidArg,
     ];
-    for place in places {
-        let Some(ContextValue::String(typed)) = error.get(place) else {
+    for kind in kinds {
+        let Some(ContextValue::String(typed)) = error.get(kind) else {
             continue;
         };
-        let is_flag = place == ContextKind::InvalidArg && typed.starts_with('-');
+        let is_flag = kind == ContextKind::InvalidArg && typed.starts_with('-');
         if !is_flag && typed.chars().count() > MAX_QUOTED_CHARS {
-            error.insert(place, ContextValue::String("…".to_owned()));
+            error.insert(kind, ContextValue::String("…".to_owned()));
         }
     }
 }
 
-fn run_command(cli: Cli) -> Result<(), Failure> {
+fn run_command(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Policy { command } => match command {
-            PolicyCommand::Explain(args) => explain::run(&args),
-            PolicyCommand::Simulate(args) => simulate::run(&args),
-        },
+        Command::Policy { command } => policy::run(&command),
         Command::Bench(args) => bench::run(&args),
         Command::BenchRelay => bench::relay(),
         Command::Send(args) => remote::run_send(&args),
         Command::Listen(args) => listen::run(args),
-        Command::Remote(asked) => remote::run(asked),
-        Command::Backup(args) => upkeep::backup(&args),
+        Command::Remote(command) => remote::run(command),
+        Command::Backup(args) => maintenance::backup(&args),
         Command::Store { command } => match command {
             StoreCommand::Copy(args) => copy::run(&args),
         },
         Command::Mail { command } => match command {
             MailCommand::Test(args) => mail::test(&args),
         },
-        Command::RotateMasterKey(args) => upkeep::rotate_master_key(&args),
-        Command::Completions(args) => completions::run(&args),
+        Command::RotateMasterKey(args) => maintenance::rotate_master_key(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
     }
 }

@@ -1,45 +1,56 @@
 //! All output to standard output and standard error.
+//!
+//! Results go to standard output: [`print`] for people, [`print_raw`] and [`print_json`] for tools. Errors, notices and
+//! hints go to standard error.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use posthaste_api::json_indent::indented;
 use posthaste_charts::terminal;
 
-use super::failure::Failure;
-
-/// The path that stands for standard input or output.
-pub const STANDARD: &str = "-";
+use super::error::CommandError;
+use super::input::STANDARD;
 
 /// Prints text for a person. Styles are removed unless the output is a terminal.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), CommandError> {
     write(anstream::stdout().lock(), text)
 }
 
 /// Prints text for a tool, unchanged.
-pub fn print_raw(text: &str) -> Result<(), Failure> {
+pub fn print_raw(text: &str) -> Result<(), CommandError> {
     write(io::stdout().lock(), text)
 }
 
+/// Prints JSON: unchanged for a tool, indented on a terminal. An empty text prints nothing.
+pub fn print_json(json: &str) -> Result<(), CommandError> {
+    match json {
+        "" => Ok(()),
+        json if io::stdout().is_terminal() => print_raw(&format!("{}\n", indented(json))),
+        json => print_raw(&format!("{json}\n")),
+    }
+}
+
 /// Prints a message on standard error that is neither a result nor an error.
-pub fn note(text: &str) {
+pub fn print_notice(text: &str) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// Writes all of the text. A closed pipe (`| head`) is not an error.
-fn write(mut out: impl Write, text: &str) -> Result<(), Failure> {
+fn write(mut out: impl Write, text: &str) -> Result<(), CommandError> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Unprintable(error)),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::Print(error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// Writes a chart to a file, and reports it on standard error.
-pub fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
+pub fn write_chart(path: &Path, chart: &str) -> Result<(), CommandError> {
     if path == Path::new(STANDARD) {
-        return print_raw(picture);
+        return print_raw(chart);
     }
-    fs::write(path, picture).map_err(|error| Failure::Unwritable {
+    fs::write(path, chart).map_err(|error| CommandError::WriteFile {
         path: path.to_owned(),
         error,
     })?;
@@ -49,7 +60,7 @@ pub fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
 }
 
 /// Prints an error on standard error. If that fails too, the exit code still reports it.
-pub fn complain(message: &str) {
+pub fn print_error(message: &str) {
     let _ = writeln!(
         anstream::stderr(),
         "{} {message}",
@@ -58,7 +69,7 @@ pub fn complain(message: &str) {
 }
 
 /// Prints a hint on standard error that is not part of the result.
-pub fn remark(message: &str) {
+pub fn print_hint(message: &str) {
     let message = terminal::styled(terminal::QUIET, &terminal::printable(message));
     let _ = writeln!(anstream::stderr(), "{message}");
 }

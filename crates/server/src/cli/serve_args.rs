@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::config::Flags;
+
 /// Examples in the help.
 pub const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -75,34 +77,35 @@ pub struct ServeArgs {
     pub set: Vec<String>,
 }
 
-impl ServeArgs {
-    /// Returns the flags that were given, by configuration key.
-    pub fn given(&self) -> Vec<(&'static str, String)> {
-        let networks = (!self.allow_network.is_empty()).then(|| self.allow_network.join(","));
+impl From<&ServeArgs> for Flags {
+    fn from(args: &ServeArgs) -> Flags {
+        let networks = (!args.allow_network.is_empty()).then(|| args.allow_network.join(","));
         let flags = [
-            ("listen", self.listen.clone()),
-            ("store", self.store.clone()),
-            ("role", self.role.clone()),
-            ("admin_key", self.admin_key.clone()),
-            ("master_key_file", self.master_key_file.clone()),
+            ("listen", args.listen.clone()),
+            ("store", args.store.clone()),
+            ("role", args.role.clone()),
+            ("admin_key", args.admin_key.clone()),
+            ("master_key_file", args.master_key_file.clone()),
             ("allow_network", networks),
-            ("allow_http", self.allow_http.clone()),
-            ("retention", self.retention.clone()),
-            ("grace", self.grace.clone()),
-            ("log.format", self.log_format.clone()),
-            ("log.level", self.log_level.clone()),
+            ("allow_http", args.allow_http.clone()),
+            ("retention", args.retention.clone()),
+            ("grace", args.grace.clone()),
+            ("log.format", args.log_format.clone()),
+            ("log.level", args.log_level.clone()),
         ];
-        flags
-            .into_iter()
-            .filter_map(|(key, text)| Some((key, text?)))
-            .collect()
+        let given = flags.into_iter();
+        Flags {
+            config: args.config.clone(),
+            given: given.filter_map(|(key, text)| Some((key, text?))).collect(),
+            set: args.set.clone(),
+        }
     }
 }
 
 impl std::fmt::Debug for ServeArgs {
     /// Shows only the names of the flags, because their values may be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let keys = self.given().into_iter().map(|(key, _)| key);
+        let keys = Flags::from(self).given.into_iter().map(|(key, _)| key);
         f.debug_list().entries(keys).finish()
     }
 }

@@ -50,7 +50,7 @@ impl Cell {
     }
 
     /// Returns the cell's styled text.
-    pub fn shown(&self) -> String {
+    pub fn styled(&self) -> String {
         if self.style == PLAIN {
             self.text.clone()
         } else {
@@ -100,16 +100,16 @@ pub fn table(heads: &[&str], rows: &[Vec<Cell>]) -> String {
 fn line(row: &[Cell], widths: &[usize], numeric: &[bool]) -> String {
     let mut out = String::new();
     // Spaces are written only before the next cell, so that no line ends with spaces.
-    let mut owed = 0;
+    let mut pending_spaces = 0;
     for (index, cell) in row.iter().enumerate() {
         let spare = widths
             .get(index)
             .map_or(0, |width| width.saturating_sub(cell.width()));
-        let to_the_right = numeric.get(index).copied().unwrap_or(false);
-        let (before, after) = if to_the_right { (spare, 0) } else { (0, spare) };
-        out.push_str(&" ".repeat(owed + before));
-        out.push_str(&cell.shown());
-        owed = after + GAP.len();
+        let align_right = numeric.get(index).copied().unwrap_or(false);
+        let (before, after) = if align_right { (spare, 0) } else { (0, spare) };
+        out.push_str(&" ".repeat(pending_spaces + before));
+        out.push_str(&cell.styled());
+        pending_spaces = after + GAP.len();
     }
     out.push('\n');
     out
@@ -126,7 +126,7 @@ pub fn pairs(pairs: &[(String, Cell)]) -> String {
         .iter()
         .map(|(name, cell)| {
             let name = styled(QUIET, &format!("{:<width$}", printable(name)));
-            format!("{name}{GAP}{}\n", cell.shown())
+            format!("{name}{GAP}{}\n", cell.styled())
         })
         .collect()
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_whatever_the_colours() {
+    fn columns_line_up_with_styles() {
         let rows = vec![
             vec![Cell::new("dlv_1"), Cell::new("failed"), Cell::number("12")],
             vec![Cell::new("dlv_22"), Cell::empty(), Cell::number("3")],
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_a_server_says_moves_the_cursor() {
+    fn control_characters_are_replaced() {
         let rows = vec![vec![Cell::new("a\n\u{1b}[2Jb")]];
         assert!(table(&["X"], &rows).ends_with("a\u{fffd}\u{fffd}[2Jb\n"));
     }

@@ -6,7 +6,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use posthaste_notify::alerts::AlertSettings;
 use posthaste_notify::alerts::settings::LONGEST_WINDOW;
 
-use super::read::{read_truth, set};
+use super::fields::{MAX_COUNT, read_bool, set};
 
 /// Minimum check interval. A check costs little, but not nothing.
 const SHORTEST_EVERY: Span = Span::from_secs(1);
@@ -16,8 +16,6 @@ const LONGEST_EVERY: Span = Span::from_hours(1);
 const SHORTEST_WINDOW: Span = Span::from_mins(1);
 /// Maximum time without the problem until an alert is resolved.
 const LONGEST_CALM: Span = Span::from_days(1);
-/// Maximum of counts. Larger numbers are typing errors.
-const MAX_COUNT: u32 = 1_000_000_000;
 /// Minimum of `database_bytes`: smaller databases need no alert.
 const MIN_DATABASE_BYTES: u64 = 1 << 20;
 /// Maximum of `database_bytes`: 1 EiB.
@@ -28,7 +26,7 @@ const OFF: &str = "off";
 const ON: &str = "on";
 
 pub(super) fn read_alerts(settings: &mut AlertSettings, mut fields: Fields<'_, '_>) {
-    set(&mut settings.enabled, read_truth(&mut fields, "enabled"));
+    set(&mut settings.enabled, read_bool(&mut fields, "enabled"));
     let every = fields.span("every", SHORTEST_EVERY, LONGEST_EVERY);
     set(&mut settings.every, every);
     let window = fields.span("window", SHORTEST_WINDOW, LONGEST_WINDOW);
@@ -64,21 +62,21 @@ enum Threshold {
 }
 
 fn read_threshold(fields: &mut Fields<'_, '_>, name: AlertName) -> Option<Threshold> {
-    let (key, usual) = (name.name(), name.bound().limit());
-    let said = fields.value(key)?.as_str();
-    if said == Some(OFF) {
+    let (key, default) = (name.name(), name.bound().limit());
+    let text = fields.value(key)?.as_str();
+    if text == Some(OFF) {
         return Some(Threshold::Off);
     }
     let limit = match name.measure() {
         Measure::Event => {
-            if said != Some(ON) {
+            if text != Some(ON) {
                 fields.wrong(key, format!("must be \"{ON}\" or \"{OFF}\""));
             }
-            (said == Some(ON)).then_some(usual)
+            (text == Some(ON)).then_some(default)
         }
-        Measure::Ratio => number(fields, key, 0.0, 1.0),
-        Measure::Factor => number(fields, key, 1.0, 1_000.0),
-        Measure::Count => number(fields, key, 0.0, f64::from(MAX_COUNT)),
+        Measure::Ratio => read_number(fields, key, 0.0, 1.0),
+        Measure::Factor => read_number(fields, key, 1.0, 1_000.0),
+        Measure::Count => read_number(fields, key, 0.0, f64::from(MAX_COUNT)),
         Measure::Seconds => {
             let span = fields.span(key, Span::from_millis(1), MAX_SPAN);
             span.map(Span::as_secs_f64)
@@ -87,11 +85,11 @@ fn read_threshold(fields: &mut Fields<'_, '_>, name: AlertName) -> Option<Thresh
     limit.map(Threshold::At)
 }
 
-fn number(fields: &mut Fields<'_, '_>, key: &'static str, least: f64, most: f64) -> Option<f64> {
+fn read_number(fields: &mut Fields<'_, '_>, key: &'static str, min: f64, max: f64) -> Option<f64> {
     let number = fields.value(key)?.as_f64();
-    let number = number.filter(|number| (least..=most).contains(number));
+    let number = number.filter(|number| (min..=max).contains(number));
     if number.is_none() {
-        let message = format!("must be a number from {least} to {most}, or \"{OFF}\"");
+        let message = format!("must be a number from {min} to {max}, or \"{OFF}\"");
         fields.wrong(key, message);
     }
     number

@@ -1,14 +1,12 @@
-//! Reads the configuration file, and finds the line of a field in it.
+//! Reads the configuration file.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use toml::de::{DeTable, DeValue};
-
-use super::ConfigError;
-use super::sources::{Layer, Origin};
-use crate::cli::source::{json_of, toml_error};
+use super::error::ConfigError;
+use super::layer::{Layer, Origin};
+use super::toml_source::{self, Lines};
 
 /// Maximum size of the configuration file.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -25,16 +23,15 @@ pub(super) fn layer(path: &Path, named_by: &str, error: &mut ConfigError) -> Opt
     };
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    match text.parse::<toml::Table>() {
-        Ok(table) => Some(Layer {
-            document: json_of(toml::Value::Table(table)),
+    match toml_source::parse(text) {
+        Ok(document) => Some(Layer {
+            document,
             origin: Origin::File {
                 name,
-                lines: Lines(text.to_owned()),
+                lines: Lines::new(text),
             },
         }),
-        Err(failure) => {
-            let message = toml_error(&failure, text);
+        Err(message) => {
             error.add(name, format!("is not valid TOML: {message}"));
             None
         }
@@ -51,71 +48,4 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(io::Error::other(message));
     }
     Ok(text)
-}
-
-/// The text of the file, to find the line of a field.
-pub(super) struct Lines(String);
-
-impl Lines {
-    /// Returns the line of the field at `path`, such as `limits.body_bytes` or `allow_network[1]`. If the
-    /// field is absent, returns the line of its section.
-    pub(super) fn of(&self, path: &str) -> Option<usize> {
-        let document = DeTable::parse(&self.0).ok()?;
-        let mut steps = path
-            .split(['.', '['])
-            .map(|step| step.trim_end_matches(']'));
-        let (key, value) = document.get_ref().get_key_value(steps.next()?)?;
-        let mut start = key.span().start;
-        let mut value = value.get_ref();
-        for step in steps {
-            let (inner_start, inner) = match value {
-                DeValue::Table(table) => match table.get_key_value(step) {
-                    Some((key, inner)) => (key.span().start, inner.get_ref()),
-                    None => break,
-                },
-                DeValue::Array(items) => {
-                    let index = step.parse::<usize>().ok();
-                    match index.and_then(|index| items.get(index)) {
-                        Some(item) => (item.span().start, item.get_ref()),
-                        None => break,
-                    }
-                }
-                DeValue::String(_)
-                | DeValue::Integer(_)
-                | DeValue::Float(_)
-                | DeValue::Boolean(_)
-                | DeValue::Datetime(_) => break,
-            };
-            (start, value) = (inner_start, inner);
-        }
-        let before = self.0.get(..start)?;
-        Some(before.matches('\n').count() + 1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_field_has_its_line() {
-        let lines = Lines(
-            "listen = 'x'\n\nallow_network = [\n  '10.0.0.0/8',\n  'y',\n]\n\
-             retry_policy = { preset = 'z' }\n[limits]\n# a remark\nbody_bytes = 5\n"
-                .to_owned(),
-        );
-        for (path, line) in [
-            ("listen", Some(1)),
-            ("allow_network", Some(3)),
-            ("allow_network[1]", Some(5)),
-            ("retry_policy.preset", Some(7)),
-            ("retry_policy.backoff", Some(7)),
-            ("limits", Some(8)),
-            ("limits.body_bytes", Some(10)),
-            ("limits.connections", Some(8)),
-            ("nothing", None),
-        ] {
-            assert_eq!(lines.of(path), line, "{path}");
-        }
-    }
 }

@@ -8,7 +8,7 @@ use posthaste_notify::notifications::mail::address::{self, AddressError};
 use posthaste_notify::notifications::mail::settings::MAX_LOGIN_BYTES;
 use serde_json::Value;
 
-use super::read::{parsed, read_items, set};
+use super::fields::{parsed, read_items, set};
 
 /// Maximum number of addresses that get every notification. For more, use a mailing list.
 const MAX_RECIPIENTS: usize = 20;
@@ -25,7 +25,7 @@ pub(super) fn read_mail(settings: &mut MailSettings, mut fields: Fields<'_, '_>)
     let from = parsed(&mut fields, "from", str::parse);
     settings.from = from.or(settings.from.take());
     let to = read_items(&mut fields, "to", MAX_RECIPIENTS, read_recipient);
-    set(&mut settings.to, to.map(once));
+    set(&mut settings.to, to.map(without_duplicates));
     set(
         &mut settings.every,
         fields.span("every", Span::ZERO, MAX_EVERY),
@@ -50,14 +50,14 @@ fn read_recipient(item: &Value) -> Result<String, AddressError> {
 }
 
 /// Removes duplicate addresses and keeps the order, so that each recipient gets each email once.
-fn once(addresses: Vec<String>) -> Vec<String> {
-    let mut once: Vec<String> = Vec::with_capacity(addresses.len());
+fn without_duplicates(addresses: Vec<String>) -> Vec<String> {
+    let mut unique: Vec<String> = Vec::with_capacity(addresses.len());
     for address in addresses {
-        if !once.iter().any(|it| it.eq_ignore_ascii_case(&address)) {
-            once.push(address);
+        if !unique.iter().any(|it| it.eq_ignore_ascii_case(&address)) {
+            unique.push(address);
         }
     }
-    once
+    unique
 }
 
 #[cfg(test)]
@@ -65,9 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_named_twice_is_named_once() {
-        let named = ["ops@example.com", "night@example.com", "Ops@Example.com"];
-        let named = named.map(str::to_owned).to_vec();
-        assert_eq!(once(named), ["ops@example.com", "night@example.com"]);
+    fn duplicate_addresses_are_removed() {
+        let addresses = ["ops@example.com", "night@example.com", "Ops@Example.com"];
+        let addresses = addresses.map(str::to_owned).to_vec();
+        assert_eq!(
+            without_duplicates(addresses),
+            ["ops@example.com", "night@example.com"]
+        );
     }
 }

@@ -4,7 +4,7 @@ use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::Fields;
 use posthaste_telemetry::metrics::Metrics;
 
-use super::read::{read_truth, set};
+use super::fields::{read_bool, set};
 
 /// Maximum of `endpoints`. Prometheus should not keep more series of one target.
 const MAX_ENDPOINTS: u32 = 100_000;
@@ -31,14 +31,14 @@ impl Default for MetricSettings {
 }
 
 impl MetricSettings {
-    /// Creates the counters with these settings. The deliveries of the tenant `apart` are left out of the
+    /// Creates the counters with these settings. The deliveries of the operational tenant are left out of the
     /// global stats.
-    pub fn observatory(&self, apart: Option<TenantId>) -> Metrics {
-        let observe = Metrics::new().by_endpoint(self.max_endpoint_series());
-        let observe = observe.with_operational_tenant(apart);
+    pub fn create_metrics(&self, operational_tenant: Option<TenantId>) -> Metrics {
+        let metrics = Metrics::new().by_endpoint(self.max_endpoint_series());
+        let metrics = metrics.with_operational_tenant(operational_tenant);
         match self.enabled {
-            true => observe,
-            false => observe.blind(),
+            true => metrics,
+            false => metrics.blind(),
         }
     }
 
@@ -52,8 +52,8 @@ impl MetricSettings {
 }
 
 pub(super) fn read_metrics(settings: &mut MetricSettings, mut fields: Fields<'_, '_>) {
-    set(&mut settings.enabled, read_truth(&mut fields, "enabled"));
-    let per_endpoint = read_truth(&mut fields, "per_endpoint");
+    set(&mut settings.enabled, read_bool(&mut fields, "enabled"));
+    let per_endpoint = read_bool(&mut fields, "per_endpoint");
     set(&mut settings.per_endpoint, per_endpoint);
     let endpoints = fields.count("endpoints", 1, MAX_ENDPOINTS);
     set(&mut settings.endpoints, endpoints);

@@ -4,7 +4,7 @@ use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Span;
 use posthaste_notify::notifications::NotificationSettings;
 
-use super::read::{parsed, set};
+use super::fields::{parsed, set};
 
 /// Maximum time that failures are collected. With a longer one, notifications would come too late.
 const MAX_GATHER: Span = Span::from_hours(1);

@@ -7,7 +7,7 @@ use posthaste_core::time::Span;
 use posthaste_telemetry::traces::OtlpSettings;
 use serde_json::Value;
 
-use super::read::{parsed, read_items, read_truth, set};
+use super::fields::{parsed, read_bool, read_items, read_name, set};
 
 /// Maximum number of headers sent to the collector.
 const MAX_HEADERS: usize = 16;
@@ -39,12 +39,14 @@ pub(super) fn read_otlp(settings: &mut OtlpSettings, mut fields: Fields<'_, '_>)
     settings.endpoint = endpoint.or(settings.endpoint.take());
     let headers = read_items(&mut fields, "headers", MAX_HEADERS, header);
     set(&mut settings.headers, headers);
-    set(&mut settings.traces, read_truth(&mut fields, "traces"));
-    set(&mut settings.metrics, read_truth(&mut fields, "metrics"));
+    set(&mut settings.traces, read_bool(&mut fields, "traces"));
+    set(&mut settings.metrics, read_bool(&mut fields, "metrics"));
     let interval = fields.span("interval", SHORTEST_INTERVAL, LONGEST_INTERVAL);
     set(&mut settings.interval, interval);
     set(&mut settings.sample, fields.number("sample", 0.0, 1.0));
-    let name = parsed(&mut fields, "service_name", read_name);
+    let name = parsed(&mut fields, "service_name", |text| {
+        read_name(text, MAX_NAME_CHARS)
+    });
     set(&mut settings.service_name, name);
     fields.finish();
 }
@@ -66,14 +68,4 @@ fn header(item: &Value) -> Result<(HeaderName, Secret), &'static str> {
         return Err("is a header that posthaste sets itself");
     }
     Ok((name, Secret::new(value)))
-}
-
-fn read_name(text: &str) -> Result<String, String> {
-    let fits = !text.trim().is_empty()
-        && text.chars().count() <= MAX_NAME_CHARS
-        && !text.chars().any(char::is_control);
-    match fits {
-        true => Ok(text.trim().to_owned()),
-        false => Err(format!("must have 1 to {MAX_NAME_CHARS} characters")),
-    }
 }

@@ -8,13 +8,14 @@ use posthaste_api::limits;
 use posthaste_core::mistakes::Fields;
 use posthaste_store::{Limits, Plans};
 
-use super::read::MAX_BODY_BYTES;
-use super::{Config, ConfigError};
+use super::error::ConfigError;
+use super::fields::MAX_BODY_BYTES;
+use super::types::Config;
 
 /// Maximum number of plans.
 const MAX_PLANS: usize = 1_000;
 /// Maximum length of a plan name.
-pub const MAX_PLAN_NAME_CHARS: usize = 64;
+const MAX_PLAN_NAME_CHARS: usize = 64;
 
 /// Reads every plan, and reports the invalid ones.
 pub(super) fn read(plans: &mut BTreeMap<String, Limits>, fields: &mut Fields<'_, '_>) {
@@ -38,17 +39,17 @@ pub(super) fn read(plans: &mut BTreeMap<String, Limits>, fields: &mut Fields<'_,
             fields.wrong(&format!("plans.{name}"), message);
             continue;
         }
-        let mut said = Limits::default();
+        let mut plan = Limits::default();
         if let Some(inner) = fields.section("plans", name, document) {
-            limits::read(document, inner, MAX_BODY_BYTES.into(), &mut said);
+            limits::read(document, inner, MAX_BODY_BYTES.into(), &mut plan);
         }
-        plans.insert(name.clone(), said);
+        plans.insert(name.clone(), plan);
     }
 }
 
 fn is_name(name: &str) -> bool {
-    let begins_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    begins_well
+    let starts_valid = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    starts_valid
         && name.len() <= MAX_PLAN_NAME_CHARS
         && name
             .bytes()
@@ -77,12 +78,12 @@ impl Config {
 
     /// Reports plans that contradict other settings.
     pub(super) fn check_plans(&self, error: &mut ConfigError) {
-        let most = u64::from(self.limits.batch_body_bytes);
+        let max = u64::from(self.limits.batch_body_bytes);
         for (name, limits) in &self.plans {
-            if let Some(payload) = limits.payload_bytes.filter(|payload| *payload > most) {
+            if let Some(payload) = limits.payload_bytes.filter(|payload| *payload > max) {
                 error.add(
                     format!("plans.{name}.payload_bytes"),
-                    format!("is {payload}, and limits.batch_body_bytes lets in {most}: change one of them"),
+                    format!("is {payload}, and limits.batch_body_bytes lets in {max}: change one of them"),
                 );
             }
         }

@@ -3,7 +3,6 @@
 //! Reading changes only the settings that the document contains. To get the right precedence, the caller
 //! applies the sources one after the other, the strongest last.
 
-use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -21,8 +20,12 @@ use posthaste_engine::vault::{KeySource, Vault, VaultError};
 use posthaste_telemetry::logging::LogSettings;
 use serde_json::{Value, json};
 
-use super::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits, read_bundle};
-use super::{alerts, mail, metrics, notifications, otlp, pages, plans};
+use super::components::read_bundle;
+use super::fields::{
+    MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
+};
+use super::types::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits};
+use super::{alerts, dashboard, mail, metrics, notifications, otlp, plans};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
@@ -36,14 +39,11 @@ const MAX_PREFIXES: usize = 16;
 const MAX_KEY_CHARS: usize = 256;
 /// Maximum of `grace`. No supervisor waits longer for a shutdown.
 const MAX_GRACE: Span = Span::from_hours(1);
-pub(super) const MAX_BODY_BYTES: u32 = 256 << 20;
 const MIN_BODY_BYTES: u32 = 1 << 10;
 const MAX_CONNECTIONS: u32 = 1_000_000;
 const MAX_HEADER_TIME: Span = Span::from_mins(5);
-/// Maximum of counts without a narrower limit. Larger numbers are typing errors.
-const MAX_COUNT: u32 = 1_000_000_000;
 /// Maximum request rate. One machine does not accept more requests per second.
-const MAX_PACE: u32 = 1_000_000;
+const MAX_REQUEST_RATE: u32 = 1_000_000;
 /// Maximum of `engine.max_in_flight`. Each attempt in flight needs a socket, and a machine has no more ports
 /// for one destination address.
 const MAX_FLIGHTS: u32 = 65_536;
@@ -52,19 +52,11 @@ const MAX_RETRY_AFTER: Span = Span::from_days(30);
 const MAX_BREAKER_SPAN: Span = Span::from_days(1);
 /// Minimum of `breaker.failure_ratio`. A lower ratio would trip the breaker almost without failures.
 const MIN_FAILURE_RATIO: f64 = 0.01;
-/// The word for "no limit" in the file.
-const NONE: &str = "none";
-
 impl Config {
     /// Sets the settings that `document` contains, and reports those that are invalid. `origin` describes the
     /// source of a master key, for messages.
-    pub(super) fn read(
-        &mut self,
-        document: &Value,
-        origin: String,
-        mistakes: &mut ValidationErrors,
-    ) {
-        let Some(mut fields) = Fields::open(document, "", mistakes) else {
+    pub(super) fn read(&mut self, document: &Value, origin: String, errors: &mut ValidationErrors) {
+        let Some(mut fields) = Fields::open(document, "", errors) else {
             return;
         };
         set(&mut self.listen, parsed(&mut fields, "listen", read_listen));
@@ -81,27 +73,24 @@ impl Config {
         let admin_key = parsed(&mut fields, "admin_key", read_admin_key);
         self.admin_key = admin_key.or(self.admin_key.take());
         set(&mut self.master_key, read_master_key(&mut fields, origin));
-        let proxies = read_items(&mut fields, "trusted_proxy", MAX_NETWORKS, network);
+        let proxies = read_items(&mut fields, "trusted_proxy", MAX_NETWORKS, read_network);
         set(&mut self.trusted_proxies, proxies);
         let egress = &mut self.egress;
-        let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, network);
+        let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, read_network);
         set(&mut egress.allow_networks, allowed);
-        let denied = read_items(&mut fields, "deny_network", MAX_NETWORKS, network);
+        let denied = read_items(&mut fields, "deny_network", MAX_NETWORKS, read_network);
         set(&mut egress.deny_networks, denied);
-        let allowed = read_items(&mut fields, "allow_port", MAX_PORTS, ports);
+        let allowed = read_items(&mut fields, "allow_port", MAX_PORTS, read_ports);
         set(&mut egress.allow_ports, allowed);
-        let denied = read_items(&mut fields, "deny_port", MAX_PORTS, ports);
+        let denied = read_items(&mut fields, "deny_port", MAX_PORTS, read_ports);
         set(&mut egress.deny_ports, denied);
-        let prefixes = read_items(&mut fields, "nat64_prefix", MAX_PREFIXES, nat64_prefix);
+        let prefixes = read_items(&mut fields, "nat64_prefix", MAX_PREFIXES, read_nat64_prefix);
         set(&mut egress.nat64_prefixes, prefixes);
-        set(
-            &mut egress.allow_http,
-            read_truth(&mut fields, "allow_http"),
-        );
+        set(&mut egress.allow_http, read_bool(&mut fields, "allow_http"));
         self.ca_bundle = read_ca_bundle(&mut fields).or(self.ca_bundle.take());
         let proxy = parsed(&mut fields, "egress_proxy", str::parse);
         self.egress_proxy = proxy.or(self.egress_proxy.take());
-        let resolves = read_truth(&mut fields, "egress_proxy_resolves");
+        let resolves = read_bool(&mut fields, "egress_proxy_resolves");
         set(&mut self.egress_proxy_resolves, resolves);
         if let Some((policy, written)) = read_policy(&mut fields) {
             (self.retry_policy, self.retry_policy_written) = (policy, written);
@@ -122,13 +111,13 @@ impl Config {
             read_tenant_limits(&mut self.tenant_limits, section);
         }
         plans::read(&mut self.plans, &mut fields);
-        let public_url = pages::read_public_url(&mut fields);
+        let public_url = dashboard::read_public_url(&mut fields);
         self.dashboard.public_url = public_url.or(self.dashboard.public_url.take());
         if let Some(section) = fields.object("dashboard") {
-            pages::read_dashboard(&mut self.dashboard, section);
+            dashboard::read_dashboard(&mut self.dashboard, section);
         }
         if let Some(section) = fields.object("portal") {
-            pages::read_portal(&mut self.dashboard, section);
+            dashboard::read_portal(&mut self.dashboard, section);
         }
         if let Some(section) = fields.object("engine") {
             read_engine(&mut self.engine, section);
@@ -158,12 +147,6 @@ impl Config {
     }
 }
 
-pub(super) fn set<T>(setting: &mut T, said: Option<T>) {
-    if let Some(said) = said {
-        *setting = said;
-    }
-}
-
 fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {
     let mut bytes = |name| fields.count(name, MIN_BODY_BYTES, MAX_BODY_BYTES);
     set(&mut limits.body_bytes, bytes("body_bytes"));
@@ -172,9 +155,9 @@ fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {
     set(&mut limits.connections, connections);
     let time = fields.span("header_read_time", Span::from_millis(100), MAX_HEADER_TIME);
     set(&mut limits.header_read_time, time);
-    let rate = fields.count("requests_per_second", 1, MAX_PACE);
+    let rate = fields.count("requests_per_second", 1, MAX_REQUEST_RATE);
     set(&mut limits.requests_per_second, rate);
-    let burst = fields.count("request_burst", 1, MAX_PACE);
+    let burst = fields.count("request_burst", 1, MAX_REQUEST_RATE);
     set(&mut limits.request_burst, burst);
     fields.finish();
 }
@@ -189,7 +172,7 @@ fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
         "events_per_second",
         MAX_EVENTS_PER_SECOND.into(),
     );
-    let narrow = |count: u64| u32::try_from(count).expect("no more than was allowed");
+    let narrow = |count: u64| u32::try_from(count).expect("the limit of the setting fits into u32");
     set(
         &mut limits.events_per_second,
         rate.map(|rate| rate.map(narrow)),
@@ -240,21 +223,6 @@ fn read_log(log: &mut LogSettings, mut fields: Fields<'_, '_>) {
     fields.finish();
 }
 
-/// Reads the field as text and converts it.
-pub(super) fn parsed<T, E: Display>(
-    fields: &mut Fields<'_, '_>,
-    name: &'static str,
-    read: impl FnOnce(&str) -> Result<T, E>,
-) -> Option<T> {
-    match read(fields.text(name)?) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            fields.wrong(name, error.to_string());
-            None
-        }
-    }
-}
-
 fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| {
         "must be an IP address and a port, such as 127.0.0.1:8420, 0.0.0.0:8420 or [::1]:8420; \
@@ -286,11 +254,11 @@ fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<Master
             "is given beside master_key: give one of them",
         );
     }
-    let tried = Vault::open_or_create(KeySource::Text {
+    let opened = Vault::open_or_create(KeySource::Text {
         text: text.to_owned(),
         origin: origin.clone(),
     });
-    match tried {
+    match opened {
         Ok(_) => {}
         Err(VaultError::Malformed { flaw, .. }) => fields.wrong("master_key", flaw.to_string()),
         Err(error) => fields.wrong("master_key", error.to_string()),
@@ -301,13 +269,6 @@ fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<Master
     })
 }
 
-pub(super) fn read_path(text: &str) -> Result<PathBuf, &'static str> {
-    if text.is_empty() || text.contains('\0') {
-        return Err("must be the path of a file");
-    }
-    Ok(PathBuf::from(text))
-}
-
 fn read_ca_bundle(fields: &mut Fields<'_, '_>) -> Option<PathBuf> {
     let path = parsed(fields, "ca_bundle", read_path)?;
     if let Err(message) = read_bundle(&path) {
@@ -316,26 +277,8 @@ fn read_ca_bundle(fields: &mut Fields<'_, '_>) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Reads a list. Every item is checked, so that all invalid ones are reported.
-pub(super) fn read_items<T, E: Display>(
-    fields: &mut Fields<'_, '_>,
-    name: &'static str,
-    most_items: usize,
-    read: impl Fn(&Value) -> Result<T, E>,
-) -> Option<Vec<T>> {
-    let list = fields.list(name, most_items)?;
-    let mut items = Vec::with_capacity(list.len());
-    for (index, item) in list.iter().enumerate() {
-        match read(item) {
-            Ok(item) => items.push(item),
-            Err(error) => fields.wrong(&format!("{name}[{index}]"), error.to_string()),
-        }
-    }
-    Some(items)
-}
-
 /// Reads a network, or a single address as a network of one.
-fn network(item: &Value) -> Result<IpNet, &'static str> {
+fn read_network(item: &Value) -> Result<IpNet, &'static str> {
     let text = item.as_str().unwrap_or_default();
     let network = IpNet::from_str(text).map(|network| network.trunc());
     network
@@ -344,7 +287,7 @@ fn network(item: &Value) -> Result<IpNet, &'static str> {
 }
 
 /// Reads a port from a number, or a port or a range from text.
-fn ports(item: &Value) -> Result<PortRange, PortRangeError> {
+fn read_ports(item: &Value) -> Result<PortRange, PortRangeError> {
     match (item.as_u64(), item.as_str()) {
         (Some(port), _) => {
             let port = u16::try_from(port).map_err(|_| PortRangeError)?;
@@ -355,16 +298,8 @@ fn ports(item: &Value) -> Result<PortRange, PortRangeError> {
     }
 }
 
-fn nat64_prefix(item: &Value) -> Result<Nat64Prefix, Nat64PrefixError> {
+fn read_nat64_prefix(item: &Value) -> Result<Nat64Prefix, Nat64PrefixError> {
     item.as_str().unwrap_or_default().parse()
-}
-
-pub(super) fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
-    let value = fields.value(name)?;
-    if value.as_bool().is_none() {
-        fields.wrong(name, "must be true or false");
-    }
-    value.as_bool()
 }
 
 /// Reads the name of a preset, or a complete policy. Returns also the form that the API shows.
@@ -384,22 +319,4 @@ fn read_policy(fields: &mut Fields<'_, '_>) -> Option<(RetryPolicy, Value)> {
 
 fn not_a_preset(error: UnknownPreset) -> String {
     format!("{error}. A policy can also be written out, as a table or in JSON")
-}
-
-/// Reads a count, or `Some(None)` for the word `none`. Returns `None` if the field is absent or invalid.
-fn count_or_none(
-    fields: &mut Fields<'_, '_>,
-    name: &'static str,
-    most: u64,
-) -> Option<Option<u64>> {
-    let value = fields.value(name)?;
-    if value.as_str() == Some(NONE) {
-        return Some(None);
-    }
-    let count = value.as_u64().filter(|count| (1..=most).contains(count));
-    if count.is_none() {
-        let message = format!("must be a whole number from 1 to {most}, or \"{NONE}\"");
-        fields.wrong(name, message);
-    }
-    count.map(Some)
 }

@@ -179,16 +179,16 @@ impl Setting {
     /// Converts text to the value of this setting. Text that cannot be converted stays text. The reader then
     /// refuses it with a message about the accepted values.
     pub(super) fn value_of(&self, text: &str) -> Value {
-        let itself = || Value::String(text.to_owned());
+        let as_text = || Value::String(text.to_owned());
         match self.kind {
-            Kind::Text => itself(),
-            Kind::Truth => text.parse().map_or_else(|_| itself(), Value::Bool),
+            Kind::Text => as_text(),
+            Kind::Truth => text.parse().map_or_else(|_| as_text(), Value::Bool),
             Kind::Number => text
                 .parse::<u64>()
                 .ok()
                 .map(Number::from)
                 .or_else(|| text.parse().ok().and_then(Number::from_f64))
-                .map_or_else(itself, Value::Number),
+                .map_or_else(as_text, Value::Number),
             Kind::List => text
                 .split(',')
                 .map(str::trim)
@@ -196,9 +196,9 @@ impl Setting {
                 .map(|item| Value::String(item.to_owned()))
                 .collect(),
             Kind::Policy if text.trim_start().starts_with('{') => {
-                posthaste_core::json::parse(text).unwrap_or_else(|_| itself())
+                posthaste_core::json::parse(text).unwrap_or_else(|_| as_text())
             }
-            Kind::Policy => itself(),
+            Kind::Policy => as_text(),
         }
     }
 }
@@ -208,7 +208,7 @@ pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
     known
         .map(|other| (distance(name, &other), other))
         .min()
-        .filter(|(slips, other)| *slips <= other.len() / 4)
+        .filter(|(errors, other)| *errors <= other.len() / 4)
         .map(|(_, other)| other)
 }
 
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_from_the_key() {
+    fn variable_and_flag_are_derived_from_the_key() {
         let setting = Setting::named("log.level").expect("a setting");
         assert_eq!(setting.variable(), "POSTHASTE_LOG_LEVEL");
         assert_eq!(setting.flag(), "--log-level");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_recognised_and_a_stranger_is_not() {
+    fn a_misspelling_is_recognised() {
         let known = || SETTINGS.iter().map(Setting::variable);
         let guess = |name: &str| nearest(name, known());
         assert_eq!(

@@ -3,13 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use posthaste_core::mistakes::ValidationErrors;
 use serde_json::{Map, Value};
 
-use super::file::Lines;
-use super::settings::nearest;
-use super::{Config, ConfigError, SETTINGS, Setting};
-use crate::cli::serve_args::ServeArgs;
+use super::error::ConfigError;
+use super::layer::{Layer, Origin};
+use super::settings::{SETTINGS, Setting, nearest};
 
 const PREFIX: &str = "POSTHASTE_";
 const CONFIG_VARIABLE: &str = "POSTHASTE_CONFIG";
@@ -24,54 +22,7 @@ const CLIENT_VARIABLES: [&str; 6] = [
 ];
 
 /// Maximum number of unknown variables that are reported.
-const MAX_STRANGE: usize = 16;
-
-/// The settings of one source.
-pub(super) struct Layer {
-    pub(super) document: Value,
-    pub(super) origin: Origin,
-}
-
-/// The kind of source, used to describe the location of a field in messages.
-pub(super) enum Origin {
-    File { name: String, lines: Lines },
-    Environment,
-    Flags,
-}
-
-impl Layer {
-    /// Sets the settings of this source, and reports those that are invalid.
-    pub(super) fn apply(&self, config: &mut Config, error: &mut ConfigError) {
-        let mut mistakes = ValidationErrors::default();
-        let master_key_origin = self.origin.of("master_key");
-        config.read(&self.document, master_key_origin, &mut mistakes);
-        for mistake in mistakes.iter() {
-            error.add(self.origin.of(&mistake.field), mistake.message.as_str());
-        }
-    }
-}
-
-impl Origin {
-    /// Describes where this source sets the field at `path`.
-    fn of(&self, path: &str) -> String {
-        let named = |name: &dyn Fn(&Setting) -> String| match Setting::containing(path) {
-            None => path.to_owned(),
-            Some(setting) => {
-                let inside = path[setting.key.len()..].trim_start_matches('.');
-                let blank = if inside.is_empty() { "" } else { ", " };
-                format!("{}{blank}{inside}", name(setting))
-            }
-        };
-        match self {
-            Origin::File { name, lines } => match lines.of(path) {
-                Some(line) => format!("{name} line {line}, {path}"),
-                None => format!("{name}, {path}"),
-            },
-            Origin::Environment => named(&Setting::variable),
-            Origin::Flags => named(&Setting::flag),
-        }
-    }
-}
+const MAX_UNKNOWN: usize = 16;
 
 /// The settings from the environment.
 pub(super) struct Environment {
@@ -80,7 +31,7 @@ pub(super) struct Environment {
     pub(super) file: Option<PathBuf>,
     /// Messages about unknown variables. Such a variable may be meant for another program, for example a
     /// script that starts the server. It is therefore a warning and does not stop the server.
-    pub(super) strange: Vec<String>,
+    pub(super) unknown: Vec<String>,
 }
 
 /// Reads the variables that begin with `POSTHASTE_`.
@@ -90,7 +41,7 @@ pub(super) fn environment(
 ) -> Environment {
     let mut document = Map::new();
     let mut file = None;
-    let mut strange = Vec::new();
+    let mut unknown = Vec::new();
     let mut variables: Vec<(String, OsString)> = variables
         .into_iter()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text)))
@@ -110,8 +61,8 @@ pub(super) fn environment(
             (Some(setting), Ok(text)) => put(&mut document, setting, &text),
             (Some(_), Err(_)) => error.add(name, "is not text in UTF-8"),
             (None, _) if is_foreign_variable(&name) => {}
-            (None, _) if strange.len() < MAX_STRANGE => {
-                strange.push(format!("{name} {}", unknown_variable(&name)));
+            (None, _) if unknown.len() < MAX_UNKNOWN => {
+                unknown.push(format!("{name} {}", unknown_variable(&name)));
             }
             (None, _) => {}
         }
@@ -123,7 +74,7 @@ pub(super) fn environment(
     Environment {
         layer,
         file,
-        strange,
+        unknown,
     }
 }
 
@@ -156,16 +107,28 @@ fn unknown_variable(name: &str) -> String {
     }
 }
 
+/// The flags of the command line. Their values stay text, so that errors in flags, environment variables and file are
+/// reported together.
+#[derive(Default)]
+pub struct Flags {
+    /// Path of the configuration file.
+    pub config: Option<PathBuf>,
+    /// Settings that have a flag of their own, by key.
+    pub given: Vec<(&'static str, String)>,
+    /// Settings given as `KEY=VALUE`.
+    pub set: Vec<String>,
+}
+
 /// Reads the flags.
-pub(super) fn flags(args: &ServeArgs, error: &mut ConfigError) -> Layer {
+pub(super) fn flags(flags: &Flags, error: &mut ConfigError) -> Layer {
     let mut document = Map::new();
     let mut given: Vec<&Setting> = Vec::new();
-    for (key, text) in args.given() {
+    for (key, text) in &flags.given {
         let setting = Setting::named(key).expect("every flag is a setting");
         given.push(setting);
-        put(&mut document, setting, &text);
+        put(&mut document, setting, text);
     }
-    for pair in &args.set {
+    for pair in &flags.set {
         let Some((key, text)) = pair.split_once('=') else {
             // The text may be a key, so the message must not show it.
             error.add("--set", "must be KEY=VALUE, such as limits.connections=500");
@@ -208,7 +171,7 @@ fn put(document: &mut Map<String, Value>, setting: &Setting, text: &str) {
     let section = document
         .entry(section)
         .or_insert_with(|| Value::Object(Map::new()));
-    let fields = section.as_object_mut().expect("a section is an object");
+    let fields = section.as_object_mut().expect("every section is an object");
     fields.insert(name.to_owned(), value);
 }
 
@@ -217,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_called_posthaste_does_not_stop_the_server() {
+    fn variables_of_a_service_named_posthaste_are_ignored() {
         for name in [
             "POSTHASTE_PORT",
             "POSTHASTE_SERVICE_HOST",
@@ -239,14 +202,14 @@ mod tests {
         ] {
             assert!(!is_foreign_variable(name), "{name}");
         }
-        let doubtful = SETTINGS
+        let ambiguous = SETTINGS
             .iter()
             .filter(|setting| is_foreign_variable(&setting.variable()));
-        let doubtful: Vec<&str> = doubtful.map(|setting| setting.key).collect();
+        let ambiguous: Vec<&str> = ambiguous.map(|setting| setting.key).collect();
         assert_eq!(
-            doubtful,
+            ambiguous,
             ["allow_port", "deny_port"],
-            "told by their values"
+            "settings that only their values tell from foreign variables"
         );
     }
 }

@@ -3,15 +3,15 @@
 use posthaste_core::lane::TripReason;
 use posthaste_core::time::{Span, Timestamp};
 
-use super::ledger::Counted;
-use super::script::Role;
+use super::request_counts::RequestCounts;
+use super::scenario::ReceiverKind;
 
 /// Number of snapshots whose arrival rates are shown.
 pub const RECENT: usize = 8;
 /// Maximum number of arrival rates of a drain that are kept.
-const MAX_PACES: usize = 32;
+const MAX_RATES: usize = 32;
 /// A backlog up to this size counts as drained, because some deliveries are always pending.
-const SETTLED: u64 = 10;
+const MAX_PENDING_WHEN_DRAINED: u64 = 10;
 
 /// The breaker of an endpoint, as the API reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +41,12 @@ impl Breaker {
             Breaker::Probing { .. } => "probing",
         }
     }
-
-    /// Returns the reason of the trip, unless the breaker passes.
-    pub fn reason(self) -> Option<TripReason> {
-        match self {
-            Breaker::Passing => None,
-            Breaker::Tripped { reason, .. } | Breaker::Probing { reason } => Some(reason),
-        }
-    }
 }
 
 /// A count that may be incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// The number counted.
+    /// The number counts.
     pub number: u64,
     /// True if there may be more.
     pub or_more: bool,
@@ -75,11 +67,11 @@ pub struct DeadLetter {
 
 /// The state of an endpoint at one time: from the API, and from its receiver's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
-    /// Role of its receiver.
-    pub role: Role,
+pub struct EndpointState {
+    /// Kind of its receiver.
+    pub kind: ReceiverKind,
     /// Counts of its receiver.
-    pub counted: Counted,
+    pub counts: RequestCounts,
     /// Deliveries that are not finished.
     pub pending: u64,
     /// Attempts in flight.
@@ -87,7 +79,7 @@ pub struct Look {
     /// Deliveries that wait for a retry and are not held.
     pub retrying: Count,
     /// Consecutive failures.
-    pub failures_in_a_row: u64,
+    pub consecutive_failures: u64,
     /// State of its breaker.
     pub breaker: Breaker,
     /// Number of dead letters.
@@ -102,14 +94,14 @@ pub struct Drain {
     /// Start of the drain.
     pub since: Span,
     /// Arrivals per second, by snapshot.
-    pub paces: Vec<u64>,
+    pub rates: Vec<u64>,
 }
 
 /// An endpoint in a snapshot, with its recent history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct EndpointSnapshot {
     /// Current state.
-    pub look: Look,
+    pub state: EndpointState,
     /// Arrivals per second over the last snapshots, newest last.
     pub recent: Vec<u64>,
     /// The drain of its backlog, if there is one.
@@ -126,14 +118,14 @@ pub struct Snapshot {
     /// Number of accepted events.
     pub accepted: u64,
     /// The endpoints.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<EndpointSnapshot>,
 }
 
 impl Snapshot {
     /// Creates the first snapshot.
-    pub fn first(at: Span, wall: Timestamp, accepted: u64, looks: Vec<Look>) -> Snapshot {
-        let endpoints = looks.into_iter().map(|look| Endpoint {
-            look,
+    pub fn first(at: Span, wall: Timestamp, accepted: u64, states: Vec<EndpointState>) -> Snapshot {
+        let endpoints = states.into_iter().map(|state| EndpointSnapshot {
+            state,
             recent: Vec::new(),
             drain: None,
         });
@@ -145,50 +137,56 @@ impl Snapshot {
         }
     }
 
-    /// Creates the next snapshot from a new look at the same endpoints.
-    pub fn next(&self, at: Span, wall: Timestamp, accepted: u64, looks: Vec<Look>) -> Snapshot {
+    /// Creates the next snapshot from new states of the same endpoints.
+    pub fn next(
+        &self,
+        at: Span,
+        wall: Timestamp,
+        accepted: u64,
+        states: Vec<EndpointState>,
+    ) -> Snapshot {
         let elapsed_ms = at.as_millis().saturating_sub(self.at.as_millis()).max(1);
-        let endpoints = self.endpoints.iter().zip(looks);
+        let endpoints = self.endpoints.iter().zip(states);
         Snapshot {
             at,
             wall,
             accepted,
             endpoints: endpoints
-                .map(|(before, look)| before.next(look, at, elapsed_ms))
+                .map(|(before, state)| before.next(state, at, elapsed_ms))
                 .collect(),
         }
     }
 }
 
-impl Endpoint {
-    fn next(&self, look: Look, at: Span, elapsed_ms: u64) -> Endpoint {
-        let arrived = look.counted.arrived - self.look.counted.arrived.min(look.counted.arrived);
-        let pace = (arrived * 1_000 + elapsed_ms / 2) / elapsed_ms;
+impl EndpointSnapshot {
+    fn next(&self, state: EndpointState, at: Span, elapsed_ms: u64) -> EndpointSnapshot {
+        let arrived = state.counts.arrived - self.state.counts.arrived.min(state.counts.arrived);
+        let rate = (arrived * 1_000 + elapsed_ms / 2) / elapsed_ms;
         let skipped = (self.recent.len() + 1).saturating_sub(RECENT);
         let mut recent = self.recent[skipped..].to_vec();
-        recent.push(pace);
-        let drain = self.drain_next(&look, at, pace);
-        Endpoint {
-            look,
+        recent.push(rate);
+        let drain = self.next_drain(&state, at, rate);
+        EndpointSnapshot {
+            state,
             recent,
             drain,
         }
     }
 
-    fn drain_next(&self, look: &Look, at: Span, pace: u64) -> Option<Drain> {
-        let settled = look.pending <= SETTLED.max(pace / 2);
-        match (self.look.breaker, look.breaker, &self.drain) {
+    fn next_drain(&self, state: &EndpointState, at: Span, rate: u64) -> Option<Drain> {
+        let is_drained = state.pending <= MAX_PENDING_WHEN_DRAINED.max(rate / 2);
+        match (self.state.breaker, state.breaker, &self.drain) {
             (_, Breaker::Tripped { .. } | Breaker::Probing { .. }, _) => None,
             (Breaker::Tripped { .. } | Breaker::Probing { .. }, Breaker::Passing, _) => {
                 Some(Drain {
                     since: at,
-                    paces: vec![pace],
+                    rates: vec![rate],
                 })
             }
-            (Breaker::Passing, Breaker::Passing, Some(drain)) if !settled => {
+            (Breaker::Passing, Breaker::Passing, Some(drain)) if !is_drained => {
                 let mut drain = drain.clone();
-                if drain.paces.len() < MAX_PACES {
-                    drain.paces.push(pace);
+                if drain.rates.len() < MAX_RATES {
+                    drain.rates.push(rate);
                 }
                 Some(drain)
             }
@@ -197,24 +195,27 @@ impl Endpoint {
     }
 
     /// Returns the arrivals per second since the last snapshot.
-    pub fn pace(&self) -> u64 {
+    pub fn rate(&self) -> u64 {
         self.recent.last().copied().unwrap_or(0)
     }
 
     /// Returns the number of held deliveries.
     pub fn held(&self) -> u64 {
-        match self.look.breaker {
+        match self.state.breaker {
             Breaker::Passing => 0,
             Breaker::Tripped { .. } | Breaker::Probing { .. } => {
-                self.look.pending.saturating_sub(self.look.in_flight)
+                self.state.pending.saturating_sub(self.state.in_flight)
             }
         }
     }
 
     /// Returns the number of deliveries that wait to be sent: neither held nor waiting for a retry.
     pub fn waiting(&self) -> u64 {
-        match self.look.breaker {
-            Breaker::Passing => self.look.pending.saturating_sub(self.look.retrying.number),
+        match self.state.breaker {
+            Breaker::Passing => self
+                .state
+                .pending
+                .saturating_sub(self.state.retrying.number),
             Breaker::Tripped { .. } | Breaker::Probing { .. } => 0,
         }
     }
@@ -222,14 +223,14 @@ impl Endpoint {
 
 /// Returns the state of an endpoint without any activity, for tests.
 #[cfg(test)]
-pub(super) fn nothing(role: Role) -> Look {
-    Look {
-        role,
-        counted: Counted::default(),
+pub(crate) fn idle(kind: ReceiverKind) -> EndpointState {
+    EndpointState {
+        kind,
+        counts: RequestCounts::default(),
         pending: 0,
         in_flight: 0,
         retrying: Count::default(),
-        failures_in_a_row: 0,
+        consecutive_failures: 0,
         breaker: Breaker::Passing,
         dead: Count::default(),
         dead_letters: Vec::new(),
@@ -245,65 +246,65 @@ mod tests {
         reason: TripReason::ConsecutiveFailures,
     };
 
-    fn look(arrived: u64, pending: u64, breaker: Breaker) -> Look {
-        let mut look = nothing(Role::Flaky);
-        look.counted.arrived = arrived;
-        Look {
+    fn state(arrived: u64, pending: u64, breaker: Breaker) -> EndpointState {
+        let mut state = idle(ReceiverKind::Flaky);
+        state.counts.arrived = arrived;
+        EndpointState {
             pending,
             breaker,
-            ..look
+            ..state
         }
     }
 
-    /// Builds snapshots half a second apart.
-    fn play(looks: Vec<Look>) -> Snapshot {
+    /// Builds snapshots half a second apart and returns the last one.
+    fn last_snapshot(states: Vec<EndpointState>) -> Snapshot {
         let wall = Timestamp(0);
-        let mut looks = looks.into_iter();
-        let first = Snapshot::first(Span::ZERO, wall, 0, vec![looks.next().unwrap()]);
-        looks.fold(first, |before, look| {
+        let mut states = states.into_iter();
+        let first = Snapshot::first(Span::ZERO, wall, 0, vec![states.next().unwrap()]);
+        states.fold(first, |before, state| {
             let at = before.at.plus(Span::from_millis(500));
-            before.next(at, wall, 0, vec![look])
+            before.next(at, wall, 0, vec![state])
         })
     }
 
     #[test]
     fn arrivals_are_counted_by_the_second() {
-        let looks = [0, 5, 15, 15].map(|arrived| look(arrived, 0, Breaker::Passing));
-        let seen = play(looks.to_vec());
-        assert_eq!(seen.endpoints[0].recent, [10, 20, 0]);
-        let many = (0..50).map(|n| look(n, 0, Breaker::Passing)).collect();
-        assert_eq!(play(many).endpoints[0].recent, [2; RECENT]);
+        let states = [0, 5, 15, 15].map(|arrived| state(arrived, 0, Breaker::Passing));
+        let last = last_snapshot(states.to_vec());
+        assert_eq!(last.endpoints[0].recent, [10, 20, 0]);
+        let many = (0..50).map(|n| state(n, 0, Breaker::Passing)).collect();
+        assert_eq!(last_snapshot(many).endpoints[0].recent, [2; RECENT]);
     }
 
     #[test]
-    fn a_drain_lasts_from_the_recovery_until_the_backlog_is_gone() {
-        let mut looks = vec![
-            look(0, 90, TRIPPED),
-            look(5, 100, Breaker::Passing),
-            look(15, 60, Breaker::Passing),
+    fn a_drain_lasts_from_the_recovery_until_the_backlog_is_empty() {
+        let mut states = vec![
+            state(0, 90, TRIPPED),
+            state(5, 100, Breaker::Passing),
+            state(15, 60, Breaker::Passing),
         ];
-        let drain = play(looks.clone()).endpoints[0].drain.clone();
-        let drain = drain.expect("a drain");
+        let drain = last_snapshot(states.clone()).endpoints[0].drain.clone();
+        let drain = drain.expect("the backlog is being drained");
         assert_eq!(drain.since, Span::from_millis(500));
-        assert_eq!(drain.paces, [10, 20]);
-        looks.push(look(25, SETTLED, Breaker::Passing));
-        assert_eq!(play(looks).endpoints[0].drain, None);
+        assert_eq!(drain.rates, [10, 20]);
+        states.push(state(25, MAX_PENDING_WHEN_DRAINED, Breaker::Passing));
+        assert_eq!(last_snapshot(states).endpoints[0].drain, None);
     }
 
     #[test]
-    fn what_is_pending_is_held_or_waits_or_is_retried() {
-        let tripped = play(vec![Look {
+    fn pending_deliveries_are_held_waiting_or_retrying() {
+        let tripped = last_snapshot(vec![EndpointState {
             in_flight: 1,
-            ..look(0, 40, TRIPPED)
+            ..state(0, 40, TRIPPED)
         }]);
         let endpoint = &tripped.endpoints[0];
         assert_eq!((endpoint.held(), endpoint.waiting()), (39, 0));
-        let passing = play(vec![Look {
+        let passing = last_snapshot(vec![EndpointState {
             retrying: Count {
                 number: 7,
                 or_more: false,
             },
-            ..look(0, 40, Breaker::Passing)
+            ..state(0, 40, Breaker::Passing)
         }]);
         let endpoint = &passing.endpoints[0];
         assert_eq!((endpoint.held(), endpoint.waiting()), (0, 33));

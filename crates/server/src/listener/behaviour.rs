@@ -110,7 +110,7 @@ pub struct Behaviour {
 
 /// The facts about a request that decide the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestInfo {
     /// Number of the request, from 1.
     pub number: u64,
     /// Number of the attempt, if the sender gives it.
@@ -167,7 +167,7 @@ impl Behaviour {
     }
 
     /// Decides the answer to a request. Uses the RNG only for [`FailureCondition::Chance`].
-    pub fn answer(&self, asked: Asked, dice: &mut Dice) -> Answer {
+    pub fn answer(&self, request: RequestInfo, dice: &mut Dice) -> Answer {
         let fails = match self.fails {
             FailureCondition::Never => false,
             FailureCondition::Always => true,
@@ -175,11 +175,11 @@ impl Behaviour {
                 dice.chance(in_ten_thousand.min(10_000), 10_000)
             }
             FailureCondition::FirstAttempts(count) => {
-                let nth = asked.attempt.map_or(asked.number, u64::from);
+                let nth = request.attempt.map_or(request.number, u64::from);
                 nth <= u64::from(count)
             }
-            FailureCondition::Above { per_second } => asked.in_this_second > per_second,
-            FailureCondition::During { from, until } => (from..until).contains(&asked.uptime),
+            FailureCondition::Above { per_second } => request.in_this_second > per_second,
+            FailureCondition::During { from, until } => (from..until).contains(&request.uptime),
         };
         if fails { self.failure } else { self.success }
     }
@@ -189,8 +189,8 @@ impl Behaviour {
 mod tests {
     use super::*;
 
-    fn asked(number: u64) -> Asked {
-        Asked {
+    fn request(number: u64) -> RequestInfo {
+        RequestInfo {
             number,
             attempt: None,
             in_this_second: 1,
@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    fn status(behaviour: Behaviour, asked: Asked) -> u16 {
-        match behaviour.answer(asked, &mut Dice::seeded(1)) {
+    fn status(behaviour: Behaviour, request: RequestInfo) -> u16 {
+        match behaviour.answer(request, &mut Dice::seeded(1)) {
             Answer::Reply { status, .. } => status,
             Answer::Hang | Answer::HangUp => 0,
         }
@@ -211,9 +211,9 @@ mod tests {
             fails: FailureCondition::FirstAttempts(2),
             ..Behaviour::healthy()
         };
-        let attempt = |attempt| Asked {
+        let attempt = |attempt| RequestInfo {
             attempt: Some(attempt),
-            ..asked(100)
+            ..request(100)
         };
         assert_eq!(
             [1, 2, 3].map(|n| status(behaviour, attempt(n))),
@@ -221,18 +221,18 @@ mod tests {
         );
         // Requests without an attempt number are counted instead.
         assert_eq!(
-            [1, 2, 3].map(|n| status(behaviour, asked(n))),
+            [1, 2, 3].map(|n| status(behaviour, request(n))),
             [503, 503, 200]
         );
     }
 
     #[test]
-    fn chance_fails_as_often_as_it_should() {
+    fn chance_matches_the_failure_rate() {
         let mut dice = Dice::seeded(7);
         let mut failures = |percent| {
             let behaviour = Behaviour::flaky(percent);
             (0..10_000)
-                .filter(|n| !behaviour.answer(asked(*n), &mut dice).is_success())
+                .filter(|n| !behaviour.answer(request(*n), &mut dice).is_success())
                 .count()
         };
         assert_eq!(failures(0.0), 0);
@@ -241,11 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_fast_is_told_to_wait() {
+    fn requests_above_the_rate_get_a_retry_after() {
         let behaviour = Behaviour::rate_limiting(5, Span::from_secs(2));
-        let nth = |in_this_second| Asked {
+        let nth = |in_this_second| RequestInfo {
             in_this_second,
-            ..asked(99)
+            ..request(99)
         };
         assert_eq!(status(behaviour, nth(5)), 200);
         let refused = behaviour.answer(nth(6), &mut Dice::seeded(1));
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn an_outage_begins_and_ends() {
         let behaviour = Behaviour::down(Span::from_secs(10), Span::from_secs(60));
-        let at = |seconds| Asked {
+        let at = |seconds| RequestInfo {
             uptime: Span::from_secs(seconds),
-            ..asked(1)
+            ..request(1)
         };
         assert_eq!(
             [9, 10, 59, 60].map(|at_s| status(behaviour, at(at_s))),

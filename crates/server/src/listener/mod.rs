@@ -4,7 +4,7 @@
 //! Guarantees:
 //!
 //! - **Configured answers.** A [`Behaviour`] decides every answer in pure code; this module only executes it.
-//! - **Reports before it answers.** Each request is sent as a [`Heard`] to a channel, even if it is never
+//! - **Reports before it answers.** Each request is sent as a [`ReceivedRequest`] to a channel, even if it is never
 //!   answered. A slow reader of the channel slows the receiver down. If the reader is dropped, the receiver
 //!   continues.
 //! - **Bounded.** Connections, heads and bodies have limits.
@@ -13,8 +13,8 @@
 mod behaviour;
 mod request;
 
-pub use behaviour::{Answer, Asked, Behaviour, FailureCondition};
-pub use request::{Check, Heard, Tally};
+pub use behaviour::{Answer, Behaviour, FailureCondition, RequestInfo};
+pub use request::{ReceivedRequest, RequestTotals, SignatureCheck};
 
 use std::io;
 use std::net::SocketAddr;
@@ -93,41 +93,43 @@ struct Shared {
     keys: Option<VerifyingKeys>,
     clock: Clock,
     started_at: Tick,
-    told: mpsc::Sender<Heard>,
+    requests: mpsc::Sender<ReceivedRequest>,
     state: Mutex<State>,
 }
 
 struct State {
     behaviour: Behaviour,
     dice: Dice,
-    numbered: u64,
+    request_count: u64,
     /// The second of the last request, and the number of requests in it.
     second: (u64, u32),
-    tally: Tally,
+    totals: RequestTotals,
 }
 
 impl State {
     fn decide(&mut self, attempt: Option<u32>, uptime: Span) -> (u64, Answer) {
-        self.numbered += 1;
+        self.request_count += 1;
         let second = uptime.as_millis() / 1_000;
         self.second = match self.second {
             (last, count) if last == second => (second, count.saturating_add(1)),
             _ => (second, 1),
         };
-        let asked = Asked {
-            number: self.numbered,
+        let info = RequestInfo {
+            number: self.request_count,
             attempt,
             in_this_second: self.second.1,
             uptime,
         };
-        let answer = self.behaviour.answer(asked, &mut self.dice);
-        (self.numbered, answer)
+        let answer = self.behaviour.answer(info, &mut self.dice);
+        (self.request_count, answer)
     }
 }
 
 impl ReceiverServer {
     /// Starts a receiver. Returns it with the channel of received requests.
-    pub fn start(settings: Settings) -> io::Result<(ReceiverServer, mpsc::Receiver<Heard>)> {
+    pub fn start(
+        settings: Settings,
+    ) -> io::Result<(ReceiverServer, mpsc::Receiver<ReceivedRequest>)> {
         let socket = match settings.address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -136,18 +138,18 @@ impl ReceiverServer {
         // A socket that is bound and does not listen refuses connections, and keeps the port.
         socket.bind(settings.address)?;
         let address = socket.local_addr()?;
-        let (told, heard) = mpsc::channel(MAX_QUEUED_REQUESTS);
+        let (requests, received) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let shared = Arc::new(Shared {
             keys: settings.keys,
             started_at: settings.clock.now().tick,
             clock: settings.clock,
-            told,
+            requests,
             state: Mutex::new(State {
                 behaviour: settings.behaviour,
                 dice: Dice::seeded(settings.seed),
-                numbered: 0,
+                request_count: 0,
                 second: (0, 0),
-                tally: Tally::default(),
+                totals: RequestTotals::default(),
             }),
         });
         let mut tasks = JoinSet::new();
@@ -162,12 +164,12 @@ impl ReceiverServer {
                 }
             });
         }
-        let listener = ReceiverServer {
+        let server = ReceiverServer {
             address,
             shared,
             _tasks: tasks,
         };
-        Ok((listener, heard))
+        Ok((server, received))
     }
 
     /// Returns the address that it listens on.
@@ -181,12 +183,12 @@ impl ReceiverServer {
     }
 
     /// Returns the counters of received requests.
-    pub fn tally(&self) -> Tally {
-        self.shared.state().tally
+    pub fn totals(&self) -> RequestTotals {
+        self.shared.state().totals
     }
 
     /// Changes the behaviour from now on.
-    pub fn behave(&self, behaviour: Behaviour) {
+    pub fn set_behaviour(&self, behaviour: Behaviour) {
         self.shared.state().behaviour = behaviour;
     }
 }
@@ -217,37 +219,37 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     // Optional: without it answers are only slower.
     let _ = socket.set_nodelay(true);
-    let answering = service_fn(move |request| answer(Arc::clone(&shared), request));
+    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
     // A connection that the sender breaks needs no handling.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_LIMIT)
-        .serve_connection(TokioIo::new(socket), answering)
+        .serve_connection(TokioIo::new(socket), service)
         .await;
 }
 
 /// Makes hyper close the connection without an answer.
 #[derive(Debug, thiserror::Error)]
-#[error("hung up, as told")]
-struct HungUp;
+#[error("the receiver closes the connection, as configured")]
+struct ConnectionClosed;
 
 async fn answer(
     shared: Arc<Shared>,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, HungUp> {
+) -> Result<Response<Full<Bytes>>, ConnectionClosed> {
     let (head, body) = request.into_parts();
     let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<hyper::Error>() => return Err(HungUp),
+        Err(error) if error.is::<hyper::Error>() => return Err(ConnectionClosed),
         Err(_) => return Ok(reply(StatusCode::PAYLOAD_TOO_LARGE)),
     };
     let Now { wall, tick } = shared.clock.now();
-    let check = Check::of(shared.keys.as_ref(), &head.headers, &body, wall);
-    let heard = {
+    let check = SignatureCheck::of(shared.keys.as_ref(), &head.headers, &body, wall);
+    let received = {
         let mut state = shared.state();
         let attempt = request::attempt(&head.headers);
         let (number, answer) = state.decide(attempt, tick.since(shared.started_at));
-        let heard = Heard {
+        let received = ReceivedRequest {
             number,
             at: wall,
             method: head.method,
@@ -257,18 +259,18 @@ async fn answer(
             check,
             answer,
         };
-        state.tally.note(&heard);
-        heard
+        state.totals.add(&received);
+        received
     };
-    let answer = heard.answer;
+    let answer = received.answer;
     // The reader of the channel may have been dropped.
-    let _ = shared.told.send(heard).await;
-    carry_out(answer).await
+    let _ = shared.requests.send(received).await;
+    execute(answer).await
 }
 
-async fn carry_out(answer: Answer) -> Result<Response<Full<Bytes>>, HungUp> {
+async fn execute(answer: Answer) -> Result<Response<Full<Bytes>>, ConnectionClosed> {
     match answer {
-        Answer::HangUp => Err(HungUp),
+        Answer::HangUp => Err(ConnectionClosed),
         // The future is dropped with the connection, when the sender gives up.
         Answer::Hang => std::future::pending().await,
         Answer::Reply {

@@ -9,7 +9,7 @@ use super::Answer;
 
 /// A received request, and its answer.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReceivedRequest {
     /// Number of the request, from 1.
     pub number: u64,
     /// Time when it was received completely.
@@ -23,14 +23,14 @@ pub struct Heard {
     /// Its body.
     pub body: Bytes,
     /// The result of the signature check.
-    pub check: Check,
+    pub check: SignatureCheck,
     /// Its answer.
     pub answer: Answer,
 }
 
 /// The result of a signature check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum SignatureCheck {
     /// No key is configured.
     Unchecked,
     /// The signature is valid.
@@ -41,18 +41,18 @@ pub enum Check {
     Refused(VerifyError),
 }
 
-impl Check {
+impl SignatureCheck {
     /// Verifies a request with the trusted keys.
     pub fn of(
         keys: Option<&VerifyingKeys>,
         headers: &HeaderMap,
         body: &[u8],
         now: Timestamp,
-    ) -> Check {
+    ) -> SignatureCheck {
         let Some(keys) = keys else {
-            return Check::Unchecked;
+            return SignatureCheck::Unchecked;
         };
-        let header = |name: &'static str| text(headers, name).ok_or(Check::Unsigned(name));
+        let header = |name: &'static str| text(headers, name).ok_or(SignatureCheck::Unsigned(name));
         let message = || {
             Ok(SignedMessage {
                 id: header("webhook-id")?,
@@ -64,14 +64,14 @@ impl Check {
         match message() {
             Err(unsigned) => unsigned,
             Ok(message) => match keys.verify(&message, now.0 / 1_000, TOLERANCE_SECONDS) {
-                Ok(()) => Check::Verified,
-                Err(error) => Check::Refused(error),
+                Ok(()) => SignatureCheck::Verified,
+                Err(error) => SignatureCheck::Refused(error),
             },
         }
     }
 }
 
-impl Heard {
+impl ReceivedRequest {
     /// Returns a header, if it is present and is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         text(&self.headers, name)
@@ -108,7 +108,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 /// Counters of received requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RequestTotals {
     /// Requests.
     pub requests: u64,
     /// Requests answered with success.
@@ -119,15 +119,15 @@ pub struct Tally {
     pub refused: u64,
 }
 
-impl Tally {
+impl RequestTotals {
     /// Counts a request.
-    pub fn note(&mut self, heard: &Heard) {
+    pub fn add(&mut self, request: &ReceivedRequest) {
         self.requests += 1;
-        self.succeeded += u64::from(heard.answer.is_success());
-        match heard.check {
-            Check::Unchecked => {}
-            Check::Verified => self.verified += 1,
-            Check::Unsigned(_) | Check::Refused(_) => self.refused += 1,
+        self.succeeded += u64::from(request.answer.is_success());
+        match request.check {
+            SignatureCheck::Unchecked => {}
+            SignatureCheck::Verified => self.verified += 1,
+            SignatureCheck::Unsigned(_) | SignatureCheck::Refused(_) => self.refused += 1,
         }
     }
 
@@ -162,16 +162,17 @@ mod tests {
     fn a_signature_holds_for_its_key_body_and_time_only() {
         let trusted = keys(1).verifying_keys();
         let headers = signed(&keys(1), b"{}");
-        let check =
-            |headers: &HeaderMap, body: &[u8], now| Check::of(Some(&trusted), headers, body, now);
-        assert_eq!(check(&headers, b"{}", NOW), Check::Verified);
-        let no_match = Check::Refused(VerifyError::NoMatch);
+        let check = |headers: &HeaderMap, body: &[u8], now| {
+            SignatureCheck::of(Some(&trusted), headers, body, now)
+        };
+        assert_eq!(check(&headers, b"{}", NOW), SignatureCheck::Verified);
+        let no_match = SignatureCheck::Refused(VerifyError::NoMatch);
         assert_eq!(check(&headers, b"[]", NOW), no_match);
         assert_eq!(check(&signed(&keys(2), b"{}"), b"{}", NOW), no_match);
         let later = Timestamp(NOW.0 + 301_000);
         assert_eq!(
             check(&headers, b"{}", later),
-            Check::Refused(VerifyError::TooOld)
+            SignatureCheck::Refused(VerifyError::TooOld)
         );
     }
 
@@ -181,9 +182,12 @@ mod tests {
         headers.remove("webhook-signature");
         let trusted = keys(1).verifying_keys();
         assert_eq!(
-            Check::of(Some(&trusted), &headers, b"{}", NOW),
-            Check::Unsigned("webhook-signature")
+            SignatureCheck::of(Some(&trusted), &headers, b"{}", NOW),
+            SignatureCheck::Unsigned("webhook-signature")
         );
-        assert_eq!(Check::of(None, &headers, b"{}", NOW), Check::Unchecked);
+        assert_eq!(
+            SignatureCheck::of(None, &headers, b"{}", NOW),
+            SignatureCheck::Unchecked
+        );
     }
 }

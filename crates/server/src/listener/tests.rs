@@ -5,19 +5,19 @@ use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Origin, TrustedClientError};
 
 /// Timeout that only a bug exceeds.
-const AMPLE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn post(
     listener: &ReceiverServer,
     body: impl Into<Bytes>,
 ) -> Result<Response<Bytes>, TrustedClientError> {
     let origin = Origin::plain(listener.address());
-    let mut connection = operator::connect(&origin, &Roots::none(), AMPLE).await?;
+    let mut connection = operator::connect(&origin, &Roots::none(), TEST_TIMEOUT).await?;
     let request = Request::post("/hook")
         .header("posthaste-attempt", "2")
         .header("posthaste-event-type", "invoice.paid")
         .body(Full::new(body.into()));
-    connection.send(request.unwrap(), AMPLE).await
+    connection.send(request.unwrap(), TEST_TIMEOUT).await
 }
 
 fn always(failure: Answer) -> Behaviour {
@@ -29,54 +29,54 @@ fn always(failure: Answer) -> Behaviour {
 }
 
 #[tokio::test]
-async fn it_tells_what_it_heard_and_what_it_answered() {
+async fn it_reports_each_request_with_its_answer() {
     let failing = always(Answer::status(429).retry_after(Span::from_millis(1_500)));
-    let (listener, mut heard) = ReceiverServer::start(Settings::local(failing)).unwrap();
+    let (listener, mut request) = ReceiverServer::start(Settings::local(failing)).unwrap();
     let answer = post(&listener, "{}").await.unwrap();
     assert_eq!(answer.status(), 429);
     // 1.5 s is rounded up: a retry after 1 s would be too early.
     assert_eq!(answer.headers()[RETRY_AFTER], "2");
-    let heard = heard.recv().await.unwrap();
-    assert_eq!((heard.number, heard.attempt()), (1, Some(2)));
-    assert_eq!(heard.event_type(), Some("invoice.paid"));
+    let request = request.recv().await.unwrap();
+    assert_eq!((request.number, request.attempt()), (1, Some(2)));
+    assert_eq!(request.event_type(), Some("invoice.paid"));
     assert_eq!(
-        (heard.path.as_str(), &heard.body[..]),
+        (request.path.as_str(), &request.body[..]),
         ("/hook", &b"{}"[..])
     );
     assert_eq!(
-        (heard.answer, heard.check),
-        (failing.failure, Check::Unchecked)
+        (request.answer, request.check),
+        (failing.failure, SignatureCheck::Unchecked)
     );
     assert_eq!(
-        (listener.tally().requests, listener.tally().failed()),
+        (listener.totals().requests, listener.totals().failed()),
         (1, 1)
     );
 }
 
 #[tokio::test]
-async fn it_behaves_otherwise_when_told() {
-    let (listener, heard) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
+async fn its_behaviour_can_be_changed() {
+    let (listener, request) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     // The reader of the channel is dropped, and the receiver continues.
-    drop(heard);
+    drop(request);
     assert_eq!(post(&listener, "").await.unwrap().status(), 200);
-    listener.behave(always(Answer::status(500)));
+    listener.set_behaviour(always(Answer::status(500)));
     assert_eq!(post(&listener, "").await.unwrap().status(), 500);
-    assert_eq!(listener.tally().succeeded, 1);
+    assert_eq!(listener.totals().succeeded, 1);
 }
 
 #[tokio::test]
-async fn it_tells_of_what_it_never_answers() {
+async fn it_reports_requests_that_it_never_answers() {
     let hanging = always(Answer::Hang);
-    let (listener, mut heard) = ReceiverServer::start(Settings::local(hanging)).unwrap();
+    let (listener, mut request) = ReceiverServer::start(Settings::local(hanging)).unwrap();
     tokio::select! {
         _ = post(&listener, "x") => panic!("it answered"),
-        heard = heard.recv() => assert_eq!(heard.unwrap().answer, Answer::Hang),
+        request = request.recv() => assert_eq!(request.unwrap().answer, Answer::Hang),
     }
 }
 
 #[tokio::test]
-async fn it_hangs_up_when_told() {
-    let (listener, _heard) =
+async fn it_can_close_the_connection_without_an_answer() {
+    let (listener, _request) =
         ReceiverServer::start(Settings::local(always(Answer::HangUp))).unwrap();
     assert!(matches!(
         post(&listener, "x").await,
@@ -85,14 +85,15 @@ async fn it_hangs_up_when_told() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_refused() {
-    let (listener, _heard) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
+async fn a_body_that_is_too_large_is_refused() {
+    let (listener, _request) =
+        ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES + 1]).await;
     // The receiver may close the connection before the sender has read the answer.
-    let told = answer.map(|answer| answer.status().as_u16());
+    let status = answer.map(|answer| answer.status().as_u16());
     assert!(
-        matches!(told, Ok(413) | Err(TrustedClientError::Broken(_))),
-        "{told:?}"
+        matches!(status, Ok(413) | Err(TrustedClientError::Broken(_))),
+        "{status:?}"
     );
     let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES]).await;
     assert_eq!(answer.unwrap().status(), 200);
@@ -104,7 +105,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
         opens_after: Span::from_hours(1),
         ..Settings::local(Behaviour::healthy())
     };
-    let (closed, _heard) = ReceiverServer::start(settings).unwrap();
+    let (closed, _request) = ReceiverServer::start(settings).unwrap();
     let refused = post(&closed, "").await;
     assert!(matches!(refused, Err(TrustedClientError::NotConnected(_))));
 
@@ -112,8 +113,8 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
         opens_after: Span::from_millis(1),
         ..Settings::local(Behaviour::healthy())
     };
-    let (opening, _heard) = ReceiverServer::start(settings).unwrap();
-    let opened = tokio::time::timeout(AMPLE, async {
+    let (opening, _request) = ReceiverServer::start(settings).unwrap();
+    let opened = tokio::time::timeout(TEST_TIMEOUT, async {
         loop {
             match post(&opening, "").await {
                 Ok(answer) => break answer,
@@ -125,17 +126,21 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
 }
 
 #[tokio::test]
-async fn it_ends_with_its_owner() {
-    let (listener, _heard) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
+async fn dropping_it_closes_its_connections() {
+    let (listener, _request) =
+        ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     let origin = Origin::plain(listener.address());
-    let mut kept = operator::connect(&origin, &Roots::none(), AMPLE)
+    let mut connection = operator::connect(&origin, &Roots::none(), TEST_TIMEOUT)
         .await
         .unwrap();
-    let request = || Request::get("/").body(Full::default()).unwrap();
-    assert_eq!(kept.send(request(), AMPLE).await.unwrap().status(), 200);
+    let get = || Request::get("/").body(Full::default()).unwrap();
+    assert_eq!(
+        connection.send(get(), TEST_TIMEOUT).await.unwrap().status(),
+        200
+    );
     drop(listener);
     assert!(matches!(
-        kept.send(request(), AMPLE).await,
+        connection.send(get(), TEST_TIMEOUT).await,
         Err(TrustedClientError::Broken(_))
     ));
 }
@@ -145,9 +150,9 @@ fn requests_are_counted_by_the_second() {
     let mut state = State {
         behaviour: Behaviour::rate_limiting(2, Span::from_secs(1)),
         dice: Dice::seeded(1),
-        numbered: 0,
+        request_count: 0,
         second: (0, 0),
-        tally: Tally::default(),
+        totals: RequestTotals::default(),
     };
     let taken = [0, 400, 900, 1_000, 1_100, 1_200, 5_000]
         .map(|at| state.decide(None, Span::from_millis(at)).1.is_success());

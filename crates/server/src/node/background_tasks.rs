@@ -11,33 +11,37 @@ pub(super) struct BackgroundTask {
     /// Name for error messages.
     name: &'static str,
     running: JoinHandle<()>,
-    ends: Ends,
+    stops_with: StopsWith,
 }
 
 /// Event that ends a background task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ends {
-    /// The node stops. The task completes what it has started, which must be in the store before the store closes.
-    WithTheNode,
-    /// The store closes. The task can be interrupted at any time.
-    WithTheStore,
+pub(super) enum StopsWith {
+    /// The task stops with the node. It completes what it has started, which must be in the store before the store closes.
+    Node,
+    /// The task runs until the store closes. It can be interrupted at any time.
+    Store,
 }
 
 impl BackgroundTask {
-    pub(super) fn new(name: &'static str, ends: Ends, running: JoinHandle<()>) -> BackgroundTask {
+    pub(super) fn new(
+        name: &'static str,
+        stops_with: StopsWith,
+        running: JoinHandle<()>,
+    ) -> BackgroundTask {
         BackgroundTask {
             name,
             running,
-            ends,
+            stops_with,
         }
     }
 }
 
 /// Waits until all tasks have ended that end with the node.
-pub(super) async fn all_ended(keepers: Vec<BackgroundTask>) {
-    for keeper in keepers {
-        if keeper.ends == Ends::WithTheNode {
-            ended(keeper.running).await;
+pub(super) async fn all_ended(tasks: Vec<BackgroundTask>) {
+    for task in tasks {
+        if task.stops_with == StopsWith::Node {
+            ended(task.running).await;
         }
     }
 }
@@ -51,11 +55,11 @@ pub(super) async fn ended<T>(task: JoinHandle<T>) {
 }
 
 /// Waits until one of the tasks has ended, and returns its name.
-pub(super) async fn any_ended(keepers: &mut [BackgroundTask]) -> &'static str {
+pub(super) async fn any_ended(tasks: &mut [BackgroundTask]) -> &'static str {
     poll_fn(|context| {
-        let mut keepers = keepers.iter_mut();
-        let ended = keepers.find_map(|keeper| match Pin::new(&mut keeper.running).poll(context) {
-            Poll::Ready(_) => Some(keeper.name),
+        let mut tasks = tasks.iter_mut();
+        let ended = tasks.find_map(|task| match Pin::new(&mut task.running).poll(context) {
+            Poll::Ready(_) => Some(task.name),
             Poll::Pending => None,
         });
         ended.map_or(Poll::Pending, Poll::Ready)

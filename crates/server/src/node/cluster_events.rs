@@ -34,7 +34,7 @@ impl ClusterEventHandler {
     }
 
     /// Sets the API.
-    pub fn introduce(&self, app: &Arc<App>) {
+    pub fn set_app(&self, app: &Arc<App>) {
         // A node has one API, so there is never an earlier one to replace.
         let _ = self.app.set(Arc::downgrade(app));
     }

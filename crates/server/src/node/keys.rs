@@ -7,7 +7,7 @@ use posthaste_store::{ApiKey, CreateResult, Endpoint, PageRequest, Store, StoreE
 use posthaste_system::clock::Clock;
 use posthaste_system::random;
 
-use super::StartError;
+use super::error::StartError;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::node::keys";
@@ -28,16 +28,16 @@ pub(super) async fn shared_vault(
     // The order matters: a node stores a key before it encrypts with it or marks it as in use.
     let sealed = any_endpoint(store).await?;
     let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
-    let kept = store.shared_master_keys().await?;
-    let vault = match (configured, kept) {
+    let stored = store.shared_master_keys().await?;
+    let vault = match (configured, stored) {
         (Some(vault), None) => vault,
         (Some(vault), Some(older)) => vault.with_older_keys(&older, IN_STORE)?,
-        (None, Some(text)) => kept_vault(text)?,
+        (None, Some(text)) => vault_from_store(text)?,
         (None, None) => {
             if in_use.is_some() || sealed.is_some() {
                 return Err(StartError::NoMasterKey { in_use });
             }
-            kept_vault(store.offer_master_keys(Vault::generate_key_text()).await?)?
+            vault_from_store(store.offer_master_keys(Vault::generate_key_text()).await?)?
         }
     };
     if let Some(endpoint) = sealed {
@@ -54,7 +54,7 @@ pub(super) async fn shared_vault(
     Ok(vault)
 }
 
-fn kept_vault(text: String) -> Result<Vault, VaultError> {
+fn vault_from_store(text: String) -> Result<Vault, VaultError> {
     tracing::warn!(target: LOG_TARGET,
         "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
     );
@@ -86,7 +86,7 @@ async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreEr
 }
 
 /// Creates an admin key if there is none. Only its hash is stored.
-pub(super) async fn make_first_admin_key(
+pub(super) async fn create_first_admin_key(
     store: &dyn Store,
     clock: &Clock,
 ) -> Result<Option<String>, StoreError> {
@@ -100,7 +100,7 @@ pub(super) async fn make_first_admin_key(
     let key = random::fresh_api_key();
     let now = clock.wall();
     let is_shared = store.cluster().is_some();
-    let made = ApiKey {
+    let api_key = ApiKey {
         id: match is_shared {
             // The fixed id makes sure that only one of several starting nodes creates the key.
             true => FIRST_SHARED_KEY,
@@ -111,7 +111,7 @@ pub(super) async fn make_first_admin_key(
         hash: posthaste_api::hash_key(&key),
         created_at: now,
     };
-    match store.create_key(now, made).await? {
+    match store.create_key(now, api_key).await? {
         CreateResult::Created => Ok(Some(key)),
         CreateResult::Taken if is_shared => Ok(None),
         CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => Err(

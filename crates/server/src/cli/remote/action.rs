@@ -1,13 +1,13 @@
 //! API commands, as data.
 //!
-//! Each [`Action`] of the catalogue is one command: its request, its fields, and the layout of the answer. Arguments,
+//! Each [`Action`] is one command: its request, its fields, and the layout of the answer. Arguments,
 //! requests and tables are all derived from it.
 
 use http::Method;
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::input;
+use crate::cli::input;
 
 /// A kind of API object, and the actions on it.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ pub struct Action {
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// A list with these columns: heading, and path of the value in each object.
-    Page(&'static [(&'static str, &'static str)]),
+    List(&'static [(&'static str, &'static str)]),
     /// One object, with a hint.
-    Thing(Option<&'static str>),
+    Object(Option<&'static str>),
     /// A replay, which can be followed.
     Replay,
     /// Health figures.
@@ -58,7 +58,7 @@ pub enum Shape {
     /// Limits of plans.
     Plans,
     /// No content; this word is printed instead.
-    Gone(&'static str),
+    NoContent(&'static str),
 }
 
 /// An option of a command.
@@ -66,23 +66,23 @@ pub enum Shape {
 pub struct Field {
     /// Name of the option.
     pub name: &'static str,
-    /// Its place in the request.
-    pub place: Place,
+    /// Its location in the request.
+    pub location: Location,
     /// The type of its value.
     pub kind: Kind,
     /// Description in the help.
     pub help: &'static str,
 }
 
-/// The place of an option in the request.
+/// The location of an option in the request.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum Location {
     /// Query parameter of this name.
     Query(&'static str),
     /// Field of the body; dots separate the levels.
     Body(&'static str),
     /// Field of the body that is given as a positional argument; the second name is shown in the help.
-    Bare(&'static str, &'static str),
+    Positional(&'static str, &'static str),
 }
 
 /// The type of an option's value.
@@ -91,19 +91,19 @@ pub enum Kind {
     /// Any text.
     Text,
     /// One of these words.
-    Word(&'static [&'static str]),
+    OneOf(&'static [&'static str]),
     /// An integer.
-    Whole,
+    Integer,
     /// A number.
     Number,
     /// A duration.
     Duration,
     /// An integer, or `default` to remove the setting.
-    WholeOrDefault,
+    IntegerOrDefault,
     /// A duration, or `default`.
     DurationOrDefault,
     /// A time, or a duration before now.
-    Past,
+    TimeInPast,
     /// Several texts.
     List,
     /// Several headers, each as `Name: value`.
@@ -111,7 +111,7 @@ pub enum Kind {
     /// A retry policy: a preset, JSON, or a file.
     Policy,
     /// A boolean; true if no value is given.
-    Truth,
+    Bool,
     /// JSON in a file, for values that must not be on the command line, where other users could read them.
     Json,
     /// Text in a file.
@@ -119,9 +119,9 @@ pub enum Kind {
     /// A secret in a file, without the line break at its end.
     SecretFile,
     /// A flag that removes the setting.
-    Without,
+    Clear,
     /// A flag that stands for this word.
-    Said(&'static str),
+    Constant(&'static str),
 }
 
 impl Kind {
@@ -129,17 +129,17 @@ impl Kind {
     pub fn value_name(self) -> &'static str {
         match self {
             Kind::Text => "TEXT",
-            Kind::Word(_) => "WORD",
-            Kind::Whole | Kind::WholeOrDefault => "COUNT",
+            Kind::OneOf(_) => "WORD",
+            Kind::Integer | Kind::IntegerOrDefault => "COUNT",
             Kind::Number => "NUMBER",
             Kind::Duration | Kind::DurationOrDefault => "DURATION",
-            Kind::Past => "TIME",
+            Kind::TimeInPast => "TIME",
             Kind::List => "LIST",
             Kind::Headers => "HEADER",
             Kind::Policy => "POLICY",
-            Kind::Truth => "BOOL",
+            Kind::Bool => "BOOL",
             Kind::Json | Kind::TextFile | Kind::SecretFile => "FILE",
-            Kind::Without | Kind::Said(_) => "",
+            Kind::Clear | Kind::Constant(_) => "",
         }
     }
 
@@ -148,20 +148,20 @@ impl Kind {
         match self {
             Kind::List | Kind::Headers => true,
             Kind::Text
-            | Kind::Word(_)
-            | Kind::Whole
+            | Kind::OneOf(_)
+            | Kind::Integer
             | Kind::Number
             | Kind::Duration
-            | Kind::WholeOrDefault
+            | Kind::IntegerOrDefault
             | Kind::DurationOrDefault
-            | Kind::Past
+            | Kind::TimeInPast
             | Kind::Policy
-            | Kind::Truth
+            | Kind::Bool
             | Kind::Json
             | Kind::TextFile
             | Kind::SecretFile
-            | Kind::Without
-            | Kind::Said(_) => false,
+            | Kind::Clear
+            | Kind::Constant(_) => false,
         }
     }
 
@@ -170,11 +170,34 @@ impl Kind {
         matches!(self, Kind::Json | Kind::TextFile | Kind::SecretFile)
     }
 
+    /// Returns the value of an option that is a flag, or `None` for an option that takes a value.
+    pub fn flag_value(self) -> Option<Value> {
+        match self {
+            Kind::Clear => Some(Value::Null),
+            Kind::Constant(word) => Some(word.into()),
+            Kind::Text
+            | Kind::OneOf(_)
+            | Kind::Integer
+            | Kind::Number
+            | Kind::Duration
+            | Kind::IntegerOrDefault
+            | Kind::DurationOrDefault
+            | Kind::TimeInPast
+            | Kind::List
+            | Kind::Headers
+            | Kind::Policy
+            | Kind::Bool
+            | Kind::Json
+            | Kind::TextFile
+            | Kind::SecretFile => None,
+        }
+    }
+
     /// Parses a value. The error states what is valid.
     pub fn read(self, text: &str, now: Timestamp) -> Result<Value, String> {
         match self {
-            Kind::Text | Kind::List | Kind::Word(_) => Ok(text.into()),
-            Kind::Whole => match text.parse::<u64>() {
+            Kind::Text | Kind::List | Kind::OneOf(_) => Ok(text.into()),
+            Kind::Integer => match text.parse::<u64>() {
                 Ok(number) => Ok(number.into()),
                 Err(_) => Err("must be a whole number".to_owned()),
             },
@@ -186,10 +209,10 @@ impl Kind {
                 Ok(_) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
-            Kind::WholeOrDefault | Kind::DurationOrDefault if text == DEFAULT => Ok(Value::Null),
-            Kind::WholeOrDefault => or_default(Kind::Whole.read(text, now)),
+            Kind::IntegerOrDefault | Kind::DurationOrDefault if text == DEFAULT => Ok(Value::Null),
+            Kind::IntegerOrDefault => or_default(Kind::Integer.read(text, now)),
             Kind::DurationOrDefault => or_default(Kind::Duration.read(text, now)),
-            Kind::Past => moment(text, |span| {
+            Kind::TimeInPast => parse_time(text, |span| {
                 Timestamp(now.0.saturating_sub(span.as_millis()))
             })
             .map(Value::from),
@@ -201,25 +224,24 @@ impl Kind {
                     "must be a name, a colon and a value, such as \"X-Team: billing\"".to_owned(),
                 ),
             },
-            Kind::Policy => policy(text),
-            Kind::Truth => match text.parse::<bool>() {
+            Kind::Policy => parse_policy(text),
+            Kind::Bool => match text.parse::<bool>() {
                 Ok(truth) => Ok(truth.into()),
                 Err(_) => Err("must be true or false".to_owned()),
             },
             Kind::Json => {
-                let json = input::read_file(text).map_err(|error| error.to_string())?;
+                let json = input::read_text(text).map_err(|error| error.to_string())?;
                 serde_json::from_str(&json).map_err(|error| format!("is not valid JSON: {error}"))
             }
-            Kind::TextFile => match input::read_file(text) {
+            Kind::TextFile => match input::read_text(text) {
                 Ok(text) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
-            Kind::SecretFile => match input::read_file(text) {
+            Kind::SecretFile => match input::read_text(text) {
                 Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).into()),
                 Err(error) => Err(error.to_string()),
             },
-            Kind::Without => Ok(Value::Null),
-            Kind::Said(word) => Ok(word.into()),
+            Kind::Clear | Kind::Constant(_) => Ok(self.flag_value().unwrap_or_default()),
         }
     }
 
@@ -239,21 +261,51 @@ impl Kind {
                 Value::Object(headers.flatten().collect::<Map<_, _>>())
             }
             Kind::Text
-            | Kind::Word(_)
-            | Kind::Whole
+            | Kind::OneOf(_)
+            | Kind::Integer
             | Kind::Number
             | Kind::Duration
-            | Kind::WholeOrDefault
+            | Kind::IntegerOrDefault
             | Kind::DurationOrDefault
-            | Kind::Past
+            | Kind::TimeInPast
             | Kind::Policy
-            | Kind::Truth
+            | Kind::Bool
             | Kind::Json
             | Kind::TextFile
             | Kind::SecretFile
-            | Kind::Without
-            | Kind::Said(_) => values.into_iter().next_back().unwrap_or(Value::Null),
+            | Kind::Clear
+            | Kind::Constant(_) => values.into_iter().next_back().unwrap_or(Value::Null),
         }
+    }
+}
+
+/// Creates an option that is a query parameter.
+pub const fn query(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {
+    Field {
+        name,
+        location: Location::Query(key),
+        kind,
+        help,
+    }
+}
+
+/// Creates an option that is a field of the body.
+pub const fn body(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {
+    Field {
+        name,
+        location: Location::Body(key),
+        kind,
+        help,
+    }
+}
+
+/// Creates a positional argument that is a field of the body.
+pub const fn positional(name: &'static str, value_name: &'static str, help: &'static str) -> Field {
+    Field {
+        name,
+        location: Location::Positional(name, value_name),
+        kind: Kind::Text,
+        help,
     }
 }
 
@@ -261,11 +313,11 @@ impl Kind {
 const DEFAULT: &str = "default";
 
 fn or_default(read: Result<Value, String>) -> Result<Value, String> {
-    read.map_err(|why| format!("{why}, or \"{DEFAULT}\""))
+    read.map_err(|error| format!("{error}, or \"{DEFAULT}\""))
 }
 
 /// Parses a time in the API's format, or a duration relative to now.
-pub fn moment(text: &str, from_now: impl Fn(Span) -> Timestamp) -> Result<String, String> {
+pub fn parse_time(text: &str, from_now: impl Fn(Span) -> Timestamp) -> Result<String, String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at.to_string());
     }
@@ -278,7 +330,7 @@ pub fn moment(text: &str, from_now: impl Fn(Span) -> Timestamp) -> Result<String
     }
 }
 
-fn policy(text: &str) -> Result<Value, String> {
+fn parse_policy(text: &str) -> Result<Value, String> {
     let read = |text: &str| {
         serde_json::from_str(text).map_err(|error| format!("is not valid JSON: {error}"))
     };
@@ -286,7 +338,7 @@ fn policy(text: &str) -> Result<Value, String> {
         "null" => Ok(Value::Null),
         json if json.starts_with('{') => read(json),
         file if file.starts_with('@') => {
-            read(&input::read_file(&file[1..]).map_err(|error| error.to_string())?)
+            read(&input::read_text(&file[1..]).map_err(|error| error.to_string())?)
         }
         preset => Ok(json!({ "preset": preset })),
     }
@@ -299,8 +351,8 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
     #[test]
-    fn how_long_ago_is_a_time_too() {
-        let read = |text| Kind::Past.read(text, NOW);
+    fn a_duration_is_a_time_before_now() {
+        let read = |text| Kind::TimeInPast.read(text, NOW);
         assert_eq!(read("1h"), Ok("2023-11-14T21:13:20.000Z".into()));
         assert_eq!(
             read("2026-11-15T13:00:00+01:00"),
@@ -323,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_comes_from_a_file() {
+    fn secrets_are_read_from_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("auth.json");
         let path = file.to_str().unwrap();
@@ -338,12 +390,12 @@ mod tests {
             wrong.contains("JSON") && !wrong.contains("hunter2"),
             "{wrong}"
         );
-        assert_eq!(Kind::Truth.read("false", NOW), Ok(json!(false)));
-        assert!(Kind::Truth.read("yes", NOW).is_err());
+        assert_eq!(Kind::Bool.read("false", NOW), Ok(json!(false)));
+        assert!(Kind::Bool.read("yes", NOW).is_err());
     }
 
     #[test]
-    fn headers_come_together() {
+    fn headers_are_joined_into_one_object() {
         let read = |text| Kind::Headers.read(text, NOW).unwrap();
         let both = Kind::Headers.joined(vec![read("X-Team: billing"), read("X-Url:http://a:1")]);
         assert_eq!(both, json!({"X-Team": "billing", "X-Url": "http://a:1"}));

@@ -1,84 +1,31 @@
-//! Arguments of API commands, generated from the catalogue.
-
-use std::fmt;
+//! Arguments of API commands, generated from [`RESOURCES`].
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use posthaste_core::time::Timestamp;
-use posthaste_egress::operator::Origin;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
 
-use super::action::{Action, Field, Kind, Place, Resource, Shape};
-use super::catalogue::{EVENTS_NAME, RESOURCES};
+use super::action::{Action, Field, Kind, Location, Resource, Shape};
+use super::connection_args::{ConnectArgs, TenantArgs};
+use super::resources::{EVENTS_NAME, RESOURCES};
 use super::send::{BatchArgs, SendArgs};
-use crate::cli::output::STANDARD;
-
-/// Where the server is, and how to speak to it. Its debug form does not show the key.
-#[derive(Clone, Args)]
-#[command(next_help_heading = "Connection")]
-pub struct ConnectArgs {
-    /// Where the server is
-    #[arg(long, global = true, env = "POSTHASTE_SERVER", value_name = "URL",
-          default_value = "http://127.0.0.1:8420", value_parser = origin)]
-    pub server: Origin,
-    /// A key to the server: an admin key, or a tenant's
-    #[arg(
-        long,
-        global = true,
-        env = "POSTHASTE_KEY",
-        value_name = "KEY",
-        hide_env_values = true
-    )]
-    pub key: Option<String>,
-    /// Certificate authorities to trust besides the public ones, as a PEM file
-    #[arg(long, global = true, env = "POSTHASTE_CA", value_name = "FILE")]
-    pub ca: Option<String>,
-    /// Answer in JSON, as the API did
-    #[arg(long, global = true)]
-    pub json: bool,
-}
-
-impl fmt::Debug for ConnectArgs {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ConnectArgs")
-            .field("server", &self.server)
-            .field("has_key", &self.key.is_some())
-            .field("ca", &self.ca)
-            .field("json", &self.json)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Whose things are meant.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Connection")]
-pub struct TenantArgs {
-    /// Whose things are meant
-    #[arg(long, global = true, env = "POSTHASTE_TENANT", value_name = "TENANT")]
-    pub tenant: Option<String>,
-}
-
-fn origin(text: &str) -> Result<Origin, String> {
-    text.parse()
-        .map_err(|error: posthaste_egress::operator::OriginError| error.to_string())
-}
+use crate::cli::input::STANDARD;
 
 /// An API command.
 #[derive(Debug)]
 pub enum ApiCommand {
-    /// An action of the catalogue.
-    Act(Box<Asked>),
+    /// An action of [`RESOURCES`].
+    Act(Box<Invocation>),
     /// `events send`.
     Send(Box<SendArgs>),
     /// `events batch`.
     Batch(Box<BatchArgs>),
 }
 
-/// An action of the catalogue with its arguments.
+/// An action of [`RESOURCES`] with its arguments.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Invocation {
     /// The action.
     pub action: &'static Action,
     /// Connection options.
@@ -88,7 +35,7 @@ pub struct Asked {
     /// Value of the id in the path.
     pub id: Option<String>,
     /// Options that were given, in the order of the action's fields.
-    pub said: Vec<(&'static Field, Value)>,
+    pub options: Vec<(&'static Field, Value)>,
     /// File that contains the body.
     pub body: Option<String>,
     /// Page of a list.
@@ -146,8 +93,8 @@ impl FromArgMatches for ApiCommand {
             }
             _ => {
                 let action = resource.actions.iter().find(|action| action.name == name);
-                let asked = asked(action.ok_or_else(missing)?, matches)?;
-                Ok(ApiCommand::Act(Box::new(asked)))
+                let invocation = invocation(action.ok_or_else(missing)?, matches)?;
+                Ok(ApiCommand::Act(Box::new(invocation)))
             }
         }
     }
@@ -200,26 +147,28 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
         let id = Arg::new(ID).value_name(resource.noun).required(true);
         command = command.arg(id.help("Its id"));
     }
-    let bodied = action.fields.iter().any(|field| match field.place {
-        Place::Body(_) | Place::Bare(..) => true,
-        Place::Query(_) => false,
+    let has_body = action.fields.iter().any(|field| match field.location {
+        Location::Body(_) | Location::Positional(..) => true,
+        Location::Query(_) => false,
     });
     let argument =
         |field| argument(field).conflicts_with_all(conflicting_options(field, action.fields));
     command = command.args(action.fields.iter().map(argument));
-    if bodied {
+    if has_body {
         let body = Arg::new(BODY).long(BODY).value_name("FILE");
         command = command.arg(body.help(
             "The request as JSON in a file; - reads standard input. What else is said goes on top",
         ));
     }
     command = match action.shape {
-        Shape::Page(_) => PageArgs::augment_args(command),
+        Shape::List(_) => PageArgs::augment_args(command),
         Shape::Replay => {
             let watch = Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue);
             command.arg(watch.help("Follow it to its end"))
         }
-        Shape::Thing(_) | Shape::Stats | Shape::Usage | Shape::Plans | Shape::Gone(_) => command,
+        Shape::Object(_) | Shape::Stats | Shape::Usage | Shape::Plans | Shape::NoContent(_) => {
+            command
+        }
     };
     command.after_help(examples(action.examples))
 }
@@ -232,15 +181,15 @@ pub fn examples(lines: &[&str]) -> String {
 
 /// Returns the options that conflict with an option that removes a setting: those that set it or a part of it.
 fn conflicting_options(field: &'static Field, all: &'static [Field]) -> Vec<&'static str> {
-    let place = |field: &Field| match field.place {
-        Place::Body(place) | Place::Bare(place, _) => Some(place),
-        Place::Query(_) => None,
+    let body_path = |field: &Field| match field.location {
+        Location::Body(path) | Location::Positional(path, _) => Some(path),
+        Location::Query(_) => None,
     };
-    let Some(removed) = place(field).filter(|_| matches!(field.kind, Kind::Without)) else {
+    let Some(removed) = body_path(field).filter(|_| matches!(field.kind, Kind::Clear)) else {
         return Vec::new();
     };
     let sets = |other: &&Field| {
-        let within = place(other).and_then(|place| place.strip_prefix(removed));
+        let within = body_path(other).and_then(|path| path.strip_prefix(removed));
         within.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let others = all.iter().filter(|other| other.name != field.name);
@@ -251,36 +200,38 @@ fn argument(field: &'static Field) -> Arg {
     let arg = Arg::new(field.name)
         .help(field.help)
         .value_name(field.kind.value_name());
-    let arg = match field.place {
-        Place::Query(_) | Place::Body(_) => arg.long(field.name),
-        Place::Bare(_, shown) => arg.value_name(shown),
+    let arg = match field.location {
+        Location::Query(_) | Location::Body(_) => arg.long(field.name),
+        Location::Positional(_, value_name) => arg.value_name(value_name),
     };
     let arg = match field.kind.repeats() {
         true => arg.action(ArgAction::Append),
         false => arg,
     };
     match field.kind {
-        Kind::Word(words) => arg.value_parser(PossibleValuesParser::new(words)),
+        Kind::OneOf(words) => arg.value_parser(PossibleValuesParser::new(words)),
         Kind::List => arg.value_delimiter(','),
-        Kind::Whole | Kind::WholeOrDefault | Kind::Number => arg
+        Kind::Integer | Kind::IntegerOrDefault | Kind::Number => arg
             .allow_hyphen_values(true)
-            .value_parser(reader(field.kind)),
-        Kind::Duration | Kind::DurationOrDefault | Kind::Past | Kind::Headers | Kind::Policy => {
-            arg.value_parser(reader(field.kind))
-        }
-        Kind::Truth => arg
+            .value_parser(validator(field.kind)),
+        Kind::Duration
+        | Kind::DurationOrDefault
+        | Kind::TimeInPast
+        | Kind::Headers
+        | Kind::Policy => arg.value_parser(validator(field.kind)),
+        Kind::Bool => arg
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Files are read later, once: a second read of standard input would be empty.
         Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
-        Kind::Without | Kind::Said(_) => arg.action(ArgAction::SetTrue),
+        Kind::Clear | Kind::Constant(_) => arg.action(ArgAction::SetTrue),
     }
 }
 
 /// Validates a value while parsing arguments. Valid values are parsed again with the others.
-fn reader(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
+fn validator(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
 }
 
@@ -300,43 +251,24 @@ fn refuse_second_reader(action: &'static Action, matches: &ArgMatches) -> Result
     if readers.len() < 2 {
         return Ok(());
     }
-    let why = format!(
+    let message = format!(
         "{}: standard input can be read once only; put the others into files",
         readers.join(" and ")
     );
     Err(clap::Error::raw(
         clap::error::ErrorKind::ArgumentConflict,
-        why,
+        message,
     ))
 }
 
-fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::Error> {
+fn invocation(action: &'static Action, matches: &ArgMatches) -> Result<Invocation, clap::Error> {
     let now = Clock::system().wall();
-    let mut said = Vec::new();
+    let mut options = Vec::new();
     refuse_second_reader(action, matches)?;
     for field in action.fields {
-        let without_words = match field.kind {
-            Kind::Without => Some(Value::Null),
-            Kind::Said(word) => Some(word.into()),
-            Kind::Text
-            | Kind::Word(_)
-            | Kind::Whole
-            | Kind::Number
-            | Kind::Duration
-            | Kind::WholeOrDefault
-            | Kind::DurationOrDefault
-            | Kind::Past
-            | Kind::List
-            | Kind::Headers
-            | Kind::Policy
-            | Kind::Truth
-            | Kind::Json
-            | Kind::TextFile
-            | Kind::SecretFile => None,
-        };
-        if let Some(value) = without_words {
+        if let Some(value) = field.kind.flag_value() {
             if matches.get_flag(field.name) {
-                said.push((field, value));
+                options.push((field, value));
             }
             continue;
         }
@@ -345,27 +277,27 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
         };
         let values: Result<Vec<Value>, String> =
             texts.map(|text| field.kind.read(text, now)).collect();
-        let values = values.map_err(|why| {
-            let why = format!("--{}: {why}", field.name);
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, why)
+        let values = values.map_err(|error| {
+            let message = format!("--{}: {error}", field.name);
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, message)
         })?;
-        said.push((field, field.kind.joined(values)));
+        options.push((field, field.kind.joined(values)));
     }
     let text = |id: &str| {
-        let found = matches.try_get_one::<String>(id);
-        found.ok().flatten().cloned()
+        let value = matches.try_get_one::<String>(id);
+        value.ok().flatten().cloned()
     };
     let page = match action.shape {
-        Shape::Page(_) => PageArgs::from_arg_matches(matches)?,
-        Shape::Thing(_)
+        Shape::List(_) => PageArgs::from_arg_matches(matches)?,
+        Shape::Object(_)
         | Shape::Replay
         | Shape::Stats
         | Shape::Usage
         | Shape::Plans
-        | Shape::Gone(_) => PageArgs::default(),
+        | Shape::NoContent(_) => PageArgs::default(),
     };
     let watch = matches.try_get_one::<bool>(WATCH);
-    Ok(Asked {
+    Ok(Invocation {
         action,
         connect: ConnectArgs::from_arg_matches(matches)?,
         tenant: text("tenant"),
@@ -374,7 +306,7 @@ fn asked(action: &'static Action, matches: &ArgMatches) -> Result<Asked, clap::E
         } else {
             None
         },
-        said,
+        options,
         body: text(BODY),
         page,
         watch: watch.ok().flatten().copied().unwrap_or(false),

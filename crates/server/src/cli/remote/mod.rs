@@ -1,37 +1,35 @@
 //! API commands.
 //!
-//! [`catalogue`] lists all commands as data. [`args`] generates the arguments from it, [`build`] the request,
-//! [`client`] sends it, and [`view`] formats the answer. All commands take this path; only those with payloads
-//! ([`send`]) or a long duration ([`watch`]) add code.
+//! [`resources`] lists all commands as data. [`args`] generates the arguments from it, [`build`] the request, the
+//! [API client](crate::client) sends it, and [`view`] formats the answer. All commands take this path; only those with
+//! payloads ([`send`]) or a long duration ([`follow`]) add code.
 
 pub mod action;
 pub mod args;
 pub mod build;
-pub mod catalogue;
-pub mod client;
-pub mod input;
+pub mod connection_args;
+pub mod follow;
+pub mod path;
+pub mod resources;
 pub mod send;
-pub mod show;
-pub mod trouble;
 pub mod view;
-pub mod watch;
 
-pub use trouble::ApiCommandError;
+pub use args::ApiCommand;
+pub use send::SendArgs;
 
 use serde_json::Value;
 
-use super::failure::Failure;
+use super::error::CommandError;
 use super::output;
+use crate::client::ApiResponse;
 use action::Shape;
-use args::{ApiCommand, Asked};
-use client::{Answer, Client};
-use send::SendArgs;
+use args::Invocation;
 
 /// Sends the request of a command and prints the answer.
-pub fn run(remote: ApiCommand) -> Result<(), Failure> {
-    patiently(async {
-        match remote {
-            ApiCommand::Act(asked) => act(*asked).await,
+pub fn run(command: ApiCommand) -> Result<(), CommandError> {
+    block_on(async {
+        match command {
+            ApiCommand::Act(invocation) => act(*invocation).await,
             ApiCommand::Send(args) => send::send(&args).await,
             ApiCommand::Batch(args) => send::batch(&args).await,
         }
@@ -39,37 +37,37 @@ pub fn run(remote: ApiCommand) -> Result<(), Failure> {
 }
 
 /// Sends an event.
-pub fn run_send(args: &SendArgs) -> Result<(), Failure> {
-    patiently(send::send(args))
+pub fn run_send(args: &SendArgs) -> Result<(), CommandError> {
+    block_on(send::send(args))
 }
 
 /// Runs a future on a single-threaded runtime, which is enough for one request at a time.
-fn patiently<T>(work: impl Future<Output = T>) -> T {
+fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime on this thread")
+        .expect("the runtime starts")
         .block_on(work)
 }
 
-async fn act(mut asked: Asked) -> Result<(), Failure> {
-    let mut client = Client::new(&asked.connect)?;
+async fn act(mut invocation: Invocation) -> Result<(), CommandError> {
+    let mut client = invocation.connect.client()?;
     loop {
-        let answer = client.ask(&build::call(&asked)?).await?;
-        let answer = match asked.watch {
-            true => watch::replay(&mut client, asked.tenant.as_deref(), answer).await?,
+        let answer = client.send(&build::request(&invocation)?).await?;
+        let answer = match invocation.watch {
+            true => follow::replay(&mut client, invocation.tenant.as_deref(), answer).await?,
             false => answer,
         };
-        if asked.connect.json {
-            show::json(&answer.text)?;
+        if invocation.connect.json {
+            output::print_json(&answer.text)?;
         } else {
-            tell(&asked, &answer)?;
+            print_answer(&invocation, &answer)?;
         }
         let next = answer.value.get("next_cursor").and_then(Value::as_str);
         match next {
-            Some(cursor) if asked.page.all => asked.page.cursor = Some(cursor.to_owned()),
-            Some(cursor) if !asked.connect.json => {
-                output::remark(&format!(
+            Some(cursor) if invocation.page.all => invocation.page.cursor = Some(cursor.to_owned()),
+            Some(cursor) if !invocation.connect.json => {
+                output::print_hint(&format!(
                     "there are more: go on with --cursor {cursor}, or see --all"
                 ));
                 return Ok(());
@@ -79,23 +77,23 @@ async fn act(mut asked: Asked) -> Result<(), Failure> {
     }
 }
 
-fn tell(asked: &Asked, answer: &Answer) -> Result<(), Failure> {
-    let done = |word: &str| format!("{word} {}\n", asked.id.as_deref().unwrap_or_default());
-    match asked.action.shape {
-        Shape::Page(columns) => {
-            let things = answer.value.get("data").and_then(Value::as_array);
-            output::print(&view::page(columns, things.map_or(&[], Vec::as_slice)))
+fn print_answer(invocation: &Invocation, answer: &ApiResponse) -> Result<(), CommandError> {
+    let done = |word: &str| format!("{word} {}\n", invocation.id.as_deref().unwrap_or_default());
+    match invocation.action.shape {
+        Shape::List(columns) => {
+            let items = answer.value.get("data").and_then(Value::as_array);
+            output::print(&view::list(columns, items.map_or(&[], Vec::as_slice)))
         }
-        Shape::Gone(word) => output::print(&done(word)),
-        Shape::Thing(_) | Shape::Replay if answer.value.is_null() => output::print(&done("done")),
-        Shape::Thing(remark) => {
-            output::print(&view::thing(&answer.value))?;
-            if let Some(remark) = remark {
-                output::remark(remark);
+        Shape::NoContent(word) => output::print(&done(word)),
+        Shape::Object(_) | Shape::Replay if answer.value.is_null() => output::print(&done("done")),
+        Shape::Object(hint) => {
+            output::print(&view::object(&answer.value))?;
+            if let Some(hint) = hint {
+                output::print_hint(hint);
             }
             Ok(())
         }
-        Shape::Replay => output::print(&view::thing(&answer.value)),
+        Shape::Replay => output::print(&view::object(&answer.value)),
         Shape::Stats => output::print(&view::stats(&answer.value)),
         Shape::Usage => output::print(&view::usage(&answer.value)),
         Shape::Plans => output::print(&view::plans(&answer.value)),

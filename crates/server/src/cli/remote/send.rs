@@ -4,19 +4,19 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
-use http::Method;
 use posthaste_core::time::Timestamp;
 use posthaste_system::clock::Clock;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::action::moment;
-use super::args::{ConnectArgs, TenantArgs};
-use super::client::{Call, Client};
-use super::{ApiCommandError, build, input, show, view, watch};
-use crate::cli::failure::Failure;
-use crate::cli::output::{self, STANDARD};
+use super::action::parse_time;
+use super::connection_args::{ConnectArgs, TenantArgs};
+use super::{follow, path, view};
+use crate::cli::error::CommandError;
+use crate::cli::input::{self, STANDARD};
+use crate::cli::output;
+use crate::client::ApiRequest;
 
 const SEND_EXAMPLES: &str = "\
 Examples:
@@ -88,7 +88,7 @@ pub struct BatchArgs {
 
 fn due(text: &str) -> Result<String, String> {
     let now = Clock::system().wall();
-    moment(text, |span| {
+    parse_time(text, |span| {
         Timestamp(now.0.saturating_add(span.as_millis()))
     })
 }
@@ -111,51 +111,38 @@ struct Event<'a> {
 }
 
 /// Sends an event, and follows its deliveries if requested.
-pub async fn send(args: &SendArgs) -> Result<(), Failure> {
-    let call = Call {
-        method: Method::POST,
-        target: build::path(
-            "/v1/tenants/{tenant}/events",
-            args.tenant.tenant.as_deref(),
-            None,
-        )?,
-        body: Some(event(args)?),
-    };
-    let mut client = Client::new(&args.connect)?;
-    let answer = client.ask(&call).await?;
+pub async fn send(args: &SendArgs) -> Result<(), CommandError> {
+    let tenant = args.tenant.tenant.as_deref();
+    let path = path::fill("/v1/tenants/{tenant}/events", tenant, None)?;
+    let request = ApiRequest::post(path, event(args)?);
+    let mut client = args.connect.client()?;
+    let answer = client.send(&request).await?;
     if args.connect.json {
-        show::json(&answer.text)?;
+        output::print_json(&answer.text)?;
     } else {
-        output::print(&view::thing(&answer.value))?;
+        output::print(&view::object(&answer.value))?;
     }
     if !args.watch {
         return Ok(());
     }
-    let tenant = args.tenant.tenant.as_deref();
-    watch::deliveries(&mut client, tenant, &answer.value, args.connect.json).await
+    follow::deliveries(&mut client, tenant, &answer.value, args.connect.json).await
 }
 
 /// Sends many events.
-pub async fn batch(args: &BatchArgs) -> Result<(), Failure> {
-    let call = Call {
-        method: Method::POST,
-        target: build::path(
-            "/v1/tenants/{tenant}/events/batch",
-            args.tenant.tenant.as_deref(),
-            None,
-        )?,
-        body: Some(events(&input::read_file(&args.file)?)?),
-    };
-    let answer = Client::new(&args.connect)?.ask(&call).await?;
+pub async fn batch(args: &BatchArgs) -> Result<(), CommandError> {
+    let tenant = args.tenant.tenant.as_deref();
+    let path = path::fill("/v1/tenants/{tenant}/events/batch", tenant, None)?;
+    let request = ApiRequest::post(path, events(&input::read_text(&args.file)?)?);
+    let answer = args.connect.client()?.send(&request).await?;
     if args.connect.json {
-        return show::json(&answer.text);
+        return output::print_json(&answer.text);
     }
     let accepted = answer.value.get("data").and_then(Value::as_array);
     let columns = [("ID", "id"), ("TYPE", "type"), ("CREATED", "created_at")];
-    output::print(&view::page(&columns, accepted.map_or(&[], Vec::as_slice)))
+    output::print(&view::list(&columns, accepted.map_or(&[], Vec::as_slice)))
 }
 
-fn event(args: &SendArgs) -> Result<String, ApiCommandError> {
+fn event(args: &SendArgs) -> Result<String, CommandError> {
     let bytes = match (&args.payload, &args.file) {
         (Some(payload), _) if payload == STANDARD => input::read(STANDARD)?,
         (Some(payload), _) => payload.clone().into_bytes(),
@@ -165,7 +152,7 @@ fn event(args: &SendArgs) -> Result<String, ApiCommandError> {
     let payload: Option<Box<RawValue>> = match &args.content_type {
         Some(_) => None,
         None => Some(serde_json::from_slice(&bytes).map_err(|error| {
-            ApiCommandError::Input(format!(
+            CommandError::Input(format!(
                 "the payload is not JSON: {error}; quote it for the shell, or send it as it is with --content-type"
             ))
         })?),
@@ -179,32 +166,32 @@ fn event(args: &SendArgs) -> Result<String, ApiCommandError> {
         deliver_at: args.deliver_at.as_deref(),
         ordering_key: args.ordering_key.as_deref(),
     };
-    Ok(serde_json::to_string(&event).expect("an event is plain data"))
+    Ok(serde_json::to_string(&event).expect("an event serializes to JSON"))
 }
 
 /// Builds the request body from a file of events. An object that already is a request is sent unchanged.
-fn events(text: &str) -> Result<String, ApiCommandError> {
-    let not = |error: serde_json::Error| {
-        ApiCommandError::Input(format!(
+fn events(text: &str) -> Result<String, CommandError> {
+    let invalid = |error: serde_json::Error| {
+        CommandError::Input(format!(
             "the file is neither a JSON array of events nor one event in a line: {error}"
         ))
     };
     let trimmed = text.trim();
     if trimmed.starts_with('[') {
-        let _: Vec<&RawValue> = serde_json::from_str(trimmed).map_err(not)?;
+        let _: Vec<&RawValue> = serde_json::from_str(trimmed).map_err(invalid)?;
         return Ok(format!("{{\"events\":{trimmed}}}"));
     }
     let events: Result<Vec<&RawValue>, _> = serde_json::Deserializer::from_str(trimmed)
         .into_iter()
         .collect();
-    let events = events.map_err(not)?;
-    let whole = match events.as_slice() {
+    let events = events.map_err(invalid)?;
+    let is_request = match events.as_slice() {
         [only] => {
             serde_json::from_str::<Value>(only.get()).is_ok_and(|it| it.get("events").is_some())
         }
         [] | [_, ..] => false,
     };
-    if whole {
+    if is_request {
         return Ok(trimmed.to_owned());
     }
     let events: Vec<&str> = events.iter().map(|event| event.get()).collect();

@@ -9,7 +9,7 @@ use crate::cli::table::{Cell, pairs, table};
 /// Maximum number of digits after the decimal point.
 const MAX_DIGITS: usize = 4;
 /// Lists inside an object that get their own table, with their columns.
-const INNER: &[(&str, &[&str])] = &[
+const INNER_LISTS: &[(&str, &[&str])] = &[
     (
         "attempts",
         &[
@@ -30,17 +30,17 @@ const INNER: &[(&str, &[&str])] = &[
 ];
 
 /// Formats a list as a table.
-pub fn page(columns: &[(&str, &str)], things: &[Value]) -> String {
-    if things.is_empty() {
+pub fn list(columns: &[(&str, &str)], items: &[Value]) -> String {
+    if items.is_empty() {
         return "none\n".to_owned();
     }
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
-    let rows: Vec<Vec<Cell>> = things
+    let rows: Vec<Vec<Cell>> = items
         .iter()
-        .map(|thing| {
+        .map(|item| {
             columns
                 .iter()
-                .map(|(_, place)| cell(find(thing, place)))
+                .map(|(_, path)| cell(find(item, path)))
                 .collect()
         })
         .collect();
@@ -48,17 +48,17 @@ pub fn page(columns: &[(&str, &str)], things: &[Value]) -> String {
 }
 
 /// Formats an object: its fields, then its lists.
-pub fn thing(value: &Value) -> String {
+pub fn object(value: &Value) -> String {
     let Value::Object(object) = value else {
-        return format!("{}\n", cell(Some(value)).shown());
+        return format!("{}\n", cell(Some(value)).styled());
     };
     let mut lines = Vec::new();
     let mut lists = Vec::new();
     flatten("", object, &mut lines, &mut lists);
     let mut out = pairs(&lines);
-    for (name, things) in lists {
+    for (name, items) in lists {
         out.push_str(&format!("\n{}\n", styled(STRONG, &printable(&name))));
-        out.push_str(&inner(&name, things));
+        out.push_str(&inner_list(&name, items));
     }
     out
 }
@@ -77,8 +77,8 @@ fn flatten<'a>(
             Value::Object(inner) if !inner.is_empty() => {
                 flatten(&format!("{name}."), inner, lines, lists);
             }
-            Value::Array(things) if things.iter().any(Value::is_object) && name != "payload" => {
-                lists.push((name, things));
+            Value::Array(items) if items.iter().any(Value::is_object) && name != "payload" => {
+                lists.push((name, items));
             }
             Value::Null
             | Value::Bool(_)
@@ -90,24 +90,24 @@ fn flatten<'a>(
     }
 }
 
-fn inner(name: &str, things: &[Value]) -> String {
-    let known = INNER.iter().find(|(list, _)| *list == name);
+fn inner_list(name: &str, items: &[Value]) -> String {
+    let known = INNER_LISTS.iter().find(|(list, _)| *list == name);
     let keys: Vec<&str> = match known {
         Some((_, keys)) => keys.to_vec(),
-        None => every_key(things),
+        None => every_key(items),
     };
     let heads: Vec<String> = keys
         .iter()
         .map(|key| printable(&key.replace('_', " ")).to_uppercase())
         .collect();
     let columns: Vec<(&str, &str)> = heads.iter().map(String::as_str).zip(keys).collect();
-    page(&columns, things)
+    list(&columns, items)
 }
 
 /// Returns the keys of all objects, in the order of the object with the most keys. Some objects may lack keys of
 /// others.
-fn every_key(things: &[Value]) -> Vec<&str> {
-    let objects: Vec<&Map<String, Value>> = things.iter().filter_map(Value::as_object).collect();
+fn every_key(items: &[Value]) -> Vec<&str> {
+    let objects: Vec<&Map<String, Value>> = items.iter().filter_map(Value::as_object).collect();
     let fullest = objects.iter().max_by_key(|object| object.len());
     let mut keys: Vec<&str> = Vec::new();
     for key in fullest.into_iter().chain(&objects).flat_map(|it| it.keys()) {
@@ -122,7 +122,7 @@ fn every_key(things: &[Value]) -> Vec<&str> {
 pub fn stats(value: &Value) -> String {
     let windows = match value.get("windows") {
         Some(Value::Object(windows)) if !windows.is_empty() => windows,
-        Some(_) | None => return thing(value),
+        Some(_) | None => return object(value),
     };
     let mut heads = vec!["METRIC"];
     heads.extend(windows.keys().map(String::as_str));
@@ -165,7 +165,7 @@ pub fn stats(value: &Value) -> String {
 /// Formats a tenant's limits: a row per limit.
 pub fn usage(value: &Value) -> String {
     let Some(limits) = value.get("limits").and_then(Value::as_object) else {
-        return thing(value);
+        return object(value);
     };
     let rows: Vec<Vec<Cell>> = limits
         .iter()
@@ -181,20 +181,22 @@ pub fn usage(value: &Value) -> String {
         None => "no plan".to_owned(),
     };
     let heads = ["LIMIT", "ALLOWED", "USED", "SAYS", "RESETS AT"];
-    format!("{}\n\n{}", Cell::new(&plan).shown(), table(&heads, &rows))
+    format!("{}\n\n{}", Cell::new(&plan).styled(), table(&heads, &rows))
 }
 
 /// Formats the limits of plans: a row per limit, a column per plan.
 pub fn plans(value: &Value) -> String {
     let Some(without) = value.get("default").and_then(Value::as_object) else {
-        return thing(value);
+        return object(value);
     };
     let plans = value.get("data").and_then(Value::as_array);
     let plans: Vec<&Value> = plans.into_iter().flatten().collect();
     let names = plans
         .iter()
         .map(|plan| find(plan, "name").and_then(Value::as_str));
-    let names: Vec<String> = names.map(|name| shown(name.unwrap_or_default())).collect();
+    let names: Vec<String> = names
+        .map(|name| shorten_time(name.unwrap_or_default()))
+        .collect();
     let mut heads = vec!["LIMIT", "WITHOUT A PLAN"];
     heads.extend(names.iter().map(String::as_str));
     let rows: Vec<Vec<Cell>> = without
@@ -209,17 +211,15 @@ pub fn plans(value: &Value) -> String {
     table(&heads, &rows)
 }
 
-fn find<'a>(thing: &'a Value, place: &str) -> Option<&'a Value> {
-    place
-        .split('.')
-        .try_fold(thing, |value, key| value.get(key))
+fn find<'a>(item: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(item, |value, key| value.get(key))
 }
 
 fn cell(value: Option<&Value>) -> Cell {
     match value {
         None | Some(Value::Null) => Cell::empty(),
         Some(Value::String(text)) if text.is_empty() => Cell::empty(),
-        Some(Value::String(text)) => Cell::new(&shown(text)),
+        Some(Value::String(text)) => Cell::new(&shorten_time(text)),
         Some(Value::Number(number)) => Cell::number(&rounded(number)),
         Some(Value::Bool(truth)) => Cell::new(if *truth { "yes" } else { "no" }),
         Some(Value::Array(items)) if items.is_empty() => Cell::empty(),
@@ -245,7 +245,7 @@ fn rounded(number: &Number) -> String {
 }
 
 /// Shortens a time to seconds.
-fn shown(text: &str) -> String {
+fn shorten_time(text: &str) -> String {
     let is_time = text.len() >= 20 && text.ends_with('Z') && text.parse::<Timestamp>().is_ok();
     match (is_time, text.split_at_checked(19)) {
         (true, Some((seconds, _))) => format!("{}Z", seconds.replace('T', " ")),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_shows_what_was_and_what_is_to_come() {
+    fn a_delivery_shows_past_and_planned_attempts() {
         let delivery = json!({
             "id": "dlv_1", "status": "retrying", "reason": null, "last_error": {"kind": "http", "status_code": 503},
             "attempts": [{"number": 1, "trigger": "automatic", "started_at": "2026-11-15T12:00:00.123Z",
@@ -271,7 +271,7 @@ mod tests {
                 "next_attempt_at": "2026-11-15T12:00:10.000Z"}],
             "timeline": [{"number": 2, "earliest_at": "2026-11-15T12:00:08.000Z", "expected_at": null, "latest_at": null}],
         });
-        let shown = plain(&thing(&delivery));
+        let shown = plain(&object(&delivery));
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(
             lines,
@@ -294,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_of_a_list_have_gets_a_column_too() {
-        let shown = plain(&thing(&json!({"previous": [
+    fn a_key_that_only_some_items_have_gets_a_column() {
+        let shown = plain(&object(&json!({"previous": [
             {"secret": "whsec_1", "valid_until": null},
             {"secret": "whsk_2", "public_key": "whpk_2", "valid_until": null},
         ]})));
@@ -318,12 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_long_as_anybody_reads() {
-        let told = |value: Value| plain(&cell(Some(&value)).shown());
-        assert_eq!(told(json!(0.166_666_666_666)), "0.1667");
-        assert_eq!(told(json!(2.000_000_1)), "2");
-        assert_eq!(told(json!(1.25)), "1.25");
-        assert_eq!(told(json!(12_345_678)), "12345678");
+    fn numbers_are_rounded() {
+        let text = |value: Value| plain(&cell(Some(&value)).styled());
+        assert_eq!(text(json!(0.166_666_666_666)), "0.1667");
+        assert_eq!(text(json!(2.000_000_1)), "2");
+        assert_eq!(text(json!(1.25)), "1.25");
+        assert_eq!(text(json!(12_345_678)), "12345678");
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_page_says_so() {
-        assert_eq!(page(&[("ID", "id")], &[]), "none\n");
+    fn an_empty_list_prints_none() {
+        assert_eq!(list(&[("ID", "id")], &[]), "none\n");
     }
 }

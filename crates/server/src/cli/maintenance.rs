@@ -1,0 +1,100 @@
+//! `posthaste backup` and `posthaste rotate-master-key`: maintenance of a server's files.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use posthaste_engine::vault::rotate_key_file;
+use posthaste_store::sqlite;
+
+use super::error::CommandError;
+use super::output;
+use super::progress;
+use crate::config::StoreLocation;
+
+/// Examples in the help.
+pub const BACKUP_EXAMPLES: &str = "\
+Examples:
+  posthaste backup /var/backups/posthaste-today.db
+  posthaste backup --store sqlite:/var/lib/posthaste/posthaste.db today.db
+
+The server may run. Everything it answered before the backup began is in the copy. Secrets in it are
+sealed: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, somewhere else.
+To restore, stop the server and put the copy where the store was, with no -wal and -shm files
+beside.
+
+A PostgreSQL database is copied with its own tools, such as pg_dump.";
+
+/// `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The file to make; it must not exist yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The store to copy
+    #[arg(
+        long,
+        value_name = "STORE",
+        default_value = "sqlite:posthaste.db",
+        env = "POSTHASTE_STORE"
+    )]
+    pub store: StoreLocation,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copies the store.
+pub fn backup(args: &BackupArgs) -> Result<(), CommandError> {
+    let from = match &args.store {
+        StoreLocation::Sqlite(from) => from,
+        StoreLocation::Postgres(url) => {
+            return Err(CommandError::BackupOfDatabase(url.to_string()));
+        }
+    };
+    let bar = progress::bar(0, "bytes copied");
+    let copied = sqlite::backup(from, &args.file, |done, total| {
+        bar.set_length(total);
+        bar.set_position(done.min(total));
+    });
+    bar.finish_and_clear();
+    copied.map_err(CommandError::Backup)?;
+    let bytes = args.file.metadata().map_or(0, |file| file.len());
+    let file = args.file.display().to_string();
+    if args.json {
+        let report = serde_json::json!({"file": file, "bytes": bytes});
+        return output::print_raw(&format!("{report}\n"));
+    }
+    output::print(&format!(
+        "{file}: {bytes} bytes. Keep the master key as well: without it the secrets cannot be opened.\n"
+    ))
+}
+
+/// Examples in the help.
+pub const ROTATE_EXAMPLES: &str = "\
+Examples:
+  posthaste rotate-master-key posthaste.db.key
+
+A server that runs goes on with the keys it has. The next start seals everything with the new key
+and logs when that is done; then the older lines of the file can be removed. Backups
+from before still need them.";
+
+/// `rotate-master-key`.
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// The file that holds the master keys
+    #[arg(
+        value_name = "FILE",
+        default_value = "posthaste.db.key",
+        env = "POSTHASTE_MASTER_KEY_FILE"
+    )]
+    pub file: PathBuf,
+}
+
+/// Inserts a new key before the existing ones in the file.
+pub fn rotate_master_key(args: &RotateArgs) -> Result<(), CommandError> {
+    let key = rotate_key_file(&args.file).map_err(CommandError::MasterKeyFile)?;
+    let file = args.file.display();
+    output::print(&format!(
+        "{file}: key {key} stands first now. Restart the server to seal everything with it.\n"
+    ))
+}

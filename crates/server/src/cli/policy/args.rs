@@ -1,0 +1,122 @@
+//! Arguments of `posthaste policy`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use posthaste_api::rate;
+use posthaste_core::forecast::{MAX_OUTAGE, MAX_PENDING};
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, RateLimit};
+use posthaste_core::policy::Preset;
+use posthaste_core::time::Span;
+
+use crate::cli::value_parsers::{span_up_to, whole};
+
+/// Ways to look at a retry policy.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// When each attempt comes, in words, as a table and as a picture
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+    /// What happens to pending deliveries when a receiver is down and comes back
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  posthaste policy explain
+  posthaste policy explain --preset swift
+  posthaste policy explain --file policy.toml --json
+  posthaste policy explain --preset steady --svg steady.svg
+
+A policy file is JSON or TOML:
+  {\"preset\": \"swift\", \"max_attempts\": 6}
+  {\"backoff\": {\"kind\": \"exponential\", \"base\": \"1s\", \"factor\": 2, \"cap\": \"1h\"},
+   \"jitter\": {\"kind\": \"full\"}, \"max_attempts\": 12, \"give_up_after\": \"1d\"}";
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  posthaste policy simulate --pending 10000 --outage 30m --capacity 50/s
+  posthaste policy simulate --preset brisk --pending 500 --outage 4h --capacity 600/m
+  posthaste policy simulate --file - --pending 500 --outage 4h --capacity 50/s --rate 20/s
+  posthaste policy simulate --pending 10000 --outage 30m --capacity 50/s --svg outage.svg
+
+The naive sender beside posthaste tries everything again every minute, all at once, for three days.
+The same seed plays the same.";
+
+/// Where the policy comes from.
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// A policy by its name [default: recommended]
+    #[arg(long, value_name = "NAME", value_parser = preset())]
+    pub preset: Option<Preset>,
+    /// A policy in a JSON or TOML file; - reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "preset")]
+    pub file: Option<PathBuf>,
+}
+
+/// What the answer looks like.
+#[derive(Debug, Args)]
+pub struct ShapeArgs {
+    /// Answer in JSON
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
+    /// Write a picture into a file, instead of the answer; - writes to standard output
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// `policy explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Where the policy comes from.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// What the answer looks like.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+/// `policy simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// Where the policy comes from.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Deliveries due when the outage begins
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true,
+          value_parser = whole(0, MAX_PENDING))]
+    pub pending: u32,
+    /// How long the receiver is down, such as 90s, 30m or 1d12h
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = span_up_to(MAX_OUTAGE))]
+    pub outage: Span,
+    /// What the receiver takes when it is back, such as 50/s or 600/m
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = rate::capacity)]
+    pub capacity: f64,
+    /// At most so many requests at once
+    #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_MAX_IN_FLIGHT,
+          allow_hyphen_values = true, value_parser = whole(1, MAX_IN_FLIGHT))]
+    pub max_in_flight: u32,
+    /// At most so many requests a second, such as 50/s or 600/m
+    #[arg(long, value_name = "RATE", default_value = "50/s", allow_hyphen_values = true,
+          value_parser = rate::limit)]
+    pub rate: f64,
+    /// So many of them at once after a quiet time
+    #[arg(long, value_name = "COUNT", default_value_t = RateLimit::default().burst,
+          allow_hyphen_values = true, value_parser = whole(1, MAX_BURST))]
+    pub burst: u32,
+    /// What the dice follow from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_hyphen_values = true,
+          value_parser = whole(0, u64::MAX))]
+    pub seed: u64,
+    /// What the answer looks like.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+/// Parses the name of a preset. The error lists all names.
+fn preset() -> impl TypedValueParser<Value = Preset> {
+    PossibleValuesParser::new(Preset::ALL.map(Preset::name))
+        .map(|name| name.parse().expect("a possible value is a preset"))
+}

@@ -1,0 +1,134 @@
+//! `posthaste policy explain`: shows the times of a policy's attempts.
+
+use posthaste_api::reports::{ExplanationReport, PolicyReport};
+use posthaste_charts::terminal::{self, QUIET, STRONG};
+use posthaste_charts::timeline::{self, MAX_TABLE_ROWS, Row};
+use posthaste_charts::words;
+use posthaste_core::policy::Explanation;
+
+use super::args::ExplainArgs;
+use super::source::{NamedPolicy, load_policy};
+use crate::cli::error::CommandError;
+use crate::cli::output;
+
+/// Explains the policy as text, JSON or SVG.
+pub fn run(args: &ExplainArgs) -> Result<(), CommandError> {
+    let named = load_policy(&args.policy)?;
+    let explanation = named.policy.explain();
+    if let Some(path) = &args.shape.svg {
+        let heading = format!("Retry policy: {}", named.name);
+        let shape = named.policy.shape_in_words();
+        let chart = timeline::svg(&explanation, &heading, &shape);
+        return output::write_chart(path, &chart);
+    }
+    if args.shape.json {
+        let json = serde_json::to_string(&ExplanationReport {
+            explanation,
+            policy: PolicyReport::new(named.preset, &named.policy),
+        })
+        .expect("an explanation serializes to JSON");
+        return output::print_raw(&format!("{json}\n"));
+    }
+    output::print(&page(&named, &explanation, output::width()))
+}
+
+/// Renders the explanation as text.
+fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String {
+    [
+        heading(named, width),
+        format!("{}\n", terminal::wrapped(&explanation.words, width)),
+        table(explanation, width),
+        timeline::terminal(explanation, width),
+    ]
+    .join("\n")
+}
+
+/// Renders the policy's name and its shape.
+pub fn heading(named: &NamedPolicy, width: usize) -> String {
+    // A path may be long.
+    let short = words::shortened(&named.name, width - 1);
+    let name = terminal::styled(STRONG, &short);
+    let shape = named.policy.shape_in_words();
+    if short.chars().count() + shape.chars().count() + 2 <= width {
+        format!("{name}: {shape}\n")
+    } else {
+        format!("{name}:\n{}\n", terminal::wrapped(&shape, width))
+    }
+}
+
+fn table(explanation: &Explanation, width: usize) -> String {
+    let shown = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS);
+    let times_ms: Vec<u64> = shown
+        .iter()
+        .flat_map(|row| match row {
+            Row::Attempt(attempt, _) => {
+                vec![attempt.earliest_ms, attempt.expected_ms, attempt.latest_ms]
+            }
+            Row::LeftOut(_) => Vec::new(),
+        })
+        .collect();
+    let mut times = words::durations(&times_ms).into_iter();
+    let rows: Vec<Vec<String>> = shown
+        .into_iter()
+        .map(|row| match row {
+            Row::Attempt(attempt, delay_ms) => {
+                let number = format!("{:>7}", attempt.number);
+                let delay = delay_ms.map_or("–".to_owned(), words::duration);
+                let times = times.by_ref().take(3);
+                [number, delay].into_iter().chain(times).collect()
+            }
+            Row::LeftOut(count) => vec![format!("… {} more", words::count(count as u64))],
+        })
+        .collect();
+    let heads = [
+        "attempt",
+        "delay before it",
+        "earliest",
+        "expected",
+        "latest",
+    ];
+    let note = "Times count from when the event is due, if every attempt fails at once.";
+    let note = terminal::wrapped(note, width);
+    format!(
+        "{}{}\n",
+        terminal::table(&heads, &rows, width),
+        terminal::styled(QUIET, &note)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::policy::Preset;
+
+    #[test]
+    fn the_page_of_the_recommended_policy() {
+        let named = NamedPolicy {
+            name: "recommended".to_owned(),
+            preset: Some(Preset::Recommended),
+            policy: Preset::Recommended.policy(),
+        };
+        let page = page(&named, &named.policy.explain(), 80);
+        let page = anstream::adapter::strip_str(&page).to_string();
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(lines[0], "recommended: a schedule of 8, ±20 %");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 80),
+            "{page}"
+        );
+        let row = |attempt: &str| {
+            let row = lines
+                .iter()
+                .find(|line| line.trim_start().starts_with(attempt))
+                .expect("a row");
+            row.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(row("1 "), ["1", "–", "0s", "0s", "0s"]);
+        assert_eq!(row("2 "), ["2", "10s", "8s", "10s", "12s"]);
+        assert_eq!(row("6 "), ["6", "30m", "34m 8s", "42m 40s", "51m 12s"]);
+        assert_eq!(row("9 "), ["9", "1d", "1d 4h", "1d 11h", "1d 18h"]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Commands on events, deliveries and replays.
+
+use http::Method;
+
+use super::super::action::{Action, Kind, Shape, body, query};
+
+const ERROR_KINDS: Kind = Kind::OneOf(&[
+    "http",
+    "timeout",
+    "dns",
+    "tls",
+    "connection",
+    "validation",
+    "webhook_disabled",
+    "unknown",
+]);
+
+/// Statuses of finished deliveries, which can be replayed.
+const ENDED: Kind = Kind::OneOf(&["succeeded", "failed", "cancelled"]);
+
+const STATUSES: Kind = Kind::OneOf(&[
+    "pending",
+    "in_progress",
+    "retrying",
+    "held",
+    "succeeded",
+    "failed",
+    "cancelled",
+]);
+
+pub(super) static EVENTS: &[Action] = &[
+    Action {
+        name: "list",
+        about: "List events, newest first",
+        examples: &[
+            "posthaste events list --tenant acme",
+            "posthaste events list --tenant acme --event-type invoice.paid --since 2h",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/events",
+        fields: &[
+            query("event-type", "event_type", Kind::Text, "Of this type"),
+            query(
+                "since",
+                "since",
+                Kind::TimeInPast,
+                "Accepted at this time or later; 2h means two hours ago",
+            ),
+            query(
+                "until",
+                "until",
+                Kind::TimeInPast,
+                "Accepted before this time",
+            ),
+        ],
+        shape: Shape::List(&[
+            ("ID", "id"),
+            ("TYPE", "type"),
+            ("CREATED", "created_at"),
+            ("DELIVERIES", "delivery_count"),
+        ]),
+    },
+    Action {
+        name: "show",
+        about: "Show an event and its deliveries",
+        examples: &["posthaste events show evt_01jd… --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/events/{id}",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+];
+
+pub(super) static DELIVERIES: &[Action] = &[
+    Action {
+        name: "list",
+        about: "List deliveries, newest first",
+        examples: &[
+            "posthaste deliveries list --tenant acme --status failed --since 1d",
+            "posthaste deliveries list --tenant acme --endpoint ep_01jd… --error-kind timeout",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/deliveries",
+        fields: &[
+            query("status", "status", STATUSES, "With this status"),
+            query("endpoint", "endpoint", Kind::Text, "To this endpoint"),
+            query("event", "event", Kind::Text, "Of this event"),
+            query(
+                "id",
+                "id",
+                Kind::Text,
+                "Of this id, or of what begins so: dlv_…, evt_…, ep_…",
+            ),
+            query(
+                "event-type",
+                "event_type",
+                Kind::Text,
+                "Of events of this type",
+            ),
+            query(
+                "error-kind",
+                "error_kind",
+                ERROR_KINDS,
+                "Which failed for this",
+            ),
+            query(
+                "since",
+                "since",
+                Kind::TimeInPast,
+                "Accepted at this time or later; 2h means two hours ago",
+            ),
+            query(
+                "until",
+                "until",
+                Kind::TimeInPast,
+                "Accepted before this time",
+            ),
+        ],
+        shape: Shape::List(&[
+            ("ID", "id"),
+            ("STATUS", "status"),
+            ("TRIED", "attempt_count"),
+            ("TYPE", "event_type"),
+            ("ERROR", "last_error.kind"),
+            ("REASON", "reason"),
+            ("NEXT ATTEMPT", "next_attempt_at"),
+            ("ENDPOINT", "endpoint_id"),
+        ]),
+    },
+    Action {
+        name: "dead",
+        about: "List what was given up, by endpoint and cause",
+        examples: &[
+            "posthaste deliveries dead --tenant acme",
+            "posthaste replays create --tenant acme --endpoint ep_01jd… --error-kind timeout --watch",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/dead-letters",
+        fields: &[query(
+            "endpoint",
+            "endpoint",
+            Kind::Text,
+            "To this endpoint",
+        )],
+        shape: Shape::List(&[
+            ("ENDPOINT", "endpoint_id"),
+            ("STATUS", "endpoint_status"),
+            ("ERROR", "error_kind"),
+            ("LAST REASON", "newest.reason"),
+            ("LAST CODE", "newest.last_error.status_code"),
+            ("COUNT", "count"),
+            ("EXACT", "count_is_exact"),
+            ("OLDEST", "oldest_at"),
+            ("NEWEST", "newest_at"),
+            ("URL", "endpoint_url"),
+        ]),
+    },
+    Action {
+        name: "show",
+        about: "Show a delivery: every attempt so far, and those still to come",
+        examples: &["posthaste deliveries show dlv_01jd… --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/deliveries/{id}",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "retry",
+        about: "Try a delivery now, or again after it has ended",
+        examples: &["posthaste deliveries retry dlv_01jd… --tenant acme"],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/deliveries/{id}/retry",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "cancel",
+        about: "Call a delivery off",
+        examples: &["posthaste deliveries cancel dlv_01jd… --tenant acme"],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/deliveries/{id}/cancel",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+];
+
+pub(super) static REPLAYS: &[Action] = &[
+    Action {
+        name: "create",
+        about: "Send again everything that matches",
+        examples: &[
+            "posthaste replays create --tenant acme --status failed --since 1d --watch",
+            "posthaste replays create --tenant acme --endpoint ep_01jd… --missed-since 2026-11-15T12:00:00Z",
+        ],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/replays",
+        fields: &[
+            body(
+                "status",
+                "status",
+                ENDED,
+                "Deliveries that ended so; failed unless told",
+            ),
+            body("endpoint", "endpoint", Kind::Text, "To this endpoint"),
+            body(
+                "event-type",
+                "event_type",
+                Kind::Text,
+                "Of events of this type",
+            ),
+            body(
+                "error-kind",
+                "error_kind",
+                ERROR_KINDS,
+                "Which failed for this",
+            ),
+            body(
+                "since",
+                "since",
+                Kind::TimeInPast,
+                "Accepted at this time or later; 2h means two hours ago",
+            ),
+            body(
+                "until",
+                "until",
+                Kind::TimeInPast,
+                "Accepted before this time",
+            ),
+            body(
+                "missed-since",
+                "missed_since",
+                Kind::TimeInPast,
+                "Everything that the endpoint never got since then",
+            ),
+        ],
+        shape: Shape::Replay,
+    },
+    Action {
+        name: "list",
+        about: "List replays, newest first",
+        examples: &["posthaste replays list --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/replays",
+        fields: &[],
+        shape: Shape::List(&[
+            ("ID", "id"),
+            ("STATUS", "status"),
+            ("REPLAYED", "replayed"),
+            ("TOTAL", "total"),
+        ]),
+    },
+    Action {
+        name: "show",
+        about: "Show how far a replay is",
+        examples: &["posthaste replays show rpl_01jd… --tenant acme --watch"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/replays/{id}",
+        fields: &[],
+        shape: Shape::Replay,
+    },
+    Action {
+        name: "cancel",
+        about: "Stop a replay; what it has set going goes on",
+        examples: &["posthaste replays cancel rpl_01jd… --tenant acme"],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/replays/{id}/cancel",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+];

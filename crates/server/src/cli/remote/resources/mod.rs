@@ -1,0 +1,177 @@
+//! All resources and their actions: the complete list of API commands.
+
+mod endpoints;
+mod events;
+mod tenants;
+
+use http::Method;
+
+use super::action::{Action, Kind, Resource, Shape, query};
+use endpoints::ENDPOINTS;
+use events::{DELIVERIES, EVENTS, REPLAYS};
+use tenants::{KEYS, TENANTS};
+
+/// All resources, in the order of the help.
+pub static RESOURCES: &[Resource] = &[
+    Resource {
+        name: "tenants",
+        noun: "TENANT",
+        about: "The tenants of the server, with their plan limits",
+        actions: TENANTS,
+    },
+    Resource {
+        name: "endpoints",
+        noun: "ENDPOINT",
+        about: "Where events are delivered to",
+        actions: ENDPOINTS,
+    },
+    Resource {
+        name: "events",
+        noun: "EVENT",
+        about: "What was handed over to be delivered",
+        actions: EVENTS,
+    },
+    Resource {
+        name: "deliveries",
+        noun: "DELIVERY",
+        about: "Every event on its way to every endpoint",
+        actions: DELIVERIES,
+    },
+    Resource {
+        name: "replays",
+        noun: "REPLAY",
+        about: "Send many deliveries again",
+        actions: REPLAYS,
+    },
+    Resource {
+        name: "keys",
+        noun: "KEY",
+        about: "The keys of a tenant",
+        actions: KEYS,
+    },
+    Resource {
+        name: "stats",
+        noun: "STATS",
+        about: "Health metrics and whether they are in range, for the server or for one tenant",
+        actions: STATS,
+    },
+    Resource {
+        name: "alerts",
+        noun: "ALERT",
+        about: "What is wrong, on the server or with one tenant",
+        actions: ALERTS,
+    },
+    Resource {
+        name: "audit",
+        noun: "ENTRY",
+        about: "Who did what, on the server or to one tenant",
+        actions: AUDIT,
+    },
+    Resource {
+        name: "find",
+        noun: "ID",
+        about: "Find out whose a delivery, an event or an endpoint is",
+        actions: FIND,
+    },
+];
+
+/// The resource that `send` and `batch` also belong to.
+pub const EVENTS_NAME: &str = "events";
+
+static STATS: &[Action] = &[Action {
+    name: "",
+    about: "Health metrics and whether they are in range, for the server or for one tenant",
+    examples: &["posthaste stats", "posthaste stats --tenant acme --json"],
+    method: Method::GET,
+    path: "/v1[/tenants/{tenant}]/stats",
+    fields: &[],
+    shape: Shape::Stats,
+}];
+
+static ALERTS: &[Action] = &[Action {
+    name: "list",
+    about: "List what is wrong and what was, newest first",
+    examples: &[
+        "posthaste alerts list --open",
+        "posthaste alerts list --tenant acme --name retry_ratio --since 7d",
+    ],
+    method: Method::GET,
+    path: "/v1[/tenants/{tenant}]/alerts",
+    fields: &[
+        query("open", "state", Kind::Constant("open"), "Only what goes on"),
+        query(
+            "resolved",
+            "state",
+            Kind::Constant("resolved"),
+            "Only what is over",
+        ),
+        query("name", "name", Kind::Text, "Only alerts of this name"),
+        query(
+            "endpoint",
+            "endpoint",
+            Kind::Text,
+            "Only alerts about this endpoint",
+        ),
+        query(
+            "since",
+            "since",
+            Kind::TimeInPast,
+            "Raised at this time or later; 2h means two hours ago",
+        ),
+        query(
+            "until",
+            "until",
+            Kind::TimeInPast,
+            "Raised before this time",
+        ),
+    ],
+    shape: Shape::List(&[
+        ("SINCE", "raised_at"),
+        ("ALERT", "name"),
+        ("STATE", "state"),
+        ("TENANT", "scope.tenant_id"),
+        ("ENDPOINT", "scope.endpoint_id"),
+        ("WHAT IS WRONG", "message"),
+        ("OVER", "resolved_at"),
+    ]),
+}];
+
+static AUDIT: &[Action] = &[Action {
+    name: "list",
+    about: "List what was done, newest first",
+    examples: &[
+        "posthaste audit list --since 1d",
+        "posthaste audit list --tenant acme --all --json",
+    ],
+    method: Method::GET,
+    path: "/v1[/tenants/{tenant}]/audit",
+    fields: &[
+        query(
+            "since",
+            "since",
+            Kind::TimeInPast,
+            "Begun at this time or later; 2h means two hours ago",
+        ),
+        query("until", "until", Kind::TimeInPast, "Begun before this time"),
+    ],
+    shape: Shape::List(&[
+        ("AT", "at"),
+        ("WHO", "actor"),
+        ("DID", "action"),
+        ("TO", "resource"),
+        ("VIA", "via"),
+        ("FROM", "from"),
+        ("OUTCOME", "outcome"),
+        ("CODE", "code"),
+    ]),
+}];
+
+static FIND: &[Action] = &[Action {
+    name: "",
+    about: "Find out whose a delivery, an event or an endpoint is",
+    examples: &["posthaste find dlv_01jd…"],
+    method: Method::GET,
+    path: "/v1/find?id={id}",
+    fields: &[],
+    shape: Shape::Object(None),
+}];

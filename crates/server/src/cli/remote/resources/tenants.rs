@@ -1,0 +1,196 @@
+//! Commands on tenants and their keys.
+
+use http::Method;
+
+use super::super::action::{Action, Field, Kind, Shape, body, positional};
+
+const TENANT_FIELDS: [Field; 12] = [
+    body("name", "name", Kind::Text, "What people call it"),
+    body("plan", "plan", Kind::Text, "The plan it is on"),
+    body(
+        "retry-policy",
+        "default_retry_policy",
+        Kind::Policy,
+        "The policy of endpoints that have none: a preset, JSON, or @FILE",
+    ),
+    body(
+        "endpoints",
+        "limits.endpoints",
+        Kind::IntegerOrDefault,
+        "At most so many endpoints",
+    ),
+    body(
+        "events-per-second",
+        "limits.events_per_second",
+        Kind::IntegerOrDefault,
+        "At most so many events a second",
+    ),
+    body(
+        "events-per-month",
+        "limits.events_per_month",
+        Kind::IntegerOrDefault,
+        "At most so many events a month",
+    ),
+    body(
+        "payload-bytes",
+        "limits.payload_bytes",
+        Kind::IntegerOrDefault,
+        "The largest payload",
+    ),
+    body(
+        "max-attempts",
+        "limits.max_attempts",
+        Kind::IntegerOrDefault,
+        "The most attempts a policy may ask for",
+    ),
+    body(
+        "retention",
+        "limits.retention",
+        Kind::DurationOrDefault,
+        "How long what is finished is kept, such as 30d",
+    ),
+    body(
+        "payload-retention",
+        "limits.payload_retention",
+        Kind::DurationOrDefault,
+        "How long payloads are kept, such as 7d",
+    ),
+    body(
+        "attempt-retention",
+        "limits.attempt_retention",
+        Kind::DurationOrDefault,
+        "How long all attempts but the last are kept",
+    ),
+    body(
+        "in-flight",
+        "limits.in_flight",
+        Kind::IntegerOrDefault,
+        "At most so many attempts under way at once",
+    ),
+];
+
+static TENANT_CREATE: [Field; 13] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = TENANT_FIELDS;
+    let id = positional("id", "TENANT", "Its id, if you want to choose it");
+    [id, a, b, c, d, e, f, g, h, i, j, k, l]
+};
+static TENANT_UPDATE: [Field; 13] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = TENANT_FIELDS;
+    let no_plan = body(
+        "no-plan",
+        "plan",
+        Kind::Clear,
+        "It is on no plan from now on",
+    );
+    [a, b, no_plan, c, d, e, f, g, h, i, j, k, l]
+};
+
+pub(super) static TENANTS: &[Action] = &[
+    Action {
+        name: "list",
+        about: "List tenants, newest first",
+        examples: &[
+            "posthaste tenants list",
+            "posthaste tenants list --all --json",
+        ],
+        method: Method::GET,
+        path: "/v1/tenants",
+        fields: &[],
+        shape: Shape::List(&[
+            ("ID", "id"),
+            ("NAME", "name"),
+            ("PLAN", "plan"),
+            ("CREATED", "created_at"),
+        ]),
+    },
+    Action {
+        name: "show",
+        about: "Show a tenant and its limits",
+        examples: &["posthaste tenants show acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{id}",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "usage",
+        about: "Show what a tenant may do, who says so, and how much of it is used",
+        examples: &["posthaste tenants usage acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{id}/usage",
+        fields: &[],
+        shape: Shape::Usage,
+    },
+    Action {
+        name: "plans",
+        about: "Show the plans that the configuration names",
+        examples: &["posthaste tenants plans"],
+        method: Method::GET,
+        path: "/v1/plans",
+        fields: &[],
+        shape: Shape::Plans,
+    },
+    Action {
+        name: "create",
+        about: "Create a tenant",
+        examples: &[
+            "posthaste tenants create acme --name Acme",
+            "posthaste tenants create --name Acme --events-per-second 100 --retention 7d",
+        ],
+        method: Method::POST,
+        path: "/v1/tenants",
+        fields: &TENANT_CREATE,
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "update",
+        about: "Change a tenant; what is not named stays",
+        examples: &[
+            "posthaste tenants update acme --endpoints 500 --retry-policy patient",
+            "posthaste tenants update acme --events-per-second default --no-plan",
+        ],
+        method: Method::PATCH,
+        path: "/v1/tenants/{id}",
+        fields: &TENANT_UPDATE,
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "delete",
+        about: "Delete a tenant with everything it has",
+        examples: &["posthaste tenants delete acme"],
+        method: Method::DELETE,
+        path: "/v1/tenants/{id}",
+        fields: &[],
+        shape: Shape::NoContent("deleted"),
+    },
+];
+
+pub(super) static KEYS: &[Action] = &[
+    Action {
+        name: "create",
+        about: "Make a key that reaches this tenant only, and show it once",
+        examples: &["posthaste keys create ci --tenant acme"],
+        method: Method::POST,
+        path: "/v1/tenants/{tenant}/keys",
+        fields: &[positional("name", "NAME", "What people call it")],
+        shape: Shape::Object(Some("keep the key: it is not shown again")),
+    },
+    Action {
+        name: "list",
+        about: "List the keys of a tenant, without the keys themselves",
+        examples: &["posthaste keys list --tenant acme"],
+        method: Method::GET,
+        path: "/v1/tenants/{tenant}/keys",
+        fields: &[],
+        shape: Shape::List(&[("ID", "id"), ("NAME", "name"), ("CREATED", "created_at")]),
+    },
+    Action {
+        name: "revoke",
+        about: "Make a key worthless",
+        examples: &["posthaste keys revoke key_01jd… --tenant acme"],
+        method: Method::DELETE,
+        path: "/v1/tenants/{tenant}/keys/{id}",
+        fields: &[],
+        shape: Shape::NoContent("revoked"),
+    },
+];

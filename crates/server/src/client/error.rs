@@ -1,0 +1,193 @@
+//! Errors of the API client.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use posthaste_charts::terminal::printable;
+use posthaste_egress::operator::{Origin, TrustedClientError};
+use serde::Deserialize;
+
+/// A request that failed.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No key was given.
+    NoKey,
+    /// The key contains characters that no key has.
+    InvalidKey,
+    /// The server cannot be reached.
+    Unreachable {
+        /// The server.
+        origin: Origin,
+        /// The cause.
+        error: TrustedClientError,
+    },
+    /// The response does not come from the API.
+    NotTheApi {
+        /// The server.
+        origin: Origin,
+        /// Status of the response.
+        status: StatusCode,
+    },
+    /// The API refused the request.
+    Refused(Box<Problem>),
+    /// The API accepted the request, but its answer lacks what was expected.
+    UnexpectedAnswer(String),
+}
+
+/// An error response of the API (RFC 9457).
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Problem {
+    title: String,
+    #[serde(skip)]
+    status: u16,
+    detail: String,
+    code: String,
+    errors: Vec<FieldMistake>,
+    #[serde(skip)]
+    retry_after: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FieldMistake {
+    field: String,
+    message: String,
+}
+
+impl Problem {
+    /// Parses an error response, if it is one.
+    pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
+        let problem: Problem = serde_json::from_slice(body).ok()?;
+        let retry_after = headers
+            .get(RETRY_AFTER)
+            .and_then(|after| after.to_str().ok());
+        (!problem.title.is_empty()).then(|| Problem {
+            status: status.as_u16(),
+            retry_after: retry_after.map(str::to_owned),
+            ..problem
+        })
+    }
+
+    /// Returns the value of `Retry-After`, if there is one.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds = self.retry_after.as_deref()?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+impl ClientError {
+    /// Returns 2 for errors that the user can fix with other arguments, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ClientError::NoKey | ClientError::InvalidKey => 2,
+            ClientError::Unreachable { .. }
+            | ClientError::NotTheApi { .. }
+            | ClientError::Refused(_)
+            | ClientError::UnexpectedAnswer(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::NoKey => f.write_str(
+                "no key to the server: give one with --key or in POSTHASTE_KEY; `posthaste serve` \
+                 prints the admin key at its first start",
+            ),
+            ClientError::InvalidKey => {
+                f.write_str("the key is not one: it holds characters that no key has")
+            }
+            ClientError::Unreachable { origin, error } => match error {
+                TrustedClientError::NotConnected(error) => write!(
+                    f,
+                    "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
+                     name another with --server ({error})"
+                ),
+                TrustedClientError::NotSecured(_) => write!(
+                    f,
+                    "the server at {origin} did not answer: {error}; if it speaks plain HTTP, name it by \
+                     http://, and if your own authority signed its certificate, name that with --ca"
+                ),
+                TrustedClientError::TooSlow(_)
+                | TrustedClientError::TooLong
+                | TrustedClientError::Broken(_) => {
+                    write!(f, "the server at {origin} did not answer: {error}")
+                }
+            },
+            ClientError::NotTheApi { origin, status } => write!(
+                f,
+                "what answers at {origin} is not the posthaste API (it said {status}): name the \
+                 right server with --server"
+            ),
+            ClientError::Refused(problem) => problem.fmt(f),
+            ClientError::UnexpectedAnswer(message) => f.write_str(message),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = printable(&self.title);
+        write!(f, "{title} ({} {})", self.status, printable(&self.code))?;
+        // The detail of a problem with fields only repeats the fields in one line.
+        if self.errors.is_empty() && !self.detail.is_empty() {
+            write!(f, "\n{}", printable(&self.detail))?;
+        }
+        for FieldMistake { field, message } in &self.errors {
+            let field = if field.is_empty() { "body" } else { field };
+            write!(f, "\n{}: {}", printable(field), printable(message))?;
+        }
+        match self.code.as_str() {
+            "unauthorized" => f.write_str("\nCheck --key or POSTHASTE_KEY.")?,
+            "forbidden" => f.write_str("\nGive an admin key with --key or in POSTHASTE_KEY.")?,
+            "unsafe_destination" => f.write_str(
+                "\nThe server opens private networks with --allow-network, and plain http with --allow-http.",
+            )?,
+            _ => {}
+        }
+        if let Some(after) = &self.retry_after {
+            write!(f, "\nTry again in {} s.", printable(after))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(status: u16, json: &str, retry_after: Option<&str>) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        if let Some(after) = retry_after {
+            headers.insert(RETRY_AFTER, after.parse().unwrap());
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        Problem::read(status, &headers, json.as_bytes()).map(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn every_mistake_has_a_line() {
+        let json = r#"{"type":"x","title":"Something is wrong","status":422,"code":"invalid",
+            "detail":"url must be https; timeout must be 1s to 60s.",
+            "errors":[{"field":"url","message":"must be https"},{"field":"","message":"a\u001bb"}]}"#;
+        let shown = "Something is wrong (422 invalid)\nurl: must be https\nbody: a\u{fffd}b";
+        assert_eq!(problem(422, json, None).as_deref(), Some(shown));
+    }
+
+    #[test]
+    fn a_wait_is_told() {
+        let json = r#"{"title":"Too much","status":429,"code":"quota_exceeded","detail":"events_per_second"}"#;
+        let shown = "Too much (429 quota_exceeded)\nevents_per_second\nTry again in 3 s.";
+        assert_eq!(problem(429, json, Some("3")).as_deref(), Some(shown));
+    }
+
+    #[test]
+    fn what_is_no_problem_is_not_taken_for_one() {
+        assert_eq!(problem(500, "<html>", None), None);
+        assert_eq!(problem(500, "{}", None), None);
+    }
+}

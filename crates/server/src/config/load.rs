@@ -1,0 +1,90 @@
+//! Loads a [`Config`] from its sources, and checks that its settings fit together.
+
+use std::ffi::OsString;
+
+use super::error::ConfigError;
+use super::file;
+use super::role::Role;
+use super::sources::{self, Flags};
+use super::store::StoreLocation;
+use super::types::Config;
+
+impl Config {
+    /// Loads the configuration from the file, the environment and the flags. Reports all errors at once.
+    pub fn load(
+        flags: impl Into<Flags>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Config, ConfigError> {
+        let flags = flags.into();
+        let mut error = ConfigError::default();
+        let environment = sources::environment(environment, &mut error);
+        let flag_layer = sources::flags(&flags, &mut error);
+        let file = match (&flags.config, environment.file) {
+            (Some(path), _) => file::layer(path, "--config", &mut error),
+            (None, Some(path)) => file::layer(&path, "POSTHASTE_CONFIG", &mut error),
+            (None, None) => None,
+        };
+        let mut config = Config {
+            unknown_variables: environment.unknown,
+            ..Config::default()
+        };
+        for layer in file.iter().chain([&environment.layer, &flag_layer]) {
+            layer.apply(&mut config, &mut error);
+        }
+        config.check_consistency(&mut error);
+        error.into_result(config)
+    }
+
+    /// Reports settings that are valid alone and contradict each other.
+    fn check_consistency(&self, error: &mut ConfigError) {
+        let (first, longest) = (self.breaker.first_wait, self.breaker.longest_wait);
+        if first > longest {
+            error.add(
+                "breaker.longest_wait",
+                format!(
+                    "must not be below breaker.first_wait: it is {longest}, and that is {first}"
+                ),
+            );
+        }
+        self.check_plans(error);
+        let (attempts, allowed) = (
+            self.retry_policy.max_attempts,
+            self.tenant_limits.max_attempts,
+        );
+        if attempts > allowed {
+            error.add(
+                "retry_policy",
+                format!(
+                    "asks for {attempts} attempts, and tenant_limits.max_attempts allows {allowed}: \
+                     change one of them"
+                ),
+            );
+        }
+    }
+
+    /// Checks that the store supports this node's role: SQLite has only the role `all`.
+    pub fn check_role(&self) -> Result<(), ConfigError> {
+        let mut error = ConfigError::default();
+        let is_sqlite = matches!(self.store, StoreLocation::Sqlite(_));
+        if is_sqlite && self.role != Role::All {
+            error.add(
+                "role",
+                format!(
+                    "is \"{}\", which is for nodes that share a PostgreSQL database: a SQLite file has one \
+                     server, which does everything",
+                    self.role
+                ),
+            );
+        }
+        error.into_result(())
+    }
+
+    /// Checks that the email settings are complete and consistent.
+    pub fn check_mail(&self) -> Result<(), ConfigError> {
+        let mut error = ConfigError::default();
+        for (key, message) in self.mail.mistakes() {
+            error.add(key, message);
+        }
+        error.into_result(())
+    }
+}

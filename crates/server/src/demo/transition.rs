@@ -1,0 +1,356 @@
+//! Decides which changes between two snapshots are worth a message. A pure function.
+//!
+//! Messages are kept few. Frequent changes are reported only the first time, and dead letters less and less often;
+//! the table shows the rest.
+
+use posthaste_core::lane::TripReason;
+use posthaste_core::time::Span;
+use serde_json::{Value, json};
+
+use super::request_counts::RetrySuccess;
+use super::scenario::ReceiverKind;
+use super::snapshot::{Breaker, Count, DeadLetter, EndpointSnapshot, Snapshot};
+
+/// Number of dead letters of an endpoint that are reported one by one.
+const DEAD_LETTERS_REPORTED_SINGLY: u64 = 3;
+/// After those, one in this number of dead letters is reported.
+const DEAD_LETTER_REPORT_INTERVAL: u64 = 20;
+/// A drain is reported once it has this number of rates.
+const RATES_BEFORE_REPORT: usize = 4;
+/// Maximum number of rates in a message.
+const MAX_RATES_IN_MESSAGE: usize = 8;
+/// Two times count as the same if they differ by no more than this. The breaker's time is kept by a monotonic clock
+/// and reported by the wall clock, so it varies between snapshots.
+const SAME_TIME: Span = Span::from_millis(50);
+
+/// A change at an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The endpoint's receiver.
+    pub receiver: ReceiverKind,
+    /// The change.
+    pub change: Change,
+}
+
+/// The kinds of changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// For the first time a delivery succeeded after a failed attempt.
+    Retried(RetrySuccess),
+    /// For the first time the receiver answered 429, with this `Retry-After`.
+    Throttled(Span),
+    /// The breaker tripped.
+    Tripped {
+        /// The reason.
+        reason: TripReason,
+        /// Number of consecutive failures.
+        consecutive_failures: u64,
+        /// Number of deliveries that are now held.
+        held: u64,
+    },
+    /// A probe failed.
+    ProbeFailed {
+        /// Time until the next probe.
+        next_in: Span,
+        /// Number of deliveries that are held.
+        held: u64,
+    },
+    /// A probe succeeded.
+    Recovered {
+        /// Number of deliveries that now wait.
+        waiting: u64,
+    },
+    /// The backlog is being sent, at an increasing rate.
+    Draining {
+        /// Arrivals per second, by snapshot.
+        rates: Vec<u64>,
+        /// Number of deliveries that still wait.
+        waiting: u64,
+    },
+    /// The backlog has been delivered.
+    Drained {
+        /// Arrivals per second, by snapshot.
+        rates: Vec<u64>,
+        /// Duration of the drain.
+        took: Span,
+    },
+    /// A delivery was dead-lettered.
+    DeadLettered {
+        /// The delivery.
+        letter: DeadLetter,
+        /// Number of dead letters so far.
+        dead: Count,
+    },
+}
+
+/// Returns the changes between two snapshots, in the order of the endpoints.
+pub fn transitions(before: &Snapshot, now: &Snapshot) -> Vec<Transition> {
+    let pairs = before.endpoints.iter().zip(&now.endpoints);
+    pairs
+        .flat_map(|(was, is)| {
+            let receiver = is.state.kind;
+            let changes = [
+                retried(was, is),
+                throttled(was, is),
+                breaker_change(was, is, now),
+                draining(was, is),
+                drained(was, is, now),
+                died(was, is),
+            ];
+            let changes = changes.into_iter().flatten();
+            changes.map(move |change| Transition { receiver, change })
+        })
+        .collect()
+}
+
+fn retried(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+    let success = is.state.counts.first_retry_success.clone()?;
+    let first = was.state.counts.first_retry_success.is_none();
+    first.then_some(Change::Retried(success))
+}
+
+fn throttled(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+    let wait = is.state.counts.first_retry_after?;
+    let first = was.state.counts.first_retry_after.is_none();
+    first.then_some(Change::Throttled(wait))
+}
+
+/// Returns the change of the breaker. A probe in flight is not reported before its result is known.
+fn breaker_change(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Option<Change> {
+    match (was.state.breaker, is.state.breaker) {
+        (Breaker::Passing, Breaker::Tripped { reason, .. } | Breaker::Probing { reason }) => {
+            Some(Change::Tripped {
+                reason,
+                consecutive_failures: is.state.consecutive_failures,
+                held: is.held(),
+            })
+        }
+        (Breaker::Tripped { until: old, .. }, Breaker::Tripped { until, .. })
+            if until > old.after(SAME_TIME) =>
+        {
+            Some(probe_failed(is, until.since(now.wall)))
+        }
+        (Breaker::Probing { .. }, Breaker::Tripped { until, .. }) => {
+            Some(probe_failed(is, until.since(now.wall)))
+        }
+        (Breaker::Tripped { .. } | Breaker::Probing { .. }, Breaker::Passing) => {
+            Some(Change::Recovered {
+                waiting: is.state.pending,
+            })
+        }
+        (Breaker::Passing, Breaker::Passing)
+        | (Breaker::Tripped { .. }, Breaker::Tripped { .. } | Breaker::Probing { .. })
+        | (Breaker::Probing { .. }, Breaker::Probing { .. }) => None,
+    }
+}
+
+fn probe_failed(is: &EndpointSnapshot, next_in: Span) -> Change {
+    Change::ProbeFailed {
+        next_in,
+        held: is.held(),
+    }
+}
+
+fn draining(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+    let (before, drain) = (was.drain.as_ref()?, is.drain.as_ref()?);
+    let is_due =
+        before.rates.len() < RATES_BEFORE_REPORT && drain.rates.len() == RATES_BEFORE_REPORT;
+    is_due.then(|| Change::Draining {
+        rates: drain.rates.clone(),
+        waiting: is.state.pending,
+    })
+}
+
+fn drained(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Option<Change> {
+    let drain = was.drain.as_ref()?;
+    let is_passing = is.state.breaker == Breaker::Passing;
+    (is_passing && is.drain.is_none()).then(|| {
+        let mut rates = drain.rates.clone();
+        rates.push(is.rate());
+        let took_ms = now.at.as_millis().saturating_sub(drain.since.as_millis());
+        Change::Drained {
+            rates,
+            took: Span::from_millis(took_ms),
+        }
+    })
+}
+
+fn died(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+    let (old, dead) = (was.state.dead.number, is.state.dead);
+    let is_due = old < dead.number.min(DEAD_LETTERS_REPORTED_SINGLY)
+        || old / DEAD_LETTER_REPORT_INTERVAL < dead.number / DEAD_LETTER_REPORT_INTERVAL;
+    let known = |letter: &&DeadLetter| was.state.dead_letters.contains(letter);
+    let newest = is.state.dead_letters.iter().find(|letter| !known(letter));
+    newest
+        .filter(|_| is_due)
+        .map(|letter| Change::DeadLettered {
+            letter: letter.clone(),
+            dead,
+        })
+}
+
+impl Transition {
+    /// Returns the kind of the change, for tools.
+    pub fn kind(&self) -> &'static str {
+        match self.change {
+            Change::Retried(_) => "retry",
+            Change::Throttled(_) => "throttle",
+            Change::Tripped { .. } => "trip",
+            Change::ProbeFailed { .. } => "failed_probe",
+            Change::Recovered { .. } => "recovery",
+            Change::Draining { .. } => "draining",
+            Change::Drained { .. } => "drained",
+            Change::DeadLettered { .. } => "dead_letter",
+        }
+    }
+
+    /// Returns the id of the delivery, if the change is about one.
+    pub fn delivery(&self) -> Option<&str> {
+        match &self.change {
+            Change::Retried(success) => Some(&success.delivery),
+            Change::DeadLettered { letter, .. } => Some(&letter.delivery),
+            Change::Throttled(_)
+            | Change::Tripped { .. }
+            | Change::ProbeFailed { .. }
+            | Change::Recovered { .. }
+            | Change::Draining { .. }
+            | Change::Drained { .. } => None,
+        }
+    }
+
+    /// Returns the change as a sentence, without its endpoint.
+    pub fn message(&self) -> String {
+        match &self.change {
+            Change::Retried(success) => format!(
+                "a delivery failed, was tried again and got through at attempt {}",
+                success.attempt
+            ),
+            Change::Throttled(wait) => format!(
+                "429: it asked for {} of peace, and gets it; the pace drops until it copes",
+                wait.about()
+            ),
+            Change::Tripped {
+                reason,
+                consecutive_failures,
+                held,
+            } => {
+                let cause = match reason {
+                    TripReason::ConsecutiveFailures => {
+                        format!(
+                            "its breaker tripped after {consecutive_failures} failures in a row"
+                        )
+                    }
+                    TripReason::FailureRatio => {
+                        "its breaker tripped: half of what it was sent lately failed".to_owned()
+                    }
+                    TripReason::ExhaustedDeliveries => {
+                        "its breaker tripped: too many deliveries were given up".to_owned()
+                    }
+                };
+                format!("{cause}; {}, none is lost", held_deliveries(*held))
+            }
+            Change::ProbeFailed { next_in, held } => format!(
+                "a probe failed, the next one goes in {}; {}",
+                next_in.about(),
+                held_deliveries(*held)
+            ),
+            Change::Recovered { waiting } => {
+                format!("a probe got through: it is back; the {waiting} that wait will come gently")
+            }
+            Change::Draining { rates, waiting } => {
+                format!(
+                    "draining gently: {}; {waiting} still wait",
+                    list_rates(rates)
+                )
+            }
+            Change::Drained { rates, took } => {
+                format!("caught up in {}: {}", took.about(), list_rates(rates))
+            }
+            Change::DeadLettered { letter, dead } => format!(
+                "{}{}: a dead letter, {}",
+                letter.event,
+                cause(letter),
+                ordinal(*dead)
+            ),
+        }
+    }
+
+    /// Returns the change as JSON.
+    pub fn as_json(&self, at: Span) -> Value {
+        let mut fields = json!({
+            "moment": self.kind(),
+            "at_ms": at.as_millis(),
+            "endpoint": self.receiver.name(),
+            "words": self.message(),
+        });
+        let more = match &self.change {
+            Change::Retried(success) => {
+                json!({"delivery_id": success.delivery, "attempt": success.attempt})
+            }
+            Change::Throttled(wait) => json!({"retry_after_ms": wait.as_millis()}),
+            Change::Tripped {
+                reason,
+                consecutive_failures,
+                held,
+            } => {
+                json!({"reason": reason, "consecutive_failures": consecutive_failures, "held": held})
+            }
+            Change::ProbeFailed { next_in, held } => {
+                json!({"next_in_ms": next_in.as_millis(), "held": held})
+            }
+            Change::Recovered { waiting } => json!({"waiting": waiting}),
+            Change::Draining { rates, waiting } => {
+                json!({"per_second": rates, "waiting": waiting})
+            }
+            Change::Drained { rates, took } => {
+                json!({"per_second": rates, "took_ms": took.as_millis()})
+            }
+            Change::DeadLettered { letter, dead } => json!({
+                "delivery_id": letter.delivery,
+                "event_id": letter.event,
+                "reason": letter.reason,
+                "status_code": letter.status_code,
+                "dead": dead.number,
+            }),
+        };
+        if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
+            fields.extend(more);
+        }
+        fields
+    }
+}
+
+fn list_rates(rates: &[u64]) -> String {
+    let shown = rates.iter().take(MAX_RATES_IN_MESSAGE);
+    let shown: Vec<String> = shown.map(|rate| format!("{rate}/s")).collect();
+    let more = if rates.len() > shown.len() { "…" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+fn held_deliveries(held: u64) -> String {
+    match held {
+        1 => "1 delivery is held".to_owned(),
+        held => format!("{held} deliveries are held"),
+    }
+}
+
+fn cause(letter: &DeadLetter) -> String {
+    match (letter.reason.as_str(), letter.status_code) {
+        ("permanent", Some(status)) => format!(" was refused with {status}"),
+        ("exhausted", _) => " failed at every attempt".to_owned(),
+        ("expired", _) => " ran out of time".to_owned(),
+        (reason, _) => format!(" was given up ({reason})"),
+    }
+}
+
+fn ordinal(dead: Count) -> String {
+    match (dead.number, dead.or_more) {
+        (1, false) => "the first".to_owned(),
+        (number, false) => format!("{number} by now"),
+        (number, true) => format!("more than {number} by now"),
+    }
+}
+
+#[cfg(test)]
+#[path = "transition_tests.rs"]
+mod tests;

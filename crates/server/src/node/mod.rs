@@ -1,0 +1,24 @@
+//! One posthaste process: store, vault, engine, API and background tasks.
+//!
+//! ```text
+//!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (reads the backlog) ▸ API
+//!  stop:   API accepts no requests, engine starts no attempts ▸ requests are answered, attempts in flight
+//!          are recorded ▸ stats are written ▸ store closes
+//! ```
+//!
+//! On a shared database, [`Node`] asks for shards once it is open, and releases all of them at a stop. Each shard can
+//! be granted to another node as soon as nothing of it is in flight.
+
+mod background_tasks;
+pub mod cluster_events;
+mod error;
+mod keys;
+mod running;
+mod settings;
+mod shared_store;
+mod start;
+
+pub use error::{NodeFailure, SettingsError, StartError};
+pub use running::Node;
+pub use settings::{NodeSettings, StoreBackend};
+pub use shared_store::SharedStore;

@@ -1,0 +1,136 @@
+//! The settings of a node, and how they follow from the configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_api::ApiSettings;
+use posthaste_core::dispatcher::Limits;
+use posthaste_core::lane::BreakerSettings;
+use posthaste_core::time::Span;
+use posthaste_dashboard::DashboardSettings;
+use posthaste_egress::{Proxy, Roots};
+use posthaste_engine::database::with_password;
+use posthaste_engine::vault::KeySource;
+use posthaste_notify::alerts::AlertSettings;
+use posthaste_notify::notifications::Channels;
+use posthaste_notify::notifications::mail::SendEmail;
+use posthaste_store::{Retention, StoreSettings};
+use posthaste_system::random;
+use posthaste_telemetry::traces::OtlpSettings;
+
+use super::error::SettingsError;
+use super::shared_store::SharedStore;
+use crate::config::{Config, MetricSettings, Role, StoreLocation};
+
+/// Settings of a node.
+pub struct NodeSettings {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// The store.
+    pub store: StoreBackend,
+    /// Role among the nodes on the same store.
+    pub role: Role,
+    /// Settings of the store.
+    pub store_settings: StoreSettings,
+    /// Source of the master keys; `None` if the nodes share one through their store.
+    pub master_keys: Option<KeySource>,
+    /// Settings of the API; its egress rules also apply to deliveries.
+    pub api: ApiSettings,
+    /// Appearance and access of the dashboard.
+    pub dashboard: DashboardSettings,
+    /// Trusted root certificates.
+    pub roots: Roots,
+    /// Proxy for all outbound requests, if there is one.
+    pub proxy: Option<Proxy>,
+    /// Limits of the dispatcher.
+    pub limits: Limits,
+    /// Thresholds of the breakers.
+    pub breaker: BreakerSettings,
+    /// Channels of notifications.
+    pub channels: Channels,
+    /// Longest `Retry-After` that is honoured.
+    pub retry_after_cap: Span,
+    /// Settings of metrics.
+    pub metrics: MetricSettings,
+    /// Retention periods.
+    pub retention: Retention,
+    /// Settings of alerts.
+    pub alerts: AlertSettings,
+    /// Time to wait for attempts in flight when stopping.
+    pub grace: Duration,
+    /// Settings of the export to a collector.
+    pub otlp: OtlpSettings,
+}
+
+/// The database of a node.
+pub enum StoreBackend {
+    /// A SQLite file of this node.
+    Sqlite(PathBuf),
+    /// A PostgreSQL database that nodes share.
+    Postgres(Box<SharedStore>),
+}
+
+impl NodeSettings {
+    /// Derives the settings of a node from the configuration.
+    pub fn from_config(config: &Config) -> Result<NodeSettings, SettingsError> {
+        config.check_role().map_err(SettingsError::Config)?;
+        config.check_mail().map_err(SettingsError::Config)?;
+        Ok(NodeSettings {
+            listen: config.listen,
+            store: store_backend(config),
+            role: config.role,
+            store_settings: StoreSettings {
+                default_policy: config.retry_policy.clone(),
+                plans: Arc::new(config.plans()),
+                ..StoreSettings::new(random::seed())
+            },
+            master_keys: config.key_source(),
+            api: config.api_settings(),
+            dashboard: config.dashboard.clone(),
+            roots: config.roots().map_err(SettingsError::Roots)?,
+            proxy: config.proxy(),
+            limits: config.engine.dispatcher_limits(),
+            breaker: config.breaker.clone(),
+            channels: channels(config).map_err(SettingsError::Roots)?,
+            retry_after_cap: config.engine.retry_after_cap,
+            metrics: config.metrics,
+            retention: Retention {
+                payloads: config.payload_retention,
+                attempts: config.attempt_retention,
+                plans: Arc::new(config.plans.clone()),
+                ..Retention::all(config.retention, 0)
+            },
+            alerts: config.alerts.clone(),
+            grace: Duration::from_millis(config.grace.as_millis()),
+            otlp: config.otlp.clone(),
+        })
+    }
+}
+
+/// Returns the channels for notifications.
+fn channels(config: &Config) -> Result<Channels, String> {
+    let mailer = config.post()?;
+    Ok(Channels {
+        settings: config.notices.clone(),
+        mail: config.mail.clone(),
+        post: mailer.map(|mailer| Arc::new(mailer) as Arc<dyn SendEmail>),
+    })
+}
+
+fn store_backend(config: &Config) -> StoreBackend {
+    match &config.store {
+        StoreLocation::Sqlite(path) => StoreBackend::Sqlite(path.clone()),
+        StoreLocation::Postgres(url) => {
+            let listen = config.store_listen.as_ref();
+            StoreBackend::Postgres(Box::new(SharedStore {
+                server: with_password(url.server()),
+                listen: listen.map(|url| with_password(url.server())),
+                role: config.role,
+                lease: config.lease,
+                connections: config.store_connections,
+            }))
+        }
+    }
+}

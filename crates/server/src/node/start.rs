@@ -1,0 +1,299 @@
+//! The steps of a node's start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use posthaste_api::limits;
+use posthaste_api::{self as api, App};
+use posthaste_core::lane::MAX_IN_FLIGHT;
+use posthaste_dashboard::{self as dashboard, Dashboard, DashboardSettings};
+use posthaste_egress::{Client, ClientSettings, Roots};
+use posthaste_engine::maintenance;
+use posthaste_engine::replayer::Replayer;
+use posthaste_engine::vault::{KeySource, Vault, VaultError};
+use posthaste_engine::{Engine, EngineSettings, Phase};
+use posthaste_notify::alerts::{AlertChecker, AlertSettings, Hearing};
+use posthaste_notify::notifications::{self, Channels, Telling};
+use posthaste_store::postgres::PostgresStore;
+use posthaste_store::sqlite::{SqliteStore, recognise};
+use posthaste_store::{Retention, Store, StoreError, StoreSettings};
+use posthaste_system::clock::Clock;
+use posthaste_system::random;
+use posthaste_telemetry::metrics::flush;
+use posthaste_telemetry::traces::{Exporter, Telemetry};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::background_tasks::{BackgroundTask, StopsWith};
+use super::cluster_events::ClusterEventHandler;
+use super::error::StartError;
+use super::keys::{create_first_admin_key, shared_vault};
+use super::running::{Node, stop_requested};
+use super::settings::{NodeSettings, StoreBackend};
+use crate::config::Role;
+
+impl Node {
+    /// Starts a node. When this returns, the node accepts requests and sends.
+    pub async fn start(mut settings: NodeSettings) -> Result<Node, StartError> {
+        let clock = Clock::system();
+        // The vault comes first: if the process dies in between, there is a key without data, and never data without a
+        // key.
+        let vault = open_configured_vault(settings.master_keys.take(), &settings.store)?;
+        let listener = bind(settings.listen).await?;
+        let address = listener.local_addr().unwrap_or(settings.listen);
+        // Known only now, because port 0 has been replaced by a real one.
+        settings.api.egress_rules.own_sockets = vec![address];
+
+        let engine = Engine::new();
+        let cluster_events = Arc::new(ClusterEventHandler::new(engine.clone()));
+        let opening = StoreOpening {
+            settings: settings.store_settings.clone(),
+            engine: &engine,
+            cluster_events: &cluster_events,
+            clock: &clock,
+        };
+        let (store, vault) = opening.open(settings.store, vault).await?;
+        let vault = Arc::new(vault);
+        let first_admin_key = match settings.api.admin_keys.is_empty() {
+            true => create_first_admin_key(&*store, &clock).await?,
+            false => None,
+        };
+        maintenance::reseal(&*store, &vault, &clock).await?;
+        notifications::prepare(&*store, &clock, &settings.channels.settings).await?;
+
+        let operational_tenant = settings.channels.settings.tenant.clone();
+        let metrics = Arc::new(settings.metrics.create_metrics(operational_tenant));
+        let telemetry = Telemetry::new(settings.otlp, clock.clone(), random::seed());
+        let rules = settings.api.egress_rules.clone();
+        let engine_task = start_engine(
+            &engine,
+            EngineSettings {
+                store: store.clone(),
+                store_settings: settings.store_settings,
+                client: Client::new(ClientSettings {
+                    rules: rules.clone(),
+                    roots: settings.roots.clone(),
+                    proxy: settings.proxy,
+                    // As many as may be in flight to one endpoint. Otherwise the busiest endpoints would close and open
+                    // connections all the time.
+                    max_idle_per_key: MAX_IN_FLIGHT as usize,
+                    ..ClientSettings::default()
+                }),
+                rules,
+                vault: vault.clone(),
+                observe: metrics.clone(),
+                telemetry: telemetry.clone(),
+                clock: clock.clone(),
+                dice: random::seed(),
+                limits: settings.limits,
+                breaker: settings.breaker,
+                retry_after_cap: settings.retry_after_cap,
+                lease: store.cluster().map(|cluster| cluster.lease()),
+            },
+        )
+        .await?;
+
+        limits::look_for_lost_plans(store.clone(), settings.api.plans.clone());
+        let (stop, stopped) = watch::channel(false);
+        let app = App::new(
+            store.clone(),
+            engine.clone(),
+            vault,
+            metrics.clone(),
+            clock,
+            random::seed(),
+            settings.api,
+        );
+        let app = Arc::new(app.telling(telemetry));
+        cluster_events.set_app(&app);
+        let exporter = start_exporter(&app, settings.roots);
+        let background_tasks = start_background_tasks(
+            &app,
+            settings.retention,
+            settings.alerts,
+            settings.channels,
+            &stopped,
+        );
+        let api_task = start_api(app, settings.role, settings.dashboard, listener, stopped);
+        Ok(Node {
+            address,
+            first_admin_key,
+            store,
+            engine,
+            metrics,
+            stop,
+            api_task,
+            engine_task,
+            background_tasks,
+            exporter,
+            grace: settings.grace,
+        })
+    }
+}
+
+/// Opens the vault with the configured master keys; `None` if the nodes share a key through their store.
+fn open_configured_vault(
+    master_keys: Option<KeySource>,
+    store: &StoreBackend,
+) -> Result<Option<Vault>, StartError> {
+    match (master_keys.map(Vault::open_or_create), store) {
+        (None, _) => Ok(None),
+        (Some(Ok(vault)), _) => Ok(Some(vault)),
+        (Some(Err(error @ VaultError::Missing { .. })), StoreBackend::Sqlite(path)) => {
+            // If the file is not a store, that is the error to report, not the missing key.
+            recognise(path)?;
+            Err(error.into())
+        }
+        (Some(Err(error)), _) => Err(error.into()),
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|error| StartError::Listen { address, error })
+}
+
+/// Dependencies of opening the store.
+struct StoreOpening<'a> {
+    settings: StoreSettings,
+    engine: &'a Engine,
+    cluster_events: &'a Arc<ClusterEventHandler>,
+    clock: &'a Clock,
+}
+
+impl StoreOpening<'_> {
+    /// Opens the store, and the vault if its key is in the store.
+    async fn open(
+        self,
+        backend: StoreBackend,
+        vault: Option<Vault>,
+    ) -> Result<(Arc<dyn Store>, Vault), StartError> {
+        let hand_over = self.engine.hand_over();
+        let settings = self.settings;
+        match backend {
+            StoreBackend::Sqlite(path) => {
+                let vault = vault.expect("a SQLite store has a configured master key");
+                let opening = spawn_blocking(move || SqliteStore::open(&path, settings, hand_over));
+                let store = opening.await.expect("opening the store does not panic")?;
+                Ok((Arc::new(store), vault))
+            }
+            StoreBackend::Postgres(shared) => {
+                let shared = shared.settings(self.clock);
+                let cluster_events = self.cluster_events.clone();
+                let opening = spawn_blocking(move || {
+                    PostgresStore::open(shared, settings, hand_over, cluster_events)
+                });
+                let store = opening.await.expect("opening the store does not panic")?;
+                let vault = shared_vault(&store, vault).await?;
+                Ok((Arc::new(store), vault))
+            }
+        }
+    }
+}
+
+/// Starts the engine's task, and waits until the engine has read its backlog.
+async fn start_engine(
+    engine: &Engine,
+    settings: EngineSettings,
+) -> Result<JoinHandle<Result<(), StoreError>>, StartError> {
+    let mut task = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.run(settings).await }
+    });
+    engine.started().await;
+    if engine.phase() == Phase::Stopped {
+        // It must have failed, because no stop was requested.
+        (&mut task).await.expect("the engine does not panic")?;
+    }
+    Ok(task)
+}
+
+/// Starts the export of traces and metrics, if a collector is configured.
+fn start_exporter(app: &Arc<App>, roots: Roots) -> Option<Exporter> {
+    let source = app.clone();
+    app.telemetry.export(
+        roots,
+        Box::new(move || {
+            let app = source.clone();
+            Box::pin(async move { api::metrics::all(&app).await })
+        }),
+    )
+}
+
+/// Starts the tasks that run beside the engine and the API.
+fn start_background_tasks(
+    app: &Arc<App>,
+    retention: Retention,
+    alerts: AlertSettings,
+    channels: Channels,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<BackgroundTask> {
+    let retention_runs = maintenance::start(
+        app.store.clone(),
+        app.clock.clone(),
+        retention,
+        app.switchboard.clone(),
+        stopped.clone(),
+    );
+    let engine = app.engine.clone();
+    let replayer = Replayer::new(
+        app.store.clone(),
+        app.clock.clone(),
+        app.replay_bell.clone(),
+        Box::new(move |endpoint, due| engine.work(endpoint, due)),
+    )
+    .shared_with(app.switchboard.clone());
+    let alert_checks = AlertChecker::new(
+        app.store.clone(),
+        app.clock.clone(),
+        app.queue_age.clone(),
+        alerts.clone(),
+        channels.audience(),
+    )
+    .start(app.switchboard.clone(), stopped.clone());
+    let notifications = notifications::start(Telling {
+        store: app.store.clone(),
+        clock: app.clock.clone(),
+        switchboard: app.switchboard.clone(),
+        hears: Arc::new(Hearing::new(app.store.clone(), app.clock.clone(), alerts)),
+        observe: app.observe.clone(),
+        means: channels,
+        stopped: stopped.clone(),
+    });
+    let stats = flush::start(app.store.clone(), app.observe.clone(), stopped.clone());
+    let replays = tokio::spawn(replayer.run());
+    // The names are part of an error message.
+    vec![
+        BackgroundTask::new("the watch for alerts", StopsWith::Node, alert_checks),
+        BackgroundTask::new("the herald", StopsWith::Node, notifications),
+        BackgroundTask::new("the housekeeping", StopsWith::Node, retention_runs),
+        BackgroundTask::new("the replayer", StopsWith::Store, replays),
+        BackgroundTask::new("the keeping of figures", StopsWith::Node, stats),
+    ]
+}
+
+/// Serves the routes of this node's role until the node stops.
+fn start_api(
+    app: Arc<App>,
+    role: Role,
+    dashboard: DashboardSettings,
+    listener: TcpListener,
+    stopped: watch::Receiver<bool>,
+) -> JoinHandle<io::Result<()>> {
+    tokio::spawn(async move {
+        let settings = app.settings.clone();
+        let stop = stop_requested(stopped.clone());
+        let router = match role.answers() {
+            true if !dashboard.enabled => api::router(app),
+            true => {
+                let dashboard = Dashboard::new(app.clone(), dashboard, stopped);
+                let pages = dashboard::router(Arc::new(dashboard));
+                api::router(app).merge(pages)
+            }
+            false => api::probes_only(app),
+        };
+        api::serve::serve(listener, router, &settings, stop).await
+    })
+}
