@@ -1,6 +1,5 @@
 //! Errors of commands, with their messages and exit codes.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -16,9 +15,10 @@ use crate::demo::DemoError;
 use crate::node::{NodeFailure, SettingsError, StartError};
 
 /// An error that ends a command. Errors that the user can fix have exit code 2.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// A file cannot be written.
+    #[error("cannot write {}: {error}", printable(&path.display().to_string()))]
     WriteFile {
         /// Path of the file.
         path: PathBuf,
@@ -26,40 +26,66 @@ pub enum CommandError {
         error: io::Error,
     },
     /// Standard output cannot be written.
+    #[error("cannot print the answer: {0}")]
     Print(io::Error),
     /// A benchmark failed.
+    #[error(transparent)]
     Bench(bench::failure::Failure),
     /// A request to the server failed.
-    Client(ClientError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The command needs a tenant, and none was given.
+    #[error(
+        "no tenant: name one with --tenant or in POSTHASTE_TENANT; `posthaste tenants list` lists them, \
+         `posthaste tenants create` makes one"
+    )]
     NoTenant,
     /// The input of the command is invalid.
+    #[error("{0}")]
     Input(String),
     /// The command did its work, but the outcome is a failure.
+    #[error("{0}")]
     OutcomeFailed(String),
     /// The configuration is invalid.
+    #[error(transparent)]
     Config(ConfigError),
     /// The configured CA certificates cannot be used.
+    #[error("{0}")]
     Roots(String),
     /// A system call failed before the start.
+    #[error("this machine does not let us begin: {0}")]
     System(io::Error),
     /// The server cannot start.
+    #[error(transparent)]
     Start(StartError),
     /// The store to back up is not a file but a database at this URL.
+    #[error(
+        "{0} is a PostgreSQL database and no file: copy it with pg_dump, or as its operator does"
+    )]
     BackupOfDatabase(String),
     /// The backup failed.
+    #[error(transparent)]
     Backup(OpenError),
     /// One of the two stores is of the wrong kind for a copy.
+    #[error("{0}")]
     WrongStoreKind(&'static str),
     /// Copying to another store failed.
+    #[error(transparent)]
     Copy(CopyError),
     /// A copy does not contain the same data as its original.
+    #[error("the two stores do not hold the same: do not use the copy")]
     CountsDiffer,
     /// The file of master keys cannot be read or changed.
+    #[error(transparent)]
     MasterKeyFile(VaultError),
     /// No email can be sent, because the mail server or the recipient is not configured.
+    #[error("{0}")]
     NoMail(&'static str),
     /// The mail server did not accept an email.
+    #[error(
+        "{server} did not take the letter to {}: {reason}",
+        printable(recipient)
+    )]
     EmailRefused {
         /// The mail server.
         server: String,
@@ -69,15 +95,11 @@ pub enum CommandError {
         reason: String,
     },
     /// A second stop signal ended the server without waiting.
+    #[error("told to stop twice: what was in flight will be sent again at the next start")]
     SecondSignal,
     /// The server failed while it was running.
+    #[error(transparent)]
     NodeFailed(NodeFailure),
-}
-
-impl From<ClientError> for CommandError {
-    fn from(error: ClientError) -> CommandError {
-        CommandError::Client(error)
-    }
 }
 
 impl From<SettingsError> for CommandError {
@@ -125,57 +147,6 @@ impl CommandError {
             | CommandError::NodeFailed(_) => 1,
             CommandError::Client(error) => error.exit_code(),
             CommandError::Bench(failure) => failure.exit_code(),
-        }
-    }
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CommandError::WriteFile { path, error } => {
-                let path = printable(&path.display().to_string());
-                write!(f, "cannot write {path}: {error}")
-            }
-            CommandError::Print(error) => write!(f, "cannot print the answer: {error}"),
-            CommandError::Bench(failure) => failure.fmt(f),
-            CommandError::Client(error) => error.fmt(f),
-            CommandError::NoTenant => f.write_str(
-                "no tenant: name one with --tenant or in POSTHASTE_TENANT; `posthaste tenants list` \
-                 lists them, `posthaste tenants create` makes one",
-            ),
-            CommandError::Input(message)
-            | CommandError::OutcomeFailed(message)
-            | CommandError::Roots(message) => f.write_str(message),
-            CommandError::Config(error) => error.fmt(f),
-            CommandError::System(error) => {
-                write!(f, "this machine does not let us begin: {error}")
-            }
-            CommandError::Start(error) => error.fmt(f),
-            CommandError::BackupOfDatabase(url) => write!(
-                f,
-                "{url} is a PostgreSQL database and no file: copy it with pg_dump, or as its operator does"
-            ),
-            CommandError::Backup(error) => error.fmt(f),
-            CommandError::WrongStoreKind(message) | CommandError::NoMail(message) => {
-                f.write_str(message)
-            }
-            CommandError::Copy(error) => error.fmt(f),
-            CommandError::CountsDiffer => {
-                f.write_str("the two stores do not hold the same: do not use the copy")
-            }
-            CommandError::MasterKeyFile(error) => error.fmt(f),
-            CommandError::EmailRefused {
-                server,
-                recipient,
-                reason,
-            } => {
-                let recipient = printable(recipient);
-                write!(f, "{server} did not take the letter to {recipient}: {reason}")
-            }
-            CommandError::SecondSignal => f.write_str(
-                "told to stop twice: what was in flight will be sent again at the next start",
-            ),
-            CommandError::NodeFailed(failure) => failure.fmt(f),
         }
     }
 }

@@ -14,15 +14,15 @@ pub fn address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// Parses an integer within bounds. The error states the bounds.
-pub fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
+pub fn whole<N>(min: N, max: N) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,
 {
     move |text| {
         let number = text.parse().ok();
         number
-            .filter(|number| (least..=most).contains(number))
-            .ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+            .filter(|number| (min..=max).contains(number))
+            .ok_or_else(|| format!("must be a whole number from {min} to {max}"))
     }
 }
 

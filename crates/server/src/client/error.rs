@@ -10,13 +10,19 @@ use posthaste_egress::operator::{Origin, TrustedClientError};
 use serde::Deserialize;
 
 /// A request that failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No key was given.
+    #[error(
+        "no key to the server: give one with --key or in POSTHASTE_KEY; `posthaste serve` prints the \
+         admin key at its first start"
+    )]
     NoKey,
     /// The key contains characters that no key has.
+    #[error("the key is not one: it holds characters that no key has")]
     InvalidKey,
     /// The server cannot be reached.
+    #[error("{}", unreachable_message(origin, error))]
     Unreachable {
         /// The server.
         origin: Origin,
@@ -24,6 +30,10 @@ pub enum ClientError {
         error: TrustedClientError,
     },
     /// The response does not come from the API.
+    #[error(
+        "what answers at {origin} is not the posthaste API (it said {status}): name the right server \
+         with --server"
+    )]
     NotTheApi {
         /// The server.
         origin: Origin,
@@ -31,8 +41,10 @@ pub enum ClientError {
         status: StatusCode,
     },
     /// The API refused the request.
+    #[error("{0}")]
     Refused(Box<Problem>),
     /// The API accepted the request, but its answer lacks what was expected.
+    #[error("{0}")]
     UnexpectedAnswer(String),
 }
 
@@ -91,40 +103,20 @@ impl ClientError {
     }
 }
 
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientError::NoKey => f.write_str(
-                "no key to the server: give one with --key or in POSTHASTE_KEY; `posthaste serve` \
-                 prints the admin key at its first start",
-            ),
-            ClientError::InvalidKey => {
-                f.write_str("the key is not one: it holds characters that no key has")
-            }
-            ClientError::Unreachable { origin, error } => match error {
-                TrustedClientError::NotConnected(error) => write!(
-                    f,
-                    "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
-                     name another with --server ({error})"
-                ),
-                TrustedClientError::NotSecured(_) => write!(
-                    f,
-                    "the server at {origin} did not answer: {error}; if it speaks plain HTTP, name it by \
-                     http://, and if your own authority signed its certificate, name that with --ca"
-                ),
-                TrustedClientError::TooSlow(_)
-                | TrustedClientError::TooLong
-                | TrustedClientError::Broken(_) => {
-                    write!(f, "the server at {origin} did not answer: {error}")
-                }
-            },
-            ClientError::NotTheApi { origin, status } => write!(
-                f,
-                "what answers at {origin} is not the posthaste API (it said {status}): name the \
-                 right server with --server"
-            ),
-            ClientError::Refused(problem) => problem.fmt(f),
-            ClientError::UnexpectedAnswer(message) => f.write_str(message),
+fn unreachable_message(origin: &Origin, error: &TrustedClientError) -> String {
+    match error {
+        TrustedClientError::NotConnected(error) => format!(
+            "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
+             name another with --server ({error})"
+        ),
+        TrustedClientError::NotSecured(_) => format!(
+            "the server at {origin} did not answer: {error}; if it speaks plain HTTP, name it by \
+             http://, and if your own authority signed its certificate, name that with --ca"
+        ),
+        TrustedClientError::TooSlow(_)
+        | TrustedClientError::TooLong
+        | TrustedClientError::Broken(_) => {
+            format!("the server at {origin} did not answer: {error}")
         }
     }
 }

@@ -9,7 +9,9 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use posthaste_api::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
-use posthaste_core::address::{Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError};
+use posthaste_core::address::{
+    EgressRules, Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError,
+};
 use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
 use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
 use posthaste_core::mistakes::{Fields, ValidationErrors};
@@ -52,6 +54,7 @@ const MAX_RETRY_AFTER: Span = Span::from_days(30);
 const MAX_BREAKER_SPAN: Span = Span::from_days(1);
 /// Minimum of `breaker.failure_ratio`. A lower ratio would trip the breaker almost without failures.
 const MIN_FAILURE_RATIO: f64 = 0.01;
+
 impl Config {
     /// Sets the settings that `document` contains, and reports those that are invalid. `origin` describes the
     /// source of a master key, for messages.
@@ -75,18 +78,7 @@ impl Config {
         set(&mut self.master_key, read_master_key(&mut fields, origin));
         let proxies = read_items(&mut fields, "trusted_proxy", MAX_NETWORKS, read_network);
         set(&mut self.trusted_proxies, proxies);
-        let egress = &mut self.egress;
-        let allowed = read_items(&mut fields, "allow_network", MAX_NETWORKS, read_network);
-        set(&mut egress.allow_networks, allowed);
-        let denied = read_items(&mut fields, "deny_network", MAX_NETWORKS, read_network);
-        set(&mut egress.deny_networks, denied);
-        let allowed = read_items(&mut fields, "allow_port", MAX_PORTS, read_ports);
-        set(&mut egress.allow_ports, allowed);
-        let denied = read_items(&mut fields, "deny_port", MAX_PORTS, read_ports);
-        set(&mut egress.deny_ports, denied);
-        let prefixes = read_items(&mut fields, "nat64_prefix", MAX_PREFIXES, read_nat64_prefix);
-        set(&mut egress.nat64_prefixes, prefixes);
-        set(&mut egress.allow_http, read_bool(&mut fields, "allow_http"));
+        read_egress_rules(&mut self.egress, &mut fields);
         self.ca_bundle = read_ca_bundle(&mut fields).or(self.ca_bundle.take());
         let proxy = parsed(&mut fields, "egress_proxy", str::parse);
         self.egress_proxy = proxy.or(self.egress_proxy.take());
@@ -104,47 +96,69 @@ impl Config {
             *setting = fields.span(name, Span::from_secs(1), MAX_SPAN).or(*setting);
         }
         set(&mut self.grace, fields.span("grace", Span::ZERO, MAX_GRACE));
-        if let Some(section) = fields.object("limits") {
-            read_limits(&mut self.limits, section);
-        }
-        if let Some(section) = fields.object("tenant_limits") {
-            read_tenant_limits(&mut self.tenant_limits, section);
-        }
+        read_section(&mut self.limits, &mut fields, "limits", read_limits);
+        let limits = &mut self.tenant_limits;
+        read_section(limits, &mut fields, "tenant_limits", read_tenant_limits);
         plans::read(&mut self.plans, &mut fields);
-        let public_url = dashboard::read_public_url(&mut fields);
-        self.dashboard.public_url = public_url.or(self.dashboard.public_url.take());
-        if let Some(section) = fields.object("dashboard") {
-            dashboard::read_dashboard(&mut self.dashboard, section);
-        }
-        if let Some(section) = fields.object("portal") {
-            dashboard::read_portal(&mut self.dashboard, section);
-        }
-        if let Some(section) = fields.object("engine") {
-            read_engine(&mut self.engine, section);
-        }
-        if let Some(section) = fields.object("breaker") {
-            read_breaker(&mut self.breaker, section);
-        }
-        if let Some(section) = fields.object("alerts") {
-            alerts::read_alerts(&mut self.alerts, section);
-        }
-        if let Some(section) = fields.object("notices") {
-            notifications::read_notices(&mut self.notices, section);
-        }
-        if let Some(section) = fields.object("mail") {
-            mail::read_mail(&mut self.mail, section);
-        }
-        if let Some(section) = fields.object("metrics") {
-            metrics::read_metrics(&mut self.metrics, section);
-        }
-        if let Some(section) = fields.object("log") {
-            read_log(&mut self.log, section);
-        }
-        if let Some(section) = fields.object("otlp") {
-            otlp::read_otlp(&mut self.otlp, section);
-        }
+        self.read_sections(&mut fields);
         fields.finish();
     }
+
+    fn read_sections(&mut self, fields: &mut Fields<'_, '_>) {
+        let public_url = dashboard::read_public_url(fields);
+        self.dashboard.public_url = public_url.or(self.dashboard.public_url.take());
+        read_section(
+            &mut self.dashboard,
+            fields,
+            "dashboard",
+            dashboard::read_dashboard,
+        );
+        read_section(
+            &mut self.dashboard,
+            fields,
+            "portal",
+            dashboard::read_portal,
+        );
+        read_section(&mut self.engine, fields, "engine", read_engine);
+        read_section(&mut self.breaker, fields, "breaker", read_breaker);
+        read_section(&mut self.alerts, fields, "alerts", alerts::read_alerts);
+        read_section(
+            &mut self.notices,
+            fields,
+            "notices",
+            notifications::read_notices,
+        );
+        read_section(&mut self.mail, fields, "mail", mail::read_mail);
+        read_section(&mut self.metrics, fields, "metrics", metrics::read_metrics);
+        read_section(&mut self.log, fields, "log", read_log);
+        read_section(&mut self.otlp, fields, "otlp", otlp::read_otlp);
+    }
+}
+
+/// Reads the section `name` of the document, if it has one.
+fn read_section<T>(
+    settings: &mut T,
+    fields: &mut Fields<'_, '_>,
+    name: &'static str,
+    read: fn(&mut T, Fields<'_, '_>),
+) {
+    if let Some(section) = fields.object(name) {
+        read(settings, section);
+    }
+}
+
+fn read_egress_rules(egress: &mut EgressRules, fields: &mut Fields<'_, '_>) {
+    let allowed = read_items(fields, "allow_network", MAX_NETWORKS, read_network);
+    set(&mut egress.allow_networks, allowed);
+    let denied = read_items(fields, "deny_network", MAX_NETWORKS, read_network);
+    set(&mut egress.deny_networks, denied);
+    let allowed = read_items(fields, "allow_port", MAX_PORTS, read_ports);
+    set(&mut egress.allow_ports, allowed);
+    let denied = read_items(fields, "deny_port", MAX_PORTS, read_ports);
+    set(&mut egress.deny_ports, denied);
+    let prefixes = read_items(fields, "nat64_prefix", MAX_PREFIXES, read_nat64_prefix);
+    set(&mut egress.nat64_prefixes, prefixes);
+    set(&mut egress.allow_http, read_bool(fields, "allow_http"));
 }
 
 fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {

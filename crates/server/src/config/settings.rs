@@ -216,11 +216,11 @@ pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, letter) in one.chars().enumerate() {
+    for (index, character) in one.chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = index + 1;
         for column in 0..other.len() {
-            let changed = diagonal + usize::from(letter != other[column]);
+            let changed = diagonal + usize::from(character != other[column]);
             diagonal = row[column + 1];
             row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
         }

@@ -5,7 +5,7 @@ use http::{HeaderMap, Method};
 use posthaste_core::sign::{SignedMessage, TOLERANCE_SECONDS, VerifyError, VerifyingKeys};
 use posthaste_core::time::Timestamp;
 
-use super::Answer;
+use super::behaviour::Answer;
 
 /// A received request, and its answer.
 #[derive(Clone, Debug)]

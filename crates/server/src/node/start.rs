@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use posthaste_api::limits;
 use posthaste_api::{self as api, App};
+use posthaste_core::address::EgressRules;
 use posthaste_core::lane::MAX_IN_FLIGHT;
 use posthaste_dashboard::{self as dashboard, Dashboard, DashboardSettings};
-use posthaste_egress::{Client, ClientSettings, Roots};
+use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_engine::maintenance;
 use posthaste_engine::replayer::Replayer;
 use posthaste_engine::vault::{KeySource, Vault, VaultError};
@@ -72,15 +73,7 @@ impl Node {
             EngineSettings {
                 store: store.clone(),
                 store_settings: settings.store_settings,
-                client: Client::new(ClientSettings {
-                    rules: rules.clone(),
-                    roots: settings.roots.clone(),
-                    proxy: settings.proxy,
-                    // As many as may be in flight to one endpoint. Otherwise the busiest endpoints would close and open
-                    // connections all the time.
-                    max_idle_per_key: MAX_IN_FLIGHT as usize,
-                    ..ClientSettings::default()
-                }),
+                client: delivery_client(&rules, &settings.roots, settings.proxy),
                 rules,
                 vault: vault.clone(),
                 observe: metrics.clone(),
@@ -191,6 +184,19 @@ impl StoreOpening<'_> {
             }
         }
     }
+}
+
+/// Creates the client that sends deliveries.
+fn delivery_client(rules: &EgressRules, roots: &Roots, proxy: Option<Proxy>) -> Client {
+    Client::new(ClientSettings {
+        rules: rules.clone(),
+        roots: roots.clone(),
+        proxy,
+        // As many as may be in flight to one endpoint. Otherwise the busiest endpoints would close and open
+        // connections all the time.
+        max_idle_per_key: MAX_IN_FLIGHT as usize,
+        ..ClientSettings::default()
+    })
 }
 
 /// Starts the engine's task, and waits until the engine has read its backlog.

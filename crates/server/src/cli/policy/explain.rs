@@ -57,8 +57,8 @@ pub fn heading(named: &NamedPolicy, width: usize) -> String {
 }
 
 fn table(explanation: &Explanation, width: usize) -> String {
-    let shown = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS);
-    let times_ms: Vec<u64> = shown
+    let visible = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS);
+    let times_ms: Vec<u64> = visible
         .iter()
         .flat_map(|row| match row {
             Row::Attempt(attempt, _) => {
@@ -68,7 +68,7 @@ fn table(explanation: &Explanation, width: usize) -> String {
         })
         .collect();
     let mut times = words::durations(&times_ms).into_iter();
-    let rows: Vec<Vec<String>> = shown
+    let rows: Vec<Vec<String>> = visible
         .into_iter()
         .map(|row| match row {
             Row::Attempt(attempt, delay_ms) => {

@@ -5,7 +5,7 @@
 
 use http::Method;
 use posthaste_core::time::{Span, Timestamp};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::input;
 
@@ -145,24 +145,7 @@ impl Kind {
 
     /// Returns whether the option can be given several times.
     pub fn repeats(self) -> bool {
-        match self {
-            Kind::List | Kind::Headers => true,
-            Kind::Text
-            | Kind::OneOf(_)
-            | Kind::Integer
-            | Kind::Number
-            | Kind::Duration
-            | Kind::IntegerOrDefault
-            | Kind::DurationOrDefault
-            | Kind::TimeInPast
-            | Kind::Policy
-            | Kind::Bool
-            | Kind::Json
-            | Kind::TextFile
-            | Kind::SecretFile
-            | Kind::Clear
-            | Kind::Constant(_) => false,
-        }
+        matches!(self, Kind::List | Kind::Headers)
     }
 
     /// Returns whether the value is a file name.
@@ -172,25 +155,10 @@ impl Kind {
 
     /// Returns the value of an option that is a flag, or `None` for an option that takes a value.
     pub fn flag_value(self) -> Option<Value> {
-        match self {
-            Kind::Clear => Some(Value::Null),
-            Kind::Constant(word) => Some(word.into()),
-            Kind::Text
-            | Kind::OneOf(_)
-            | Kind::Integer
-            | Kind::Number
-            | Kind::Duration
-            | Kind::IntegerOrDefault
-            | Kind::DurationOrDefault
-            | Kind::TimeInPast
-            | Kind::List
-            | Kind::Headers
-            | Kind::Policy
-            | Kind::Bool
-            | Kind::Json
-            | Kind::TextFile
-            | Kind::SecretFile => None,
+        if let Kind::Constant(word) = self {
+            return Some(word.into());
         }
+        matches!(self, Kind::Clear).then_some(Value::Null)
     }
 
     /// Parses a value. The error states what is valid.
@@ -246,36 +214,15 @@ impl Kind {
     }
 
     /// Combines the values of an option that was given several times.
-    pub fn joined(self, values: Vec<Value>) -> Value {
-        match self {
-            Kind::List => Value::Array(values),
-            Kind::Headers => {
-                let headers = values.into_iter().filter_map(|value| match value {
-                    Value::Object(header) => Some(header),
-                    Value::Null
-                    | Value::Bool(_)
-                    | Value::Number(_)
-                    | Value::String(_)
-                    | Value::Array(_) => None,
-                });
-                Value::Object(headers.flatten().collect::<Map<_, _>>())
-            }
-            Kind::Text
-            | Kind::OneOf(_)
-            | Kind::Integer
-            | Kind::Number
-            | Kind::Duration
-            | Kind::IntegerOrDefault
-            | Kind::DurationOrDefault
-            | Kind::TimeInPast
-            | Kind::Policy
-            | Kind::Bool
-            | Kind::Json
-            | Kind::TextFile
-            | Kind::SecretFile
-            | Kind::Clear
-            | Kind::Constant(_) => values.into_iter().next_back().unwrap_or(Value::Null),
+    pub fn joined(self, mut values: Vec<Value>) -> Value {
+        if matches!(self, Kind::List) {
+            return Value::Array(values);
         }
+        if matches!(self, Kind::Headers) {
+            let headers = values.iter().filter_map(Value::as_object).cloned();
+            return Value::Object(headers.flatten().collect());
+        }
+        values.pop().unwrap_or(Value::Null)
     }
 }
 

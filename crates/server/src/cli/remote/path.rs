@@ -11,11 +11,11 @@ pub fn fill(
     let tenant = tenant.map(str::trim).filter(|tenant| !tenant.is_empty());
     let mut template = template.to_owned();
     if let (Some(open), Some(close)) = (template.find('['), template.find(']')) {
-        let kept = match tenant {
+        let part = match tenant {
             Some(_) => template[open + 1..close].to_owned(),
             None => String::new(),
         };
-        template.replace_range(open..=close, &kept);
+        template.replace_range(open..=close, &part);
     }
     if template.contains("{tenant}") {
         let tenant = tenant.ok_or(CommandError::NoTenant)?;
