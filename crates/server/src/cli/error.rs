@@ -12,7 +12,7 @@ use posthaste_store::copy::CopyError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::demo::DemoError;
-use crate::node::{NodeFailure, SettingsError, StartError};
+use crate::node::{NodeFailure, StartError};
 
 /// An error that ends a command. Errors that the user can fix have exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum CommandError {
     System(io::Error),
     /// The server cannot start.
     #[error(transparent)]
-    Start(StartError),
+    Start(#[from] StartError),
     /// The store to back up is not a file but a database at this URL.
     #[error(
         "{0} is a PostgreSQL database and no file: copy it with pg_dump, or as its operator does"
@@ -102,20 +102,10 @@ pub enum CommandError {
     NodeFailed(NodeFailure),
 }
 
-impl From<SettingsError> for CommandError {
-    fn from(error: SettingsError) -> CommandError {
-        match error {
-            SettingsError::Config(error) => CommandError::Config(error),
-            SettingsError::Roots(error) => CommandError::Roots(error),
-        }
-    }
-}
-
 impl From<DemoError> for CommandError {
     fn from(error: DemoError) -> CommandError {
         match error {
             DemoError::System(error) => CommandError::System(error),
-            DemoError::Settings(error) => error.into(),
             DemoError::Start(error) => CommandError::Start(error),
             DemoError::Client(error) => CommandError::Client(error),
         }
@@ -137,7 +127,6 @@ impl CommandError {
             | CommandError::Print(_)
             | CommandError::OutcomeFailed(_)
             | CommandError::System(_)
-            | CommandError::Start(_)
             | CommandError::Backup(_)
             | CommandError::MasterKeyFile(_)
             | CommandError::Copy(_)
@@ -146,6 +135,7 @@ impl CommandError {
             | CommandError::SecondSignal
             | CommandError::NodeFailed(_) => 1,
             CommandError::Client(error) => error.exit_code(),
+            CommandError::Start(error) => error.exit_code(),
             CommandError::Bench(failure) => failure.exit_code(),
         }
     }

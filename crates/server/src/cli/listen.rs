@@ -266,7 +266,6 @@ fn describe(answer: Answer) -> String {
             format!("{status}{delay}{again}")
         }
         Answer::Hang => "no answer".to_owned(),
-        Answer::HangUp => "hung up".to_owned(),
     }
 }
 
@@ -279,7 +278,7 @@ fn as_json(request: &ReceivedRequest) -> serde_json::Value {
     };
     let status = match request.answer {
         Answer::Reply { status, .. } => Some(status),
-        Answer::Hang | Answer::HangUp => None,
+        Answer::Hang => None,
     };
     json!({
         "at": request.at.to_string(),

@@ -38,7 +38,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CommandError> {
 async fn serve(settings: NodeSettings) -> Result<(), CommandError> {
     // Registered first, so that a signal during the start is not lost.
     let mut signals = StopSignals::register()?;
-    let mut node = Node::start(settings).await.map_err(CommandError::Start)?;
+    let mut node = Node::start(settings).await?;
     if let Some(key) = node.take_first_admin_key() {
         output::print_notice(&format!(
             "This is the first start. The admin key, which is shown only now:\n\n    {key}\n\nThe other commands take it from POSTHASTE_KEY. The page asks for it: http://{}/dashboard\n",

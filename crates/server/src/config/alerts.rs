@@ -25,7 +25,7 @@ const OFF: &str = "off";
 /// Turns an alert on that has no threshold.
 const ON: &str = "on";
 
-pub(super) fn read_alerts(settings: &mut AlertSettings, mut fields: Fields<'_, '_>) {
+pub(super) fn read(settings: &mut AlertSettings, mut fields: Fields<'_, '_>) {
     set(&mut settings.enabled, read_bool(&mut fields, "enabled"));
     let every = fields.span("every", SHORTEST_EVERY, LONGEST_EVERY);
     set(&mut settings.every, every);

@@ -15,7 +15,7 @@ const MAX_RECIPIENTS: usize = 20;
 /// Maximum interval between two emails. With a longer one, recipients would be informed too late.
 const MAX_EVERY: Span = Span::from_days(1);
 
-pub(super) fn read_mail(settings: &mut MailSettings, mut fields: Fields<'_, '_>) {
+pub(super) fn read(settings: &mut MailSettings, mut fields: Fields<'_, '_>) {
     let server = parsed(&mut fields, "server", str::parse);
     settings.server = server.or(settings.server.take());
     let password = parsed(&mut fields, "password", read_password);

@@ -51,7 +51,7 @@ impl MetricSettings {
     }
 }
 
-pub(super) fn read_metrics(settings: &mut MetricSettings, mut fields: Fields<'_, '_>) {
+pub(super) fn read(settings: &mut MetricSettings, mut fields: Fields<'_, '_>) {
     set(&mut settings.enabled, read_bool(&mut fields, "enabled"));
     let per_endpoint = read_bool(&mut fields, "per_endpoint");
     set(&mut settings.per_endpoint, per_endpoint);

@@ -9,7 +9,7 @@ use super::fields::{parsed, set};
 /// Maximum time that failures are collected. With a longer one, notifications would come too late.
 const MAX_GATHER: Span = Span::from_hours(1);
 
-pub(super) fn read_notices(settings: &mut NotificationSettings, mut fields: Fields<'_, '_>) {
+pub(super) fn read(settings: &mut NotificationSettings, mut fields: Fields<'_, '_>) {
     let tenant = parsed(&mut fields, "tenant", str::parse);
     settings.tenant = tenant.or(settings.tenant.take());
     set(

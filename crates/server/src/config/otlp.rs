@@ -31,7 +31,7 @@ const RESERVED_HEADERS: &[&str] = &[
     "user-agent",
 ];
 
-pub(super) fn read_otlp(settings: &mut OtlpSettings, mut fields: Fields<'_, '_>) {
+pub(super) fn read(settings: &mut OtlpSettings, mut fields: Fields<'_, '_>) {
     let endpoint = parsed(&mut fields, "endpoint", |text| {
         text.parse()
             .map_err(|_| "must be the URL of a collector, such as \"http://127.0.0.1:4318\"")

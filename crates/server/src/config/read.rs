@@ -105,33 +105,18 @@ impl Config {
     }
 
     fn read_sections(&mut self, fields: &mut Fields<'_, '_>) {
-        let public_url = dashboard::read_public_url(fields);
-        self.dashboard.public_url = public_url.or(self.dashboard.public_url.take());
-        read_section(
-            &mut self.dashboard,
-            fields,
-            "dashboard",
-            dashboard::read_dashboard,
-        );
-        read_section(
-            &mut self.dashboard,
-            fields,
-            "portal",
-            dashboard::read_portal,
-        );
+        let dashboard = &mut self.dashboard;
+        dashboard.public_url = dashboard::read_public_url(fields).or(dashboard.public_url.take());
+        read_section(dashboard, fields, "dashboard", dashboard::read_dashboard);
+        read_section(dashboard, fields, "portal", dashboard::read_portal);
         read_section(&mut self.engine, fields, "engine", read_engine);
         read_section(&mut self.breaker, fields, "breaker", read_breaker);
-        read_section(&mut self.alerts, fields, "alerts", alerts::read_alerts);
-        read_section(
-            &mut self.notices,
-            fields,
-            "notices",
-            notifications::read_notices,
-        );
-        read_section(&mut self.mail, fields, "mail", mail::read_mail);
-        read_section(&mut self.metrics, fields, "metrics", metrics::read_metrics);
+        read_section(&mut self.alerts, fields, "alerts", alerts::read);
+        read_section(&mut self.notices, fields, "notices", notifications::read);
+        read_section(&mut self.mail, fields, "mail", mail::read);
+        read_section(&mut self.metrics, fields, "metrics", metrics::read);
         read_section(&mut self.log, fields, "log", read_log);
-        read_section(&mut self.otlp, fields, "otlp", otlp::read_otlp);
+        read_section(&mut self.otlp, fields, "otlp", otlp::read);
     }
 }
 

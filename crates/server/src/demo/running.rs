@@ -65,7 +65,7 @@ impl RunningDemo {
             config.listen.set_port(0);
             started = Node::start(NodeSettings::from_config(&config)?).await;
         }
-        let mut node = started.map_err(DemoError::Start)?;
+        let mut node = started?;
         let key = node
             .take_first_admin_key()
             .expect("the first start creates an admin key");

@@ -277,7 +277,6 @@ mod tests {
             number,
             attempt: Some(1),
             in_this_second: 1,
-            uptime: Span::ZERO,
         };
         let refused = (1..=1_000).find(|n| !behaviour.answer(request(*n), &mut dice).is_success());
         // Five seconds of traffic.

@@ -17,8 +17,6 @@ pub enum Answer {
     },
     /// Accepts the request and never answers.
     Hang,
-    /// Accepts the request and closes the connection.
-    HangUp,
 }
 
 impl Answer {
@@ -43,7 +41,7 @@ impl Answer {
                 delay: delay.plus(by),
                 retry_after,
             },
-            Answer::Hang | Answer::HangUp => self,
+            Answer::Hang => self,
         }
     }
 
@@ -55,7 +53,7 @@ impl Answer {
                 delay,
                 retry_after: Some(span),
             },
-            Answer::Hang | Answer::HangUp => self,
+            Answer::Hang => self,
         }
     }
 
@@ -63,7 +61,7 @@ impl Answer {
     pub fn is_success(self) -> bool {
         match self {
             Answer::Reply { status, .. } => (200..300).contains(&status),
-            Answer::Hang | Answer::HangUp => false,
+            Answer::Hang => false,
         }
     }
 }
@@ -88,13 +86,6 @@ pub enum FailureCondition {
         /// Number of requests per second that succeed.
         per_second: u32,
     },
-    /// During a period, measured from the start of the receiver.
-    During {
-        /// Start of the period.
-        from: Span,
-        /// End of the period.
-        until: Span,
-    },
 }
 
 /// The behaviour of a receiver.
@@ -117,8 +108,6 @@ pub struct RequestInfo {
     pub attempt: Option<u32>,
     /// Number of the request within this second, from 1.
     pub in_this_second: u32,
-    /// Time since the receiver was started.
-    pub uptime: Span,
 }
 
 impl Behaviour {
@@ -158,14 +147,6 @@ impl Behaviour {
         }
     }
 
-    /// Answers 503 during a period.
-    pub const fn down(from: Span, until: Span) -> Behaviour {
-        Behaviour {
-            fails: FailureCondition::During { from, until },
-            ..Behaviour::healthy()
-        }
-    }
-
     /// Decides the answer to a request. Uses the RNG only for [`FailureCondition::Chance`].
     pub fn answer(&self, request: RequestInfo, dice: &mut Dice) -> Answer {
         let fails = match self.fails {
@@ -179,7 +160,6 @@ impl Behaviour {
                 nth <= u64::from(count)
             }
             FailureCondition::Above { per_second } => request.in_this_second > per_second,
-            FailureCondition::During { from, until } => (from..until).contains(&request.uptime),
         };
         if fails { self.failure } else { self.success }
     }
@@ -194,14 +174,13 @@ mod tests {
             number,
             attempt: None,
             in_this_second: 1,
-            uptime: Span::ZERO,
         }
     }
 
     fn status(behaviour: Behaviour, request: RequestInfo) -> u16 {
         match behaviour.answer(request, &mut Dice::seeded(1)) {
             Answer::Reply { status, .. } => status,
-            Answer::Hang | Answer::HangUp => 0,
+            Answer::Hang => 0,
         }
     }
 
@@ -250,18 +229,5 @@ mod tests {
         assert_eq!(status(behaviour, nth(5)), 200);
         let refused = behaviour.answer(nth(6), &mut Dice::seeded(1));
         assert_eq!(refused, Answer::status(429).retry_after(Span::from_secs(2)));
-    }
-
-    #[test]
-    fn an_outage_begins_and_ends() {
-        let behaviour = Behaviour::down(Span::from_secs(10), Span::from_secs(60));
-        let at = |seconds| RequestInfo {
-            uptime: Span::from_secs(seconds),
-            ..request(1)
-        };
-        assert_eq!(
-            [9, 10, 59, 60].map(|at_s| status(behaviour, at(at_s))),
-            [200, 503, 503, 200]
-        );
     }
 }

@@ -118,7 +118,6 @@ impl State {
             number: self.request_count,
             attempt,
             in_this_second: self.second.1,
-            uptime,
         };
         let answer = self.behaviour.answer(info, &mut self.dice);
         (self.request_count, answer)
@@ -270,7 +269,6 @@ async fn answer(
 
 async fn execute(answer: Answer) -> Result<Response<Full<Bytes>>, ConnectionClosed> {
     match answer {
-        Answer::HangUp => Err(ConnectionClosed),
         // The future is dropped with the connection, when the sender gives up.
         Answer::Hang => std::future::pending().await,
         Answer::Reply {

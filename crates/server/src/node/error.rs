@@ -1,4 +1,4 @@
-//! Errors of a node: in its settings, at its start, and while it runs.
+//! Errors of a node: at its start, and while it runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,18 +8,15 @@ use posthaste_store::{OpenError, StoreError};
 
 use crate::config::ConfigError;
 
-/// Reason why a configuration cannot be used for a node.
-#[derive(Debug)]
-pub enum SettingsError {
-    /// Settings contradict each other.
-    Config(ConfigError),
-    /// The configured CA certificates cannot be used.
-    Roots(String),
-}
-
 /// Reason why a node cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// Settings contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configured CA certificates cannot be used.
+    #[error("{0}")]
+    Roots(String),
     /// The master keys are not available.
     #[error(transparent)]
     Vault(#[from] VaultError),
@@ -53,6 +50,21 @@ pub enum StartError {
         /// The error.
         error: io::Error,
     },
+}
+
+impl StartError {
+    /// Returns the exit code of the program: 2 if the configuration is wrong, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            StartError::Config(_) | StartError::Roots(_) => 2,
+            StartError::Vault(_)
+            | StartError::NoMasterKey { .. }
+            | StartError::OtherMasterKey(_)
+            | StartError::Open(_)
+            | StartError::Store(_)
+            | StartError::Listen { .. } => 1,
+        }
+    }
 }
 
 /// Reason why a running node can no longer work. After a restart it continues from the stored state.

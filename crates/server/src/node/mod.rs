@@ -18,7 +18,7 @@ mod settings;
 mod shared_store;
 mod start;
 
-pub use error::{NodeFailure, SettingsError, StartError};
+pub use error::{NodeFailure, StartError};
 pub use running::Node;
 pub use settings::{NodeSettings, StoreBackend};
 pub use shared_store::SharedStore;

@@ -20,7 +20,7 @@ use posthaste_store::{Retention, StoreSettings};
 use posthaste_system::random;
 use posthaste_telemetry::traces::OtlpSettings;
 
-use super::error::SettingsError;
+use super::error::StartError;
 use super::shared_store::SharedStore;
 use crate::config::{Config, MetricSettings, Role, StoreLocation};
 
@@ -74,9 +74,9 @@ pub enum StoreBackend {
 
 impl NodeSettings {
     /// Derives the settings of a node from the configuration.
-    pub fn from_config(config: &Config) -> Result<NodeSettings, SettingsError> {
-        config.check_role().map_err(SettingsError::Config)?;
-        config.check_mail().map_err(SettingsError::Config)?;
+    pub fn from_config(config: &Config) -> Result<NodeSettings, StartError> {
+        config.check_role()?;
+        config.check_mail()?;
         Ok(NodeSettings {
             listen: config.listen,
             store: store_backend(config),
@@ -89,11 +89,11 @@ impl NodeSettings {
             master_keys: config.key_source(),
             api: config.api_settings(),
             dashboard: config.dashboard.clone(),
-            roots: config.roots().map_err(SettingsError::Roots)?,
+            roots: config.roots().map_err(StartError::Roots)?,
             proxy: config.proxy(),
             limits: config.engine.dispatcher_limits(),
             breaker: config.breaker.clone(),
-            channels: channels(config).map_err(SettingsError::Roots)?,
+            channels: channels(config).map_err(StartError::Roots)?,
             retry_after_cap: config.engine.retry_after_cap,
             metrics: config.metrics,
             retention: Retention {

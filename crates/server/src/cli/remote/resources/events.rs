@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::super::action::{Action, Kind, Shape, body, query};
+use super::super::action::{Action, Field, Kind, Shape, body, query};
 
 const ERROR_KINDS: Kind = Kind::OneOf(&[
     "http",
@@ -28,6 +28,20 @@ const STATUSES: Kind = Kind::OneOf(&[
     "cancelled",
 ]);
 
+const SINCE: Field = query(
+    "since",
+    "since",
+    Kind::TimeInPast,
+    "Accepted at this time or later; 2h means two hours ago",
+);
+
+const UNTIL: Field = query(
+    "until",
+    "until",
+    Kind::TimeInPast,
+    "Accepted before this time",
+);
+
 pub(super) static EVENTS: &[Action] = &[
     Action {
         name: "list",
@@ -40,18 +54,8 @@ pub(super) static EVENTS: &[Action] = &[
         path: "/v1/tenants/{tenant}/events",
         fields: &[
             query("event-type", "event_type", Kind::Text, "Of this type"),
-            query(
-                "since",
-                "since",
-                Kind::TimeInPast,
-                "Accepted at this time or later; 2h means two hours ago",
-            ),
-            query(
-                "until",
-                "until",
-                Kind::TimeInPast,
-                "Accepted before this time",
-            ),
+            SINCE,
+            UNTIL,
         ],
         shape: Shape::List(&[
             ("ID", "id"),
@@ -103,18 +107,8 @@ pub(super) static DELIVERIES: &[Action] = &[
                 ERROR_KINDS,
                 "Which failed for this",
             ),
-            query(
-                "since",
-                "since",
-                Kind::TimeInPast,
-                "Accepted at this time or later; 2h means two hours ago",
-            ),
-            query(
-                "until",
-                "until",
-                Kind::TimeInPast,
-                "Accepted before this time",
-            ),
+            SINCE,
+            UNTIL,
         ],
         shape: Shape::List(&[
             ("ID", "id"),
