@@ -6,20 +6,17 @@
 
 use axum::body::Body;
 use http::Response;
-use posthaste_core::id::{AuditId, KeyId, TenantId};
-use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditEntry, AuditFilter, AuditOutcome, AuditScope, Via};
-use serde::Serialize;
+use posthaste_core::id::TenantId;
+use posthaste_store::{AuditEntry, AuditFilter, AuditScope, Via};
 use serde_json::json;
 
 use super::auth::Caller;
 use super::call::Call;
-use super::delivery_view::Shown;
 use super::paging::{self, Query};
 use super::problem::Problem;
+use super::resources::{self, audit_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
-    Verb,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
 };
 use super::trail;
 
@@ -53,7 +50,7 @@ pub(super) static GROUP: Group = Group {
             handler: |call| Box::pin(of_tenant(call)),
         },
     ],
-    schemas,
+    schemas: audit_schemas,
 };
 
 const ENTRIES: &[SuccessResponse] = &[SuccessResponse {
@@ -112,7 +109,7 @@ async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<
     };
     Ok(paging::answer(found, |entry| {
         let hides_nobody = trail::is_tenants_own(&entry) || entry.via == Via::Posthaste;
-        EntryView::new(match sees_all || hides_nobody {
+        resources::AuditEntry::from(match sees_all || hides_nobody {
             true => entry,
             false => AuditEntry {
                 actor: OPERATOR.to_owned(),
@@ -122,105 +119,4 @@ async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<
             },
         })
     }))
-}
-
-/// An entry in an API response.
-#[derive(Serialize)]
-struct EntryView {
-    id: Shown<AuditId>,
-    at: Shown<Timestamp>,
-    actor: String,
-    key_id: Option<Shown<KeyId>>,
-    via: &'static str,
-    from: Option<String>,
-    action: String,
-    tenant_id: Option<Shown<TenantId>>,
-    resource: String,
-    outcome: Option<&'static str>,
-    code: Option<String>,
-}
-
-impl EntryView {
-    fn new(entry: AuditEntry) -> EntryView {
-        let (outcome, code) = match entry.outcome {
-            None => (None, None),
-            Some(AuditOutcome::Done) => (Some("done"), None),
-            Some(AuditOutcome::Refused(code)) => (Some("refused"), Some(code)),
-        };
-        EntryView {
-            id: Shown(entry.id),
-            at: Shown(entry.at),
-            actor: entry.actor,
-            key_id: entry.actor_key.map(Shown),
-            via: word(entry.via),
-            from: entry.from,
-            action: entry.action,
-            tenant_id: entry.tenant.map(Shown),
-            resource: entry.resource,
-            outcome,
-            code,
-        }
-    }
-}
-
-fn word(via: Via) -> &'static str {
-    match via {
-        Via::Api => "api",
-        Via::Page => "page",
-        Via::Portal => "portal",
-        Via::Cli => "cli",
-        Via::Posthaste => "posthaste",
-    }
-}
-
-fn schemas() -> Vec<Schema> {
-    let text = json!({"type": "string"});
-    let maybe = json!({"type": ["string", "null"]});
-    let ways = [Via::Api, Via::Page, Via::Portal, Via::Cli, Via::Posthaste].map(word);
-    vec![Schema {
-        name: "AuditEntry",
-        shape: json!({
-            "type": "object",
-            "required": [
-                "id", "at", "actor", "key_id", "via", "from", "action", "tenant_id", "resource",
-                "outcome", "code",
-            ],
-            "properties": {
-                "id": {"type": "string", "pattern": "^aud_[0-9a-hjkmnp-tv-z]{26}$"},
-                "at": {"type": "string", "format": "date-time"},
-                "actor": {
-                    "type": "string",
-                    "description": "Tenants read `the operator` here of whoever runs the server, and neither key nor address.",
-                },
-                "key_id": maybe,
-                "via": {
-                    "enum": ways,
-                    "description": "`posthaste` is what it did by itself, such as disabling an endpoint that kept failing; the action then is the name of a notice, such as `endpoint.disabled`.",
-                },
-                "from": maybe,
-                "action": text,
-                "tenant_id": maybe,
-                "resource": {
-                    "type": "string",
-                    "description": "The path of what it was done to; of what was made, with its id.",
-                },
-                "outcome": {
-                    "enum": ["done", "refused", null],
-                    "description": "Null while it is under way, and if nobody knows what came of it.",
-                },
-                "code": {
-                    "type": ["string", "null"],
-                    "description": "Why it was refused.",
-                },
-            },
-            "additionalProperties": false,
-            "examples": [{
-                "id": "aud_01jd2kq8z3w5x7y9a1b2c3d4e5", "at": "2026-01-02T03:04:05.678Z",
-                "actor": "key of acme \"ci\"", "key_id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "via": "api",
-                "from": "198.51.100.7", "action": "pause_endpoint", "tenant_id": "acme",
-                "resource": "/v1/tenants/acme/endpoints/ep_01jd2kq8z3w5x7y9a1b2c3d4e5/pause",
-                "outcome": "done", "code": null,
-            }],
-        }),
-    }]
 }

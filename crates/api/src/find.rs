@@ -2,20 +2,16 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::ValidationErrors;
 use posthaste_store::OwnedObject;
-use serde::Serialize;
 use serde_json::json;
 
 use super::body;
 use super::call::Call;
 use super::code::Code;
-use super::delivery_view::Shown;
 use super::problem::Problem;
-use super::route::{
-    Access, Content, Group, Parameter, RequestBody, Route, Schema, SuccessResponse, Verb,
-};
+use super::resources::{IdOwner, id_owner_schemas};
+use super::route::{Access, Content, Group, Parameter, RequestBody, Route, SuccessResponse, Verb};
 
 pub(super) static GROUP: Group = Group {
     name: "Find",
@@ -40,7 +36,7 @@ pub(super) static GROUP: Group = Group {
         fails: &[(404, Code::NotFound)],
         handler: |call| Box::pin(find(call)),
     }],
-    schemas,
+    schemas: id_owner_schemas,
 };
 
 /// `GET /v1/find`.
@@ -60,12 +56,12 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
         let detail = format!("There is no such {kind}. It may have been removed, or its tenant.");
         return Err(Problem::new(Code::NotFound, detail));
     };
-    let found = Found {
-        kind,
+    let owner = IdOwner {
+        kind: kind.to_owned(),
         id,
-        tenant_id: Shown(tenant),
+        tenant_id: tenant.to_string(),
     };
-    Ok(body::answer(StatusCode::OK, &found))
+    Ok(body::answer(StatusCode::OK, &owner))
 }
 
 fn wrong(message: &str) -> Problem {
@@ -83,30 +79,4 @@ fn read(id: &str) -> Option<(&'static str, OwnedObject)> {
         "ep" => ("endpoint", OwnedObject::Endpoint(id.parse().ok()?)),
         _ => return None,
     })
-}
-
-#[derive(Serialize)]
-struct Found {
-    kind: &'static str,
-    id: String,
-    tenant_id: Shown<TenantId>,
-}
-
-fn schemas() -> Vec<Schema> {
-    vec![Schema {
-        name: "Found",
-        shape: json!({
-            "type": "object",
-            "required": ["kind", "id", "tenant_id"],
-            "properties": {
-                "kind": {"enum": ["delivery", "event", "endpoint"]},
-                "id": {"type": "string"},
-                "tenant_id": {"type": "string"},
-            },
-            "additionalProperties": false,
-            "examples": [{
-                "kind": "delivery", "id": "dlv_01jd2kq8z3w5x7y9a1b2c3d4e5", "tenant_id": "acme",
-            }],
-        }),
-    }]
 }

@@ -6,13 +6,13 @@ use posthaste_core::id::KeyId;
 use posthaste_core::mistakes::ValidationErrors;
 use posthaste_store::{ApiKey, CreateResult, PageRequest};
 use posthaste_system::random::fresh_api_key;
-use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
+use super::resources::{self, api_key_schemas};
 use super::route::{
     Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
     to_the_end,
@@ -81,24 +81,6 @@ pub(super) static GROUP: Group = Group {
     schemas,
 };
 
-#[derive(Serialize)]
-struct Shown<'a> {
-    id: String,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    created_at: String,
-}
-
-fn shown<'a>(key: &'a ApiKey, plain: Option<&'a str>) -> Shown<'a> {
-    Shown {
-        id: key.id.to_string(),
-        name: &key.name,
-        key: plain,
-        created_at: key.created_at.to_string(),
-    }
-}
-
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let mut mistakes = ValidationErrors::default();
@@ -128,7 +110,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     };
     match app.store.create_key(now, key.clone()).await? {
         CreateResult::Created => {
-            let answer = body::answer_secret(StatusCode::CREATED, &shown(&key, Some(&plain)));
+            let created = resources::ApiKey::from(&key).with_key(plain);
+            let answer = body::answer_secret(StatusCode::CREATED, &created);
             Ok(trail::made(key.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
@@ -144,7 +127,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     query.finish()?;
     let tenant = call.tenant().tenant.id.clone();
     let page = call.app.store.keys(Some(tenant), page).await?;
-    Ok(paging::answer(page, |key| json!(shown(&key, None))))
+    Ok(paging::answer(page, |key| resources::ApiKey::from(&key)))
 }
 
 async fn revoke(call: Call) -> Result<Response<Body>, Problem> {
@@ -162,8 +145,7 @@ async fn revoke(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 fn schemas() -> Vec<Schema> {
-    let id = json!({"type": "string", "pattern": "^key_[0-9a-hjkmnp-tv-z]{26}$"});
-    let time = json!({"type": "string", "format": "date-time"});
+    let [created, key] = api_key_schemas();
     vec![
         Schema {
             name: "NewKey",
@@ -174,35 +156,7 @@ fn schemas() -> Vec<Schema> {
                 "examples": [{"name": "ci"}],
             }),
         },
-        Schema {
-            name: "CreatedKey",
-            shape: json!({
-                "type": "object",
-                "required": ["id", "name", "key", "created_at"],
-                "properties": {
-                    "id": id, "name": {"type": "string"},
-                    "key": {"type": "string", "pattern": "^ph_"}, "created_at": time,
-                },
-                "additionalProperties": false,
-                "examples": [{
-                    "id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "ci",
-                    "key": "ph_m5pQ0cJvXr2nTqKfVwYb8uZ1sLhDgEa3iOxN7tRk9cM",
-                    "created_at": "2026-01-02T03:04:05.678Z",
-                }],
-            }),
-        },
-        Schema {
-            name: "Key",
-            shape: json!({
-                "type": "object",
-                "required": ["id", "name", "created_at"],
-                "properties": {"id": id, "name": {"type": "string"}, "created_at": time},
-                "additionalProperties": false,
-                "examples": [{
-                    "id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "ci",
-                    "created_at": "2026-01-02T03:04:05.678Z",
-                }],
-            }),
-        },
+        created,
+        key,
     ]
 }

@@ -5,9 +5,10 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::code::Code;
 use super::operational;
 use super::problem::PROBLEM_JSON;
+use super::resources::schema::reference;
+use super::resources::{list_schema, problem_schema};
 use super::route::{Access, Content, Group, RequestBody, Route};
 use super::routes::GROUPS;
 
@@ -101,10 +102,6 @@ pub(super) fn access_in_words(access: Access) -> &'static str {
     }
 }
 
-fn reference(schema: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{schema}")})
-}
-
 /// Returns the names in a path, each with its description.
 pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
     path.split('/')
@@ -173,50 +170,4 @@ fn responses(route: &Route) -> Value {
         responses.insert(chunk[0].0.to_string(), response);
     }
     Value::Object(responses)
-}
-
-fn list_schema(item: Value) -> Value {
-    json!({
-        "type": "object",
-        "required": ["data", "next_cursor"],
-        "properties": {
-            "data": {"type": "array", "items": item},
-            "next_cursor": {"type": ["string", "null"]},
-        },
-        "additionalProperties": false,
-    })
-}
-
-fn problem_schema() -> Value {
-    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
-    json!({
-        "type": "object",
-        "description": "What went wrong, after RFC 9457.",
-        "required": ["type", "title", "status", "detail", "code"],
-        "properties": {
-            "type": {"type": "string", "description": "Where the error is explained."},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string", "description": "What is wrong here and now, and what to do."},
-            "code": {"enum": codes},
-            "limit": {"type": "string", "description": "The limit that is exceeded, where the code is `quota_exceeded`."},
-            "errors": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": ["field", "message"],
-                    "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
-                    "additionalProperties": false,
-                },
-            },
-        },
-        "additionalProperties": false,
-        "examples": [{
-            "type": "/docs/errors#not_found",
-            "title": "There is no such thing",
-            "status": 404,
-            "detail": "There is no such endpoint. Check the id in the path.",
-            "code": "not_found",
-        }],
-    })
 }

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::body;
 use super::problem::Problem;
+use super::resources::ListPage;
 
 /// Default number of items in a page.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -226,18 +227,12 @@ fn decode<K: Cursor>(text: &str) -> Option<K> {
     (*mark == K::MARK).then(|| K::from_bytes(place)).flatten()
 }
 
-#[derive(Serialize)]
-struct Listed<T> {
-    data: Vec<T>,
-    next_cursor: Option<String>,
-}
-
 /// Creates the response with a page, each item converted by `show`.
 pub fn answer<T, K: Cursor, S: Serialize>(
     page: Page<T, K>,
     show: impl FnMut(T) -> S,
 ) -> Response<Body> {
-    let listed = Listed {
+    let listed = ListPage {
         next_cursor: page.next.as_ref().map(encode),
         data: page.items.into_iter().map(show).collect(),
     };

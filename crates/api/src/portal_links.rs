@@ -10,7 +10,6 @@ use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{CreateResult, PageRequest, Pass, SessionIdentity};
 use posthaste_system::random::fresh_token;
-use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
@@ -18,6 +17,7 @@ use super::code::Code;
 use super::form;
 use super::problem::{Problem, ResourceKind};
 use super::quota;
+use super::resources::{PortalLink, portal_link_schemas};
 use super::route::{
     Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
     to_the_end,
@@ -95,24 +95,6 @@ pub(super) static GROUP: Group = Group {
     schemas,
 };
 
-#[derive(Serialize)]
-struct Shown {
-    id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    created_at: String,
-    expires_at: String,
-}
-
-fn shown(pass: &Pass, url: Option<String>) -> Shown {
-    Shown {
-        id: pass.id.to_string(),
-        url,
-        created_at: pass.created_at.to_string(),
-        expires_at: pass.expires_at.to_string(),
-    }
-}
-
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let mut mistakes = ValidationErrors::default();
@@ -153,8 +135,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             let base = app.settings.public_url.clone().or(call.called());
             let path = path.unwrap_or_default();
             let url = format!("{}/portal/{token}{path}", base.unwrap_or_default());
-            let shown = shown(&pass, Some(url));
-            let answer = body::answer_secret(StatusCode::CREATED, &shown);
+            let created = PortalLink::from(&pass).with_url(url);
+            let answer = body::answer_secret(StatusCode::CREATED, &created);
             Ok(trail::made(pass.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
@@ -190,7 +172,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let tenant = call.tenant().tenant.id.clone();
     let page = app.store.passes(app.clock.wall(), tenant, page).await?;
-    Ok(paging::answer(page, |pass| json!(shown(&pass, None))))
+    Ok(paging::answer(page, |pass| PortalLink::from(&pass)))
 }
 
 async fn end(call: Call) -> Result<Response<Body>, Problem> {
@@ -208,8 +190,7 @@ async fn end(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 fn schemas() -> Vec<Schema> {
-    let id = json!({"type": "string", "pattern": "^pass_[0-9a-hjkmnp-tv-z]{26}$"});
-    let time = json!({"type": "string", "format": "date-time"});
+    let [created, link] = portal_link_schemas();
     vec![
         Schema {
             name: "NewPortalLink",
@@ -229,35 +210,8 @@ fn schemas() -> Vec<Schema> {
                 "examples": [{"expires_in": "1h"}, {}],
             }),
         },
-        Schema {
-            name: "CreatedPortalLink",
-            shape: json!({
-                "type": "object",
-                "required": ["id", "url", "created_at", "expires_at"],
-                "properties": {
-                    "id": id, "url": {"type": "string"}, "created_at": time, "expires_at": time,
-                },
-                "additionalProperties": false,
-                "examples": [{
-                    "id": "pass_01jd2kq8z3w5x7y9a1b2c3d4e5",
-                    "url": "https://hooks.example.com/portal/m5pQ0cJvXr2nTqKfVwYb8uZ1sLhDgEa3iOxN7tRk9cM",
-                    "created_at": "2026-01-02T03:04:05.678Z", "expires_at": "2026-01-02T04:04:05.678Z",
-                }],
-            }),
-        },
-        Schema {
-            name: "PortalLink",
-            shape: json!({
-                "type": "object",
-                "required": ["id", "created_at", "expires_at"],
-                "properties": {"id": id, "created_at": time, "expires_at": time},
-                "additionalProperties": false,
-                "examples": [{
-                    "id": "pass_01jd2kq8z3w5x7y9a1b2c3d4e5",
-                    "created_at": "2026-01-02T03:04:05.678Z", "expires_at": "2026-01-02T04:04:05.678Z",
-                }],
-            }),
-        },
+        created,
+        link,
     ]
 }
 

@@ -12,9 +12,9 @@ use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Span;
 use posthaste_engine::EngineError;
 use posthaste_store::StoreError;
-use serde::Serialize;
 
 use super::code::Code;
+use super::resources::{FieldProblem, ProblemBody};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::api::problem";
@@ -44,19 +44,6 @@ pub struct Problem {
     pub limit: Option<&'static str>,
     /// The allowed methods, for the `Allow` header.
     allow: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ProblemBody<'a> {
-    r#type: String,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    code: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<&'a ValidationErrors>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<&'a str>,
 }
 
 /// The kinds of things that can be missing.
@@ -214,16 +201,23 @@ impl Problem {
 
     /// Returns the HTTP response.
     pub fn into_response(self) -> Response<Body> {
-        let told = ProblemBody {
+        let errors = self.errors.map(|errors| {
+            let errors = errors.iter().map(|error| FieldProblem {
+                field: error.field.clone(),
+                message: error.message.clone(),
+            });
+            errors.collect()
+        });
+        let body = ProblemBody {
             r#type: format!("/docs/errors#{}", self.code.as_str()),
-            title: self.code.title(),
+            title: self.code.title().to_owned(),
             status: self.status.as_u16(),
-            detail: &self.detail,
-            code: self.code.as_str(),
-            errors: self.errors.as_ref(),
-            limit: self.limit,
+            detail: self.detail.into_owned(),
+            code: self.code.as_str().to_owned(),
+            errors,
+            limit: self.limit.map(str::to_owned),
         };
-        let body = serde_json::to_vec(&told).expect("a problem is plain data");
+        let body = serde_json::to_vec(&body).expect("a problem is plain data");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
@@ -243,7 +237,7 @@ impl Problem {
 }
 
 fn insert_text(headers: &mut http::HeaderMap, name: HeaderName, text: &str) {
-    let value = HeaderValue::from_str(text).expect("our own words are visible ASCII");
+    let value = HeaderValue::from_str(text).expect("header values of the API are visible ASCII");
     headers.insert(name, value);
 }
 

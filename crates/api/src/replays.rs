@@ -3,23 +3,21 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{EndpointId, ReplayId};
+use posthaste_core::id::ReplayId;
 use posthaste_core::lane::Standing;
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Replay, ReplayFilter, ReplayScope, ReplayStatus, StoredStatus};
-use serde::Serialize;
-use serde_json::{Value, json};
+use posthaste_store::{ReplayFilter, ReplayScope, StoredStatus};
 
 use super::body;
 use super::call::Call;
 use super::code::Code;
 use super::deliveries::{ended_status, error_kind};
-use super::delivery_view::Shown;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
+use super::resources::{Replay, replay_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
 };
 use super::trail;
 
@@ -92,7 +90,7 @@ pub(super) static GROUP: Group = Group {
             handler: |call| Box::pin(cancel(call)),
         },
     ],
-    schemas,
+    schemas: replay_schemas,
 };
 
 /// `POST …/replays`.
@@ -113,7 +111,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
     app.replay_bell.notify_one();
-    let answer = body::answer(StatusCode::ACCEPTED, &ReplayView::new(&replay));
+    let answer = body::answer(StatusCode::ACCEPTED, &Replay::from(&replay));
     Ok(trail::made(replay.id, answer))
 }
 
@@ -124,7 +122,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     query.finish()?;
     let tenant = call.tenant().tenant.id.clone();
     let found = call.app.store.replays(tenant, page).await?;
-    Ok(paging::answer(found, |replay| ReplayView::new(&replay)))
+    Ok(paging::answer(found, |replay| Replay::from(&replay)))
 }
 
 /// `GET …/replays/{replay}`.
@@ -133,7 +131,7 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = call.tenant().tenant.id.clone();
     let found = call.app.store.replay(tenant, id).await?;
     let replay = found.ok_or_else(|| Problem::missing(ResourceKind::Replay))?;
-    Ok(body::answer(StatusCode::OK, &ReplayView::new(&replay)))
+    Ok(body::answer(StatusCode::OK, &Replay::from(&replay)))
 }
 
 /// `POST …/replays/{replay}/cancel`.
@@ -144,7 +142,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     let now = call.app.clock.wall();
     let found = call.app.store.cancel_replay(now, tenant, id).await?;
     let replay = found.ok_or_else(|| Problem::missing(ResourceKind::Replay))?;
-    Ok(body::answer(StatusCode::OK, &ReplayView::new(&replay)))
+    Ok(body::answer(StatusCode::OK, &Replay::from(&replay)))
 }
 
 /// Reads the deliveries to send again. The default status is failed.
@@ -206,135 +204,4 @@ where
             None
         }
     }
-}
-
-/// A replay in an API response.
-#[derive(Serialize)]
-struct ReplayView {
-    id: Shown<ReplayId>,
-    status: ReplayStatus,
-    total: u64,
-    replayed: u64,
-    skipped: u64,
-    filter: FilterView,
-    created_at: Shown<Timestamp>,
-    finished_at: Option<Shown<Timestamp>>,
-}
-
-/// The filter of a replay, as it was requested.
-#[derive(Serialize)]
-struct FilterView {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<Shown<EndpointId>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_kind: Option<FailureKind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<Shown<Timestamp>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<Shown<Timestamp>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missed_since: Option<Shown<Timestamp>>,
-}
-
-impl ReplayView {
-    fn new(replay: &Replay) -> ReplayView {
-        let filter = &replay.filter;
-        let (status, since, missed_since) = match filter.scope {
-            ReplayScope::Ended(status) => (Some(name_of(status)), filter.since, None),
-            ReplayScope::Missed => (None, None, filter.since),
-        };
-        ReplayView {
-            id: Shown(replay.id),
-            status: replay.status,
-            total: replay.total,
-            replayed: replay.replayed,
-            skipped: replay.skipped,
-            filter: FilterView {
-                status,
-                endpoint: filter.endpoint.map(Shown),
-                event_type: filter.event_type.as_ref().map(|it| it.to_string()),
-                error_kind: filter.error_kind,
-                since: since.map(Shown),
-                until: filter.until.map(Shown),
-                missed_since: missed_since.map(Shown),
-            },
-            created_at: Shown(replay.created_at),
-            finished_at: replay.finished_at.map(Shown),
-        }
-    }
-}
-
-fn name_of(status: StoredStatus) -> &'static str {
-    match status {
-        StoredStatus::Pending => "pending",
-        StoredStatus::Retrying => "retrying",
-        StoredStatus::Held => "held",
-        StoredStatus::Succeeded => "succeeded",
-        StoredStatus::Failed => "failed",
-        StoredStatus::Cancelled => "cancelled",
-    }
-}
-
-fn schemas() -> Vec<Schema> {
-    vec![
-        Schema {
-            name: "NewReplay",
-            shape: filter_schema(true),
-        },
-        Schema {
-            name: "Replay",
-            shape: json!({
-                "type": "object",
-                "required": ["id", "status", "total", "replayed", "skipped", "filter", "created_at", "finished_at"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "status": {"enum": ["running", "done", "cancelled"]},
-                    "total": {"type": "integer", "description": "How many there were to send when it began."},
-                    "replayed": {"type": "integer", "description": "How many it has come to."},
-                    "skipped": {"type": "integer", "description": "How many of those it has passed over: their endpoint takes no part, they were sent again meanwhile, or what they carried has been removed."},
-                    "filter": filter_schema(false),
-                    "created_at": {"type": "string", "format": "date-time"},
-                    "finished_at": {"type": ["string", "null"], "format": "date-time"},
-                },
-                "additionalProperties": false,
-            }),
-        },
-    ]
-}
-
-fn filter_schema(asked: bool) -> Value {
-    let text = |kind: &str| match asked {
-        true => json!({"type": [kind, "null"]}),
-        false => json!({"type": kind}),
-    };
-    let time = || {
-        let mut shape = text("string");
-        shape["format"] = json!("date-time");
-        shape
-    };
-    let mut shape = json!({
-        "type": "object",
-        "properties": {
-            "status": text("string"),
-            "endpoint": text("string"),
-            "event_type": text("string"),
-            "error_kind": text("string"),
-            "since": time(),
-            "until": time(),
-            "missed_since": time(),
-        },
-        "additionalProperties": false,
-    });
-    if asked {
-        shape["description"] = json!(
-            "`status` is failed (the default), succeeded or cancelled. `missed_since` needs `endpoint`, \
-             and replays what it never got: what failed, and events it wants now that it was not sent."
-        );
-        shape["examples"] = json!([{"status": "failed", "since": "2026-11-15T00:00:00Z"}]);
-    }
-    shape
 }

@@ -9,7 +9,6 @@ use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::EngineError;
 use posthaste_store::{CreateResult, Limits, ReplaceResult, Tenant};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 
@@ -17,6 +16,8 @@ use super::auth::Caller;
 use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
+use super::resources::schema::reference;
+use super::resources::{self, tenant_schema};
 use super::route::{
     Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
     to_the_end,
@@ -119,27 +120,6 @@ pub(super) static GROUP: Group = Group {
     schemas,
 };
 
-#[derive(Serialize)]
-struct Shown<'a> {
-    id: &'a str,
-    name: &'a str,
-    default_retry_policy: &'a Option<Value>,
-    plan: &'a Option<String>,
-    limits: Limits,
-    created_at: String,
-}
-
-fn shown(tenant: &Tenant) -> Shown<'_> {
-    Shown {
-        id: tenant.id.as_str(),
-        name: &tenant.name,
-        default_retry_policy: &tenant.default_retry_policy,
-        plan: &tenant.plan,
-        limits: tenant.limits,
-        created_at: tenant.created_at.to_string(),
-    }
-}
-
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let app = &call.app;
@@ -148,7 +128,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     match app.store.create_tenant(now, tenant.clone()).await? {
         CreateResult::Created => {
             app.forget_tenant(&tenant.id);
-            let answer = body::answer(StatusCode::CREATED, &shown(&tenant));
+            let answer = body::answer(StatusCode::CREATED, &resources::Tenant::from(&tenant));
             Ok(trail::made(&tenant.id, answer))
         }
         CreateResult::Taken => {
@@ -249,11 +229,14 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let page = query.page();
     query.finish()?;
     let page = call.app.store.tenants(page).await?;
-    Ok(paging::answer(page, |tenant| json!(shown(&tenant))))
+    Ok(paging::answer(page, |tenant| {
+        resources::Tenant::from(&tenant)
+    }))
 }
 
 async fn show(call: Call) -> Result<Response<Body>, Problem> {
-    Ok(body::answer(StatusCode::OK, &shown(&call.tenant().tenant)))
+    let tenant = resources::Tenant::from(&call.tenant().tenant);
+    Ok(body::answer(StatusCode::OK, &tenant))
 }
 
 async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
@@ -284,7 +267,10 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
             ReplaceResult::Done => {
                 app.forget_tenant(id);
                 app.engine.tenant_changed(id.clone());
-                return Ok(body::answer(StatusCode::OK, &shown(&tenant)));
+                return Ok(body::answer(
+                    StatusCode::OK,
+                    &resources::Tenant::from(&tenant),
+                ));
             }
             ReplaceResult::Outdated => {}
             ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Tenant)),
@@ -349,9 +335,9 @@ fn schemas() -> Vec<Schema> {
     let fields = || {
         json!({
             "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS},
-            "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+            "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
             "plan": {"type": ["string", "null"], "description": "One of the plans that the configuration names. `GET /v1/plans` lists them."},
-            "limits": {"anyOf": [{"$ref": "#/components/schemas/Limits"}, {"type": "null"}]},
+            "limits": {"anyOf": [reference("Limits"), {"type": "null"}]},
         })
     };
     let mut new_fields = fields();
@@ -378,26 +364,7 @@ fn schemas() -> Vec<Schema> {
                 "examples": [{"limits": {"events_per_second": 500}}, {"plan": null}, {"default_retry_policy": null}],
             }),
         },
-        Schema {
-            name: "Tenant",
-            shape: json!({
-                "type": "object",
-                "required": ["id", "name", "default_retry_policy", "plan", "limits", "created_at"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "name": {"type": "string"},
-                    "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
-                    "plan": {"type": ["string", "null"]},
-                    "limits": {"$ref": "#/components/schemas/Limits"},
-                    "created_at": {"type": "string", "format": "date-time"},
-                },
-                "additionalProperties": false,
-                "examples": [{
-                    "id": "acme", "name": "Acme", "default_retry_policy": null,
-                    "plan": null, "limits": limits::example(), "created_at": "2026-01-02T03:04:05.678Z",
-                }],
-            }),
-        },
+        tenant_schema(),
         Schema {
             name: "Limits",
             shape: limits::shape(),

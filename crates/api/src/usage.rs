@@ -1,19 +1,16 @@
 //! The limits of a tenant, and their usage.
 
-use std::collections::BTreeMap;
-
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::time::{Month, Span};
-use posthaste_store::{LimitName, LimitSource, Limits, Usage};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use posthaste_store::{LimitName, Limits, Usage};
+use serde_json::{Value, json};
 
 use super::body;
 use super::call::Call;
 use super::problem::{Problem, ResourceKind};
-use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
-use crate::limits;
+use super::resources::{self, LimitUsage, Plan, Plans, source_name, usage_schemas};
+use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
 
 pub(super) static GROUP: Group = Group {
     name: "Limits",
@@ -52,23 +49,8 @@ pub(super) static GROUP: Group = Group {
             handler: |call| Box::pin(list_plans(call)),
         },
     ],
-    schemas,
+    schemas: usage_schemas,
 };
-
-#[derive(Serialize)]
-struct UsageView<'a> {
-    plan: Option<&'a str>,
-    plan_found: bool,
-    limits: BTreeMap<&'static str, LimitView>,
-}
-
-#[derive(Serialize)]
-struct LimitView {
-    limit: Value,
-    used: Option<u64>,
-    source: &'static str,
-    resets_at: Option<String>,
-}
 
 /// `GET …/usage`.
 async fn show(call: Call) -> Result<Response<Body>, Problem> {
@@ -79,26 +61,22 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let under_way = app.switchboard.under_way(&tenant.id).await;
     let plans = &app.settings.plans;
     let limits = app.limits_of(tenant);
-    let view = |limit: LimitName| LimitView {
+    let describe = |limit: LimitName| LimitUsage {
         limit: value_of(&limits, limit),
         used: used_of(&usage, under_way, limit),
-        source: match plans.source(tenant, effective_limit(&limits, limit)) {
-            LimitSource::Tenant => "tenant",
-            LimitSource::Plan => "plan",
-            LimitSource::Server => "server",
-        },
+        source: source_name(plans.source(tenant, effective_limit(&limits, limit))).to_owned(),
         resets_at: (limit == LimitName::EventsPerMonth)
             .then(|| Month::of(now).ends_at().to_string()),
     };
-    let shown = UsageView {
-        plan: tenant.plan.as_deref(),
+    let described = resources::Usage {
+        plan: tenant.plan.clone(),
         plan_found: tenant.plan.is_some() && !plans.lacks_plan_of(tenant),
         limits: LimitName::ALL
             .into_iter()
-            .map(|limit| (limit.name(), view(limit)))
+            .map(|limit| (limit.name().to_owned(), describe(limit)))
             .collect(),
     };
-    Ok(body::answer(StatusCode::OK, &shown))
+    Ok(body::answer(StatusCode::OK, &described))
 }
 
 /// Returns the limit that takes effect: payloads and attempts are never kept longer than their deliveries.
@@ -152,96 +130,18 @@ fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u6
     }
 }
 
-#[derive(Serialize)]
-struct PlansView<'a> {
-    default: Limits,
-    data: Vec<PlanView<'a>>,
-}
-
-#[derive(Serialize)]
-struct PlanView<'a> {
-    name: &'a str,
-    limits: Limits,
-}
-
 /// `GET /v1/plans`.
 async fn list_plans(call: Call) -> Result<Response<Body>, Problem> {
     let plans = &call.app.settings.plans;
     let named = plans.named.iter();
-    let shown = PlansView {
+    let described = Plans {
         default: plans.server,
         data: named
-            .map(|(name, limits)| PlanView {
-                name,
+            .map(|(name, limits)| Plan {
+                name: name.clone(),
                 limits: *limits,
             })
             .collect(),
     };
-    Ok(body::answer(StatusCode::OK, &shown))
-}
-
-fn schemas() -> Vec<Schema> {
-    let limits = json!({"$ref": "#/components/schemas/Limits"});
-    let one = json!({
-        "type": "object",
-        "required": ["limit", "used", "source", "resets_at"],
-        "properties": {
-            "limit": {"type": ["integer", "string", "null"], "description": "What is allowed: a number, or a duration such as `30d`; `null` if there is no such limit."},
-            "used": {"type": ["integer", "null"], "description": "How much of it is used, where it can be used up. Events of a month are counted whether they are still kept or not; tests are among them. Of `in_flight` it is the attempts under way on all nodes that answer, whether they are limited or not."},
-            "source": {"enum": ["tenant", "plan", "server"], "description": "Who says so."},
-            "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "When what is used begins at 0 again."},
-        },
-        "additionalProperties": false,
-    });
-    let names = LimitName::ALL.map(LimitName::name);
-    let each: Map<String, Value> = names
-        .iter()
-        .map(|name| ((*name).to_owned(), one.clone()))
-        .collect();
-    let example: Map<String, Value> = names
-        .iter()
-        .map(|name| {
-            let shown = json!({"limit": 100, "used": null, "source": "plan", "resets_at": null});
-            ((*name).to_owned(), shown)
-        })
-        .collect();
-    vec![
-        Schema {
-            name: "Usage",
-            shape: json!({
-                "type": "object",
-                "required": ["plan", "plan_found", "limits"],
-                "properties": {
-                    "plan": {"type": ["string", "null"]},
-                    "plan_found": {"type": "boolean", "description": "Whether the configuration has the plan that the tenant is on. If it is lost, the server's limits hold."},
-                    "limits": {
-                        "type": "object",
-                        "required": names,
-                        "properties": each,
-                        "additionalProperties": false,
-                    },
-                },
-                "additionalProperties": false,
-                "examples": [{"plan": "pro", "plan_found": true, "limits": example}],
-            }),
-        },
-        Schema {
-            name: "Plans",
-            shape: json!({
-                "type": "object",
-                "required": ["default", "data"],
-                "properties": {
-                    "default": limits,
-                    "data": {"type": "array", "items": {
-                        "type": "object",
-                        "required": ["name", "limits"],
-                        "properties": {"name": {"type": "string"}, "limits": limits},
-                        "additionalProperties": false,
-                    }},
-                },
-                "additionalProperties": false,
-                "examples": [{"default": limits::example(), "data": [{"name": "pro", "limits": limits::example()}]}],
-            }),
-        },
-    ]
+    Ok(body::answer(StatusCode::OK, &described))
 }

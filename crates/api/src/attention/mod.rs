@@ -15,20 +15,19 @@ use posthaste_notify::alerts::readings::FROM_COUNTERS;
 use posthaste_store::{Alert, AlertFilter, EndpointRow, PageRequest, Scope};
 use posthaste_telemetry::metrics::RecentAttempts;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
-use serde_json::json;
 
 use super::App;
 use super::body;
 use super::call::Call;
 use super::problem::Problem;
-use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
-use ranking::{Finding, Reason, Suspect};
+use super::resources::{
+    Attention, AttentionItem, AttentionReason, MAX_ATTENTION_ITEMS, attention_schemas,
+};
+use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use ranking::{Finding, Suspect};
 
-/// Maximum number of endpoints shown.
-const MAX_SHOWN: usize = 100;
 /// Maximum number of endpoints that are examined.
-const MAX_SUSPECTS: usize = 2 * MAX_SHOWN;
+const MAX_SUSPECTS: usize = 2 * MAX_ATTENTION_ITEMS;
 /// Maximum number of endpoints read from the store, which returns paused ones last.
 const MAX_TROUBLED: usize = 1_000;
 /// Maximum number of parallel store reads. Sending needs the same readers.
@@ -63,7 +62,7 @@ pub(super) static GROUP: Group = Group {
             handler: |call| Box::pin(of_tenant(call)),
         },
     ],
-    schemas,
+    schemas: attention_schemas,
 };
 
 const NEEDY: &[SuccessResponse] = &[SuccessResponse {
@@ -86,9 +85,9 @@ async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
 async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let suspects = suspects(app, tenant).await?;
-    let findings = ranking::findings(suspects, now, MAX_SHOWN);
-    let data: Vec<Shown> = findings.iter().map(Shown::new).collect();
-    Ok(body::answer(StatusCode::OK, &Listed { data }))
+    let findings = ranking::findings(suspects, now, MAX_ATTENTION_ITEMS);
+    let data = findings.iter().map(describe).collect();
+    Ok(body::answer(StatusCode::OK, &Attention { data }))
 }
 
 /// Returns endpoints that may need attention, with their recent results.
@@ -96,7 +95,7 @@ async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, P
     let now = app.clock.wall();
     let troubled = app.store.troubled(tenant.clone(), MAX_TROUBLED).await?;
     let nothing = RecentAttempts::default();
-    let mut rows: Vec<(Reason, EndpointRow)> = troubled
+    let mut rows: Vec<(AttentionReason, EndpointRow)> = troubled
         .into_iter()
         .filter_map(|row| Some((ranking::reason(&row, &nothing, now)?, row)))
         .collect();
@@ -149,7 +148,7 @@ async fn failing(
         let by_ratio = a.success_ratio().total_cmp(&b.success_ratio());
         by_ratio.then_with(|| one.cmp(other))
     });
-    failing.truncate(MAX_SHOWN);
+    failing.truncate(MAX_ATTENTION_ITEMS);
     let failing = failing.into_iter().map(|(id, _)| id).collect();
     still_enabled(app, tenant, failing).await
 }
@@ -200,91 +199,23 @@ async fn still_enabled(
     Ok(rows)
 }
 
-#[derive(Serialize)]
-struct Listed {
-    data: Vec<Shown>,
-}
-
-#[derive(Serialize)]
-struct Shown {
-    tenant_id: String,
-    endpoint_id: String,
-    url: String,
-    status: &'static str,
-    reason: &'static str,
-    since: Option<String>,
-    detail: String,
-    pending: u64,
-    success_ratio: f64,
-    last_failure_at: Option<String>,
-}
-
-impl Shown {
-    fn new(finding: &Finding) -> Shown {
-        let Suspect {
-            row,
-            lately,
-            pending,
-            ..
-        } = &finding.suspect;
-        Shown {
-            tenant_id: row.endpoint.tenant.to_string(),
-            endpoint_id: row.endpoint.id.to_string(),
-            url: row.endpoint.url.clone(),
-            status: status(row.standing),
-            reason: finding.reason.name(),
-            since: finding.since().map(|at| at.to_string()),
-            detail: finding.detail(),
-            pending: *pending,
-            success_ratio: lately.success_ratio(),
-            last_failure_at: lately.last_failure.map(|failure| failure.at.to_string()),
-        }
+fn describe(finding: &Finding) -> AttentionItem {
+    let Suspect {
+        row,
+        lately,
+        pending,
+        ..
+    } = &finding.suspect;
+    AttentionItem {
+        tenant_id: row.endpoint.tenant.to_string(),
+        endpoint_id: row.endpoint.id.to_string(),
+        url: row.endpoint.url.clone(),
+        status: row.standing.into(),
+        reason: finding.reason,
+        since: finding.since().map(|at| at.to_string()),
+        detail: finding.detail(),
+        pending: *pending,
+        success_ratio: lately.success_ratio(),
+        last_failure_at: lately.last_failure.map(|failure| failure.at.to_string()),
     }
-}
-
-/// Returns an endpoint's status as in the endpoint's own response.
-fn status(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Enabled => "enabled",
-        Standing::Paused => "paused",
-        Standing::Disabled | Standing::Deleted => "disabled",
-    }
-}
-
-fn schemas() -> Vec<Schema> {
-    let time = |about: &str| json!({"type": ["string", "null"], "format": "date-time", "description": about});
-    let endpoint = json!({
-        "type": "object",
-        "required": [
-            "tenant_id", "endpoint_id", "url", "status", "reason", "since", "detail", "pending",
-            "success_ratio", "last_failure_at",
-        ],
-        "properties": {
-            "tenant_id": {"type": "string"},
-            "endpoint_id": {"type": "string"},
-            "url": {"type": "string"},
-            "status": {"enum": ["enabled", "paused", "disabled"]},
-            "reason": {"enum": Reason::ALL.map(Reason::name)},
-            "since": time("Since when there has been nothing but failure, as far as that is known."),
-            "detail": {"type": "string", "description": "What is the matter, in words."},
-            "pending": {
-                "type": "integer", "minimum": 0, "description": "How many deliveries wait for it.",
-            },
-            "success_ratio": {
-                "type": "number",
-                "description": "The share of the last attempts that succeeded; 1 if none is remembered, as after a restart.",
-            },
-            "last_failure_at": time("When an attempt last failed; null if none is remembered."),
-        },
-        "additionalProperties": false,
-    });
-    vec![Schema {
-        name: "Attention",
-        shape: json!({
-            "type": "object",
-            "required": ["data"],
-            "properties": {"data": {"type": "array", "maxItems": MAX_SHOWN, "items": endpoint}},
-            "additionalProperties": false,
-        }),
-    }]
 }

@@ -9,38 +9,7 @@ use posthaste_notify::alerts::words;
 use posthaste_store::{Alert, DisabledReason, EndpointRow};
 use posthaste_telemetry::metrics::{LastFailure, RecentAttempts};
 
-/// The reason why an endpoint needs attention, the most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Reason {
-    /// posthaste has disabled it. New events are not delivered to it.
-    Disabled,
-    /// Its breaker has tripped, and deliveries wait.
-    BreakerTripped,
-    /// It fails often, but the breaker has not tripped.
-    Failing,
-    /// A person has paused it. Deliveries wait until it is resumed.
-    Paused,
-}
-
-impl Reason {
-    /// Every reason, the most urgent first.
-    pub(super) const ALL: [Reason; 4] = [
-        Reason::Disabled,
-        Reason::BreakerTripped,
-        Reason::Failing,
-        Reason::Paused,
-    ];
-
-    /// Returns its name in the API.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Reason::Disabled => "disabled",
-            Reason::BreakerTripped => "breaker_tripped",
-            Reason::Failing => "failing",
-            Reason::Paused => "paused",
-        }
-    }
-}
+use crate::resources::AttentionReason;
 
 /// An endpoint that may need attention.
 #[derive(Clone, Debug)]
@@ -57,17 +26,17 @@ pub(super) struct Suspect {
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
     pub(super) suspect: Suspect,
-    pub(super) reason: Reason,
+    pub(super) reason: AttentionReason,
 }
 
 impl Finding {
     /// Returns the time since when it has failed, if known.
     pub(super) fn since(&self) -> Option<Timestamp> {
         match self.reason {
-            Reason::Disabled | Reason::BreakerTripped | Reason::Failing => {
-                self.suspect.row.health.failing_since
-            }
-            Reason::Paused => None,
+            AttentionReason::Disabled
+            | AttentionReason::BreakerTripped
+            | AttentionReason::Failing => self.suspect.row.health.failing_since,
+            AttentionReason::Paused => None,
         }
     }
 
@@ -80,16 +49,16 @@ impl Finding {
             pending,
         } = &self.suspect;
         let what = match self.reason {
-            Reason::Disabled => disabled(row.disabled_reason),
-            Reason::BreakerTripped => tripped(row),
-            Reason::Failing => match alert {
+            AttentionReason::Disabled => disabled(row.disabled_reason),
+            AttentionReason::BreakerTripped => tripped(row),
+            AttentionReason::Failing => match alert {
                 Some(alert) => words::message(alert).trim_end_matches('.').to_owned(),
                 None => format!(
                     "{} of the last {} attempts failed",
                     lately.failures, lately.attempts
                 ),
             },
-            Reason::Paused => {
+            AttentionReason::Paused => {
                 return match pending {
                     0 => "paused by hand; nothing waits".to_owned(),
                     1 => "paused by hand; 1 delivery waits".to_owned(),
@@ -148,16 +117,20 @@ fn cause(failure: LastFailure) -> String {
 }
 
 /// Returns the reason why an endpoint needs attention, or `None`. An endpoint that a person has disabled needs none.
-pub(super) fn reason(row: &EndpointRow, lately: &RecentAttempts, now: Timestamp) -> Option<Reason> {
+pub(super) fn reason(
+    row: &EndpointRow,
+    lately: &RecentAttempts,
+    now: Timestamp,
+) -> Option<AttentionReason> {
     match row.standing {
         Standing::Deleted => None,
-        Standing::Paused => Some(Reason::Paused),
+        Standing::Paused => Some(AttentionReason::Paused),
         Standing::Disabled => match row.disabled_reason {
-            Some(DisabledReason::Automatic(_)) => Some(Reason::Disabled),
+            Some(DisabledReason::Automatic(_)) => Some(AttentionReason::Disabled),
             Some(DisabledReason::Manual) | None => None,
         },
-        Standing::Enabled if row.health.trip.is_some() => Some(Reason::BreakerTripped),
-        Standing::Enabled => lately.is_failing(now).then_some(Reason::Failing),
+        Standing::Enabled if row.health.trip.is_some() => Some(AttentionReason::BreakerTripped),
+        Standing::Enabled => lately.is_failing(now).then_some(AttentionReason::Failing),
     }
 }
 
@@ -167,7 +140,7 @@ pub(super) fn findings(suspects: Vec<Suspect>, now: Timestamp, limit: usize) -> 
     let judge = |suspect: Suspect| {
         let seen = reason(&suspect.row, &suspect.lately, now);
         let told = suspect.alert.is_some() && suspect.row.standing == Standing::Enabled;
-        let reason = seen.or(told.then_some(Reason::Failing))?;
+        let reason = seen.or(told.then_some(AttentionReason::Failing))?;
         Some(Finding { suspect, reason })
     };
     let mut findings: Vec<Finding> = suspects.into_iter().filter_map(judge).collect();

@@ -4,8 +4,9 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
 
-use super::super::paging::Query;
 use super::id_prefix::IdQuery;
+use crate::paging::Query;
+use crate::resources::STATUSES;
 
 /// The filters of a query.
 #[derive(Clone, Debug, Default)]
@@ -60,17 +61,6 @@ impl Wanted {
         is_named && matches(&self.filter, stored)
     }
 }
-
-/// Every status.
-pub(super) const STATUSES: [Status; 7] = [
-    Status::Pending,
-    Status::InProgress,
-    Status::Retrying,
-    Status::Held,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Cancelled,
-];
 
 fn status(text: &str) -> Option<Status> {
     STATUSES.into_iter().find(|status| status.name() == text)

@@ -3,7 +3,7 @@
 mod filter;
 mod id_prefix;
 mod policies;
-mod schema;
+mod routes;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -16,14 +16,14 @@ use super::App;
 use super::body;
 use super::call::Call;
 use super::code::Code;
-use super::delivery_view::{DeliveryView, status_now};
 use super::paging;
 use super::problem::{Problem, ResourceKind};
+use super::resources::{Delivery, DeliverySummary, status_now};
 use filter::Wanted;
 
 pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
-pub(super) use schema::GROUP;
+pub(super) use routes::GROUP;
 
 /// Number of parallel store reads when deliveries are read one by one.
 const ASKED_AT_ONCE: usize = 16;
@@ -54,7 +54,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     }
     Ok(paging::answer(found, |item| {
         let facts = item.delivery.facts();
-        DeliveryView::brief(&item, is_aloft(&item), policies.of(facts.endpoint))
+        DeliverySummary::new(&item, is_aloft(&item), policies.of(facts.endpoint))
     }))
 }
 
@@ -210,6 +210,6 @@ async fn show(
     policies.look_up(endpoint).await?;
     let policy = policies.of(endpoint);
     let now = app.clock.wall();
-    let view = DeliveryView::whole(&stored, &attempts, in_flight, policy, now);
-    Ok(body::answer(status, &view))
+    let delivery = Delivery::new(&stored, &attempts, in_flight, policy, now);
+    Ok(body::answer(status, &delivery))
 }

@@ -1,11 +1,10 @@
-//! Reads an endpoint's credentials, and shows the parts that are not secret: never a password, a token or a key.
+//! Reads an endpoint's credentials from a request.
 
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{IdentityError, refuse_own};
 use posthaste_engine::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
-use serde_json::{Value, json};
 
 use super::form::refusal_code;
 use crate::code::Code;
@@ -243,41 +242,4 @@ fn at_fault(error: IdentityError) -> &'static str {
         }
         IdentityError::Key | IdentityError::Mismatch => "private_key",
     }
-}
-
-/// Returns the parts of `auth` that may be shown.
-pub(super) fn shown(auth: &Auth) -> Value {
-    match auth {
-        // Without a password, the user name is the secret.
-        Auth::Basic { username, password } => {
-            let username = Some(username).filter(|_| !password.is_empty());
-            json!({"kind": "basic", "username": username})
-        }
-        Auth::Bearer { .. } => json!({"kind": "bearer"}),
-        Auth::OAuth2(OAuth2 {
-            token_url,
-            client_id,
-            client_secret: _,
-            scope,
-            audience,
-            client_authentication,
-        }) => json!({
-            "kind": "oauth2",
-            "token_url": token_url,
-            "client_id": client_id,
-            "scope": scope,
-            "audience": audience,
-            "client_authentication": client_authentication.name(),
-        }),
-    }
-}
-
-/// Returns the parts of `client_certificate` that may be shown.
-pub(super) fn shown_certificate(certificate: &ClientCertificate) -> Value {
-    let glance = certificate.glance();
-    let expires_at = glance.as_ref().and_then(|glance| glance.expires_at);
-    json!({
-        "fingerprint": glance.map(|glance| glance.fingerprint),
-        "expires_at": expires_at.map(|at| at.to_string()),
-    })
 }

@@ -1,4 +1,4 @@
-//! Schemas of credentials.
+//! Schemas of credentials in requests.
 
 use posthaste_core::address::MAX_URL_BYTES;
 use serde_json::{Value, json};
@@ -8,21 +8,7 @@ use super::auth::{
     MAX_PASSWORD_BYTES, MAX_PRIVATE_KEY_BYTES, MAX_SCOPE_BYTES, MAX_TOKEN_BYTES,
     MAX_USERNAME_BYTES,
 };
-use super::form::{STYLES, style_name};
-
-fn object(required: &[&str], properties: Value) -> Value {
-    json!({
-        "type": "object",
-        "required": required,
-        "properties": properties,
-        "additionalProperties": false,
-    })
-}
-
-/// Returns the names of the signature styles.
-pub(super) fn styles() -> Vec<&'static str> {
-    STYLES.into_iter().map(style_name).collect()
-}
+use crate::resources::schema::object_requiring;
 
 /// The schema of `auth` in a request.
 pub(super) fn auth() -> Value {
@@ -30,16 +16,16 @@ pub(super) fn auth() -> Value {
         "description": "What goes into the `Authorization` header. `oauth2` fetches a token with client credentials (RFC 6749, section 4.4), keeps it while it holds and fetches another before it ends. Passwords, tokens and secrets are sealed and never shown again.",
         "anyOf": [
             {"type": "null"},
-            object(&["kind", "username", "password"], json!({
+            object_requiring(&["kind", "username", "password"], json!({
                 "kind": {"const": "basic"},
                 "username": {"type": "string", "maxLength": MAX_USERNAME_BYTES, "description": "Without a colon."},
                 "password": {"type": "string", "maxLength": MAX_PASSWORD_BYTES},
             })),
-            object(&["kind", "token"], json!({
+            object_requiring(&["kind", "token"], json!({
                 "kind": {"const": "bearer"},
                 "token": {"type": "string", "minLength": 1, "maxLength": MAX_TOKEN_BYTES},
             })),
-            object(&["kind", "token_url", "client_id", "client_secret"], json!({
+            object_requiring(&["kind", "token_url", "client_id", "client_secret"], json!({
                 "kind": {"const": "oauth2"},
                 "token_url": {"type": "string", "maxLength": MAX_URL_BYTES, "description": "Judged by the same rules as `url`."},
                 "client_id": {"type": "string", "minLength": 1, "maxLength": MAX_CLIENT_ID_BYTES},
@@ -55,54 +41,15 @@ pub(super) fn auth() -> Value {
     })
 }
 
-/// The schema of `auth` in a response.
-pub(super) fn shown_auth() -> Value {
-    json!({
-        "description": "Without its secrets.",
-        "anyOf": [
-            {"type": "null"},
-            object(&["kind", "username"], json!({
-                "kind": {"const": "basic"},
-                "username": {"type": ["string", "null"], "description": "`null` where the password is empty: then the name is the secret."},
-            })),
-            object(&["kind"], json!({"kind": {"const": "bearer"}})),
-            object(
-                &["kind", "token_url", "client_id", "scope", "audience", "client_authentication"],
-                json!({
-                    "kind": {"const": "oauth2"},
-                    "token_url": {"type": "string"},
-                    "client_id": {"type": "string"},
-                    "scope": {"type": ["string", "null"]},
-                    "audience": {"type": ["string", "null"]},
-                    "client_authentication": {"enum": ["basic", "body"]},
-                }),
-            ),
-        ],
-    })
-}
-
 /// The schema of `client_certificate` in a request.
 pub(super) fn certificate() -> Value {
     json!({
         "description": "What is shown to a receiver that asks for a certificate (mutual TLS). PEM; the chain begins with the certificate itself; the key has no passphrase.",
         "anyOf": [
             {"type": "null"},
-            object(&["certificate", "private_key"], json!({
+            object_requiring(&["certificate", "private_key"], json!({
                 "certificate": {"type": "string", "maxLength": MAX_CERTIFICATE_BYTES},
                 "private_key": {"type": "string", "maxLength": MAX_PRIVATE_KEY_BYTES},
-            })),
-        ],
-    })
-}
-
-/// The schema of `client_certificate` in a response.
-pub(super) fn shown_certificate() -> Value {
-    json!({
-        "anyOf": [
-            {"type": "null"},
-            object(&["fingerprint", "expires_at"], json!({
-                "fingerprint": {"type": ["string", "null"], "description": "`sha256:` and the hash of the certificate."},
-                "expires_at": {"type": ["string", "null"], "format": "date-time"},
             })),
         ],
     })

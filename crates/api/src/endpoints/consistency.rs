@@ -10,7 +10,7 @@ use posthaste_engine::credentials::Credentials;
 use posthaste_engine::signing_keys::{is_opaque, reveal};
 use serde_json::{Map, Value};
 
-use super::form::style_name;
+use crate::resources::style_name;
 
 /// An endpoint with the requested changes.
 pub(super) struct EndpointParts<'a> {

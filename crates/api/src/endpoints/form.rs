@@ -19,6 +19,7 @@ use crate::App;
 use crate::code::Code;
 use crate::form;
 use crate::problem::Problem;
+use crate::resources::{SIGNATURE_STYLES, style_name};
 
 /// Maximum length of a description.
 pub(super) const MAX_DESCRIPTION_CHARS: usize = 1_024;
@@ -277,25 +278,11 @@ fn is_plausible(email: &str) -> bool {
         && !email.contains(strange)
 }
 
-/// Every signature style.
-pub(super) const STYLES: [SignatureStyle; 3] = [
-    SignatureStyle::Standard,
-    SignatureStyle::GitHub,
-    SignatureStyle::Stripe,
-];
-
-/// Returns the name of a signature style in the API.
-pub(super) fn style_name(style: SignatureStyle) -> &'static str {
-    match style {
-        SignatureStyle::Standard => "standard",
-        SignatureStyle::GitHub => "github",
-        SignatureStyle::Stripe => "stripe",
-    }
-}
-
 fn read_style(fields: &mut Fields<'_, '_>) -> Option<SignatureStyle> {
     let text = fields.text("signature_style")?;
-    let style = STYLES.into_iter().find(|style| style_name(*style) == text);
+    let style = SIGNATURE_STYLES
+        .into_iter()
+        .find(|style| style_name(*style) == text);
     if style.is_none() {
         let message = "must be \"standard\", \"github\" or \"stripe\"";
         fields.wrong("signature_style", message);

@@ -6,36 +6,12 @@ use posthaste_core::lane::{Standing, TripReason};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::owner_router::{BreakerReport, LaneReport};
 use posthaste_store::EndpointRow;
-use serde::Serialize;
 
 use super::find;
 use crate::body;
 use crate::call::Call;
 use crate::problem::Problem;
-
-#[derive(Serialize)]
-struct Shown {
-    breaker: ShownBreaker,
-    pending: u64,
-    in_flight: u32,
-    next_attempt_at: Option<String>,
-    consecutive_failures: u32,
-    success_ratio: f64,
-    latency_ms: Latency,
-}
-
-#[derive(Serialize)]
-struct ShownBreaker {
-    state: &'static str,
-    until: Option<String>,
-    reason: Option<TripReason>,
-}
-
-#[derive(Serialize)]
-struct Latency {
-    p50: Option<f64>,
-    p99: Option<f64>,
-}
+use crate::resources::{BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles};
 
 /// The breaker of an endpoint, which may have no lane at the moment.
 enum Breaker {
@@ -54,13 +30,13 @@ impl Breaker {
         }
     }
 
-    fn shown(&self) -> ShownBreaker {
+    fn report(&self) -> EndpointBreaker {
         let (state, until, reason) = match self {
-            Breaker::Passing => ("passing", None, None),
-            Breaker::Tripped(until, reason) => ("tripped", Some(*until), Some(*reason)),
-            Breaker::Probing(reason) => ("probing", None, Some(*reason)),
+            Breaker::Passing => (BreakerState::Passing, None, None),
+            Breaker::Tripped(until, reason) => (BreakerState::Tripped, Some(*until), Some(*reason)),
+            Breaker::Probing(reason) => (BreakerState::Probing, None, Some(*reason)),
         };
-        ShownBreaker {
+        EndpointBreaker {
             state,
             until: until.map(|at| at.to_string()),
             reason,
@@ -81,8 +57,8 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let due = waiting.await?.next_due;
     let stored_failures = row.health.consecutive_failures;
     let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
-    let shown = Shown {
-        breaker: breaker.shown(),
+    let health = EndpointHealth {
+        breaker: breaker.report(),
         pending: app.store.pending(endpoint.id).await?,
         in_flight: lane.as_ref().map_or(0, |lane| lane.in_flight),
         next_attempt_at: due
@@ -90,12 +66,12 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
             .map(|at| at.to_string()),
         consecutive_failures: failures.unwrap_or(stored_failures),
         success_ratio: figures.success_ratio,
-        latency_ms: Latency {
+        latency_ms: LatencyQuantiles {
             p50: figures.p50_ms,
             p99: figures.p99_ms,
         },
     };
-    Ok(body::answer(StatusCode::OK, &shown))
+    Ok(body::answer(StatusCode::OK, &health))
 }
 
 /// Returns the time of the next attempt for a delivery due at `due`: not before the breaker allows a probe,

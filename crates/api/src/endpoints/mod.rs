@@ -22,15 +22,14 @@ use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_endpoints;
+use super::resources::{CreatedEndpoint, public_key};
 use super::route::{
     Access, CURSOR, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
     Verb, to_the_end,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{body, paging, trail};
-use response::{seal_credentials, seal_headers, shown};
-
-pub(super) use response::status_name;
+use response::{describe, seal_credentials, seal_headers};
 
 const ALL: &str = "/v1/tenants/{tenant}/endpoints";
 const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
@@ -282,7 +281,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     }
     let key = beside.key.expect("a new endpoint has a key");
     let plain = reveal(&key);
-    let public_key = secret::public_key(&key);
+    let public_key = public_key(&key);
     endpoint.sealed_keys = secret::seal(app, &endpoint, &SigningKeyring::new(key));
     let allowed = app.endpoints_allowed(tenant);
     let inserted = app.store.create_endpoint(now, endpoint.clone(), allowed);
@@ -294,10 +293,12 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
                 disabled_reason: None,
                 health: Health::default(),
             };
-            let mut shown = shown(app, tenant, &row)?;
-            shown.secret = Some(plain);
-            shown.public_key = public_key;
-            let answer = body::answer_secret(StatusCode::CREATED, &shown);
+            let created = CreatedEndpoint {
+                endpoint: describe(app, tenant, &row)?,
+                secret: plain,
+                public_key,
+            };
+            let answer = body::answer_secret(StatusCode::CREATED, &created);
             Ok(trail::made(row.endpoint.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
@@ -314,13 +315,13 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let page = call.app.store.endpoints(tenant.id.clone(), page).await?;
     let mut items = Vec::with_capacity(page.items.len());
     for row in &page.items {
-        items.push(shown(&call.app, tenant, row)?);
+        items.push(describe(&call.app, tenant, row)?);
     }
     let page = posthaste_store::Page {
         items,
         next: page.next,
     };
-    Ok(paging::answer(page, |shown| shown))
+    Ok(paging::answer(page, |endpoint| endpoint))
 }
 
 async fn show_one(call: Call) -> Result<Response<Body>, Problem> {
@@ -329,8 +330,8 @@ async fn show_one(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 fn answer_with(call: &Call, row: &EndpointRow) -> Result<Response<Body>, Problem> {
-    let shown = shown(&call.app, &call.tenant().tenant, row)?;
-    Ok(body::answer(StatusCode::OK, &shown))
+    let endpoint = describe(&call.app, &call.tenant().tenant, row)?;
+    Ok(body::answer(StatusCode::OK, &endpoint))
 }
 
 async fn change(mut call: Call) -> Result<Response<Body>, Problem> {

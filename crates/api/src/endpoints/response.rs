@@ -1,125 +1,63 @@
 //! Endpoints in API responses.
 
-use posthaste_core::lane::{DisableCause, RateLimit, Standing};
+use posthaste_core::lane::Standing;
 use posthaste_engine::credentials::Credentials;
 use posthaste_engine::vault::Purpose;
-use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Tenant};
-use serde::Serialize;
-use serde_json::{Map, Number, Value};
+use posthaste_store::{Endpoint, EndpointRow, Tenant};
+use serde_json::{Map, Value};
 
-use super::auth;
-use super::form::style_name;
 use crate::App;
 use crate::problem::Problem;
+use crate::resources::{self, Headers, PolicyOrigin, style_name};
 
-/// An endpoint in an API response. Contains its secret only in the response to its creation.
-#[derive(Serialize)]
-pub(super) struct Shown {
-    id: String,
-    url: String,
-    description: String,
-    event_types: Vec<String>,
-    status: &'static str,
-    disabled_reason: Option<&'static str>,
-    retry_policy: Value,
-    retry_policy_from: &'static str,
-    timeout: String,
-    max_in_flight: u32,
-    rate_limit: ShownRate,
-    ordered: bool,
-    headers: Map<String, Value>,
-    signature_style: &'static str,
-    auth: Option<Value>,
-    client_certificate: Option<Value>,
-    owner_email: Option<String>,
-    created_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) secret: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) public_key: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ShownRate {
-    per_second: Number,
-    burst: u32,
-}
-
-/// Returns the response for an endpoint of `tenant`.
-pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Shown, Problem> {
+/// Describes an endpoint of `tenant`.
+pub(super) fn describe(
+    app: &App,
+    tenant: &Tenant,
+    row: &EndpointRow,
+) -> Result<resources::Endpoint, Problem> {
     let endpoint = &row.endpoint;
     let inherited = tenant.default_retry_policy.as_ref();
-    let (policy, from) = match (&endpoint.retry_policy, inherited) {
-        (Some(policy), _) => (policy.clone(), "endpoint"),
-        (None, Some(policy)) => (policy.clone(), "tenant"),
-        (None, None) => (app.settings.default_policy.1.clone(), "server"),
+    let (retry_policy, retry_policy_from) = match (&endpoint.retry_policy, inherited) {
+        (Some(policy), _) => (policy.clone(), PolicyOrigin::Endpoint),
+        (None, Some(policy)) => (policy.clone(), PolicyOrigin::Tenant),
+        (None, None) => (app.settings.default_policy.1.clone(), PolicyOrigin::Server),
     };
     let credentials = open_credentials(app, endpoint)?;
-    Ok(Shown {
+    let event_types = endpoint.event_types.iter();
+    Ok(resources::Endpoint {
         id: endpoint.id.to_string(),
         url: endpoint.url.clone(),
         description: endpoint.description.clone(),
-        event_types: endpoint
-            .event_types
-            .iter()
-            .map(|one| one.to_string())
-            .collect(),
-        status: status_name(row.standing),
+        event_types: event_types.map(|one| one.to_string()).collect(),
+        status: row.standing.into(),
         disabled_reason: match row.standing {
-            Standing::Disabled => row.disabled_reason.map(reason),
+            Standing::Disabled => row.disabled_reason.map(Into::into),
             Standing::Enabled | Standing::Paused | Standing::Deleted => None,
         },
-        retry_policy: policy,
-        retry_policy_from: from,
+        retry_policy,
+        retry_policy_from,
         timeout: endpoint.timeout.to_string(),
         max_in_flight: endpoint.max_in_flight,
-        rate_limit: shown_rate(endpoint.rate),
+        rate_limit: endpoint.rate.into(),
         ordered: endpoint.ordered,
-        headers: open_headers(app, endpoint)?,
-        signature_style: style_name(endpoint.signature_style),
-        auth: credentials.auth.as_ref().map(auth::shown),
-        client_certificate: credentials
-            .client_certificate
-            .as_ref()
-            .map(auth::shown_certificate),
+        headers: as_text(open_headers(app, endpoint)?),
+        signature_style: style_name(endpoint.signature_style).to_owned(),
+        auth: credentials.auth.as_ref().map(Into::into),
+        client_certificate: credentials.client_certificate.as_ref().map(Into::into),
         owner_email: endpoint.owner_email.clone(),
         created_at: endpoint.created_at.to_string(),
-        secret: None,
-        public_key: None,
     })
 }
 
-pub(crate) fn status_name(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Enabled => "enabled",
-        Standing::Paused => "paused",
-        Standing::Disabled => "disabled",
-        Standing::Deleted => "deleted",
-    }
-}
-
-fn reason(reason: DisabledReason) -> &'static str {
-    match reason {
-        DisabledReason::Manual => "manual",
-        DisabledReason::Automatic(DisableCause::Gone) => "gone",
-        DisabledReason::Automatic(DisableCause::PermanentFailures) => "permanent_failures",
-        DisabledReason::Automatic(DisableCause::FailingForDays) => "failing_for_days",
-    }
-}
-
-/// Formats whole numbers without a decimal point: `50`, not `50.0`.
-fn shown_rate(rate: RateLimit) -> ShownRate {
-    let whole = rate.per_second as u64;
-    let is_whole = whole as f64 == rate.per_second;
-    let number = if is_whole {
-        Some(Number::from(whole))
-    } else {
-        Number::from_f64(rate.per_second)
+/// Returns headers as text. Only text is accepted as a value.
+fn as_text(headers: Map<String, Value>) -> Headers {
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
     };
-    ShownRate {
-        per_second: number.unwrap_or_else(|| Number::from(0)),
-        burst: rate.burst,
-    }
+    let headers = headers.into_iter();
+    Headers(headers.map(|(name, value)| (name, text(value))).collect())
 }
 
 /// Decrypts an endpoint's custom headers. A new endpoint has none yet.

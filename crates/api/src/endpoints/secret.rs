@@ -3,19 +3,18 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::mistakes::{Fields, ValidationErrors};
-use posthaste_core::sign::{KeyError, MAX_KEYS, SignatureStyle, SigningKey, VerifyingKey};
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::sign::{KeyError, MAX_KEYS, SignatureStyle, SigningKey};
+use posthaste_core::time::Span;
 use posthaste_engine::signing_keys::{self, RotationError, SigningKeyring, is_opaque, reveal};
 use posthaste_engine::vault::Purpose;
 use posthaste_store::{Endpoint, ReplaceResult};
 use posthaste_system::random::{fresh_private_key, fresh_secret};
-use serde::Serialize;
 
 use super::find;
-use super::form::style_name;
 use crate::call::Call;
 use crate::code::Code;
 use crate::problem::{Problem, ResourceKind};
+use crate::resources::{EndpointSecret, style_name};
 use crate::tenants::{MAX_TRIES, contended};
 use crate::{App, body, form};
 
@@ -132,43 +131,6 @@ impl RequestedSecret {
     }
 }
 
-#[derive(Serialize)]
-struct ShownSecret {
-    secret: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    public_key: Option<String>,
-    previous: Vec<Previous>,
-}
-
-#[derive(Serialize)]
-struct Previous {
-    secret: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    public_key: Option<String>,
-    valid_until: String,
-}
-
-/// Returns the public key that receivers verify with, if the key is a key pair.
-pub(super) fn public_key(key: &SigningKey) -> Option<String> {
-    match key.verifying_key() {
-        VerifyingKey::Shared(_) => None,
-        VerifyingKey::Public(key) => Some(key.to_string()),
-    }
-}
-
-fn shown(keyring: &SigningKeyring, now: Timestamp) -> ShownSecret {
-    let earlier = keyring.earlier(now).map(|(key, until)| Previous {
-        secret: reveal(key),
-        public_key: public_key(key),
-        valid_until: until.to_string(),
-    });
-    ShownSecret {
-        secret: reveal(keyring.newest()),
-        public_key: public_key(keyring.newest()),
-        previous: earlier.collect(),
-    }
-}
-
 /// Encrypts an endpoint's keys.
 pub(super) fn seal(app: &App, endpoint: &Endpoint, keyring: &SigningKeyring) -> Vec<u8> {
     app.vault.seal(
@@ -197,7 +159,10 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let row = find(&call).await?;
     let keyring = open(&call.app, &row.endpoint)?;
     let now = call.app.clock.wall();
-    Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)))
+    Ok(body::answer_secret(
+        StatusCode::OK,
+        &EndpointSecret::reveal(&keyring, now),
+    ))
 }
 
 pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
@@ -226,7 +191,10 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
         match app.store.replace_endpoint(now, endpoint).await? {
             ReplaceResult::Done => {
                 app.engine.changed(id);
-                return Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)));
+                return Ok(body::answer_secret(
+                    StatusCode::OK,
+                    &EndpointSecret::reveal(&keyring, now),
+                ));
             }
             ReplaceResult::Outdated => {}
             ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Endpoint)),

@@ -3,11 +3,11 @@
 //! Accepting events is the busiest path of the server. The body is parsed in one pass, the response is
 //! formatted by hand, and the only wait is for the store.
 
+mod accepted;
 mod batch;
 mod intake;
 mod schema;
 mod trace;
-mod view;
 
 use std::time::Instant;
 
@@ -28,13 +28,13 @@ use super::auth::CachedTenant;
 use super::body;
 use super::call::Call;
 use super::code::Code;
-use super::delivery_view::{Shown, status_now};
 use super::paging;
 use super::problem::{Problem, ResourceKind};
+use super::resources::{Event, EventDelivery, EventSummary, status_now};
 use super::trail;
+use accepted::write_accepted;
 use intake::{Draft, Reader};
 use trace::RequestTrace;
-use view::{DeliveryStatusView, EventSummary, EventView, write_accepted};
 
 pub use batch::MAX_BATCH;
 pub use intake::{MAX_AHEAD, MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
@@ -277,7 +277,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     query.finish()?;
     let tenant = call.tenant().tenant.id.clone();
     let found = call.app.store.events(tenant, filter, page).await?;
-    Ok(paging::answer(found, |event| EventSummary::new(&event)))
+    Ok(paging::answer(found, |event| EventSummary::from(&event)))
 }
 
 /// `GET …/events/{event}`.
@@ -287,9 +287,9 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
     let id: EventId = call.id("event", ResourceKind::Event)?;
     let stored = app.store.event(tenant.clone(), id).await?;
     let stored = stored.ok_or_else(|| Problem::missing(ResourceKind::Event))?;
-    let mut fates: Vec<DeliveryStatusView> = Vec::new();
+    let mut deliveries: Vec<EventDelivery> = Vec::new();
     let mut before = None;
-    while fates.len() < MAX_DELIVERIES_SHOWN {
+    while deliveries.len() < MAX_DELIVERIES_SHOWN {
         let page = PageRequest {
             limit: paging::MAX_LIMIT,
             before,
@@ -300,9 +300,9 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
         };
         let found = app.store.deliveries(tenant.clone(), filter, page).await?;
         let aloft = app.switchboard.aloft(&found.items).await;
-        fates.extend(found.items.iter().map(|stored| DeliveryStatusView {
-            id: Shown(stored.delivery.id()),
-            endpoint_id: Shown(stored.delivery.facts().endpoint),
+        deliveries.extend(found.items.iter().map(|stored| EventDelivery {
+            id: stored.delivery.id().to_string(),
+            endpoint_id: stored.delivery.facts().endpoint.to_string(),
             status: status_now(stored, aloft.contains(&stored.delivery.id())),
         }));
         before = found.next;
@@ -311,9 +311,9 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
         }
     }
     // In the order of the response to the event.
-    fates.reverse();
+    deliveries.reverse();
     Ok(body::answer(
         StatusCode::OK,
-        &EventView::new(&stored, fates),
+        &Event::new(&stored, deliveries),
     ))
 }

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::super::code::Code;
-use super::super::route::{
+use super::{MAX_BATCH, MAX_TEXT_CHARS, accept, accept_batch, get, list, test};
+use crate::code::Code;
+use crate::resources::event_schemas;
+use crate::resources::schema::{reference, text, time};
+use crate::route::{
     Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
     Verb,
 };
-use super::{MAX_BATCH, MAX_TEXT_CHARS, accept, accept_batch, get, list, test};
 
 pub(crate) static GROUP: Group = Group {
     name: "Events",
@@ -147,14 +149,6 @@ pub(crate) const UNTIL: Parameter = Parameter {
     shape: time,
 };
 
-fn text() -> Value {
-    json!({"type": "string"})
-}
-
-fn time() -> Value {
-    json!({"type": "string", "format": "date-time"})
-}
-
 fn short_text(about: &str) -> Value {
     json!({
         "type": ["string", "null"], "minLength": 1, "maxLength": MAX_TEXT_CHARS, "description": about,
@@ -162,6 +156,12 @@ fn short_text(about: &str) -> Value {
 }
 
 fn schemas() -> Vec<Schema> {
+    let mut schemas = request_schemas();
+    schemas.extend(event_schemas());
+    schemas
+}
+
+fn request_schemas() -> Vec<Schema> {
     vec![
         Schema {
             name: "NewEvent",
@@ -175,7 +175,7 @@ fn schemas() -> Vec<Schema> {
                 "properties": {
                     "events": {
                         "type": "array", "minItems": 1, "maxItems": MAX_BATCH,
-                        "items": {"$ref": "#/components/schemas/NewEvent"},
+                        "items": reference("NewEvent"),
                     },
                 },
                 "additionalProperties": false,
@@ -193,32 +193,6 @@ fn schemas() -> Vec<Schema> {
                 "additionalProperties": false,
                 "examples": [{}],
             }),
-        },
-        Schema {
-            name: "AcceptedEvent",
-            shape: accepted_event(),
-        },
-        Schema {
-            name: "AcceptedEvents",
-            shape: json!({
-                "type": "object",
-                "required": ["data"],
-                "properties": {
-                    "data": {
-                        "type": "array",
-                        "items": {"$ref": "#/components/schemas/AcceptedEvent"},
-                    },
-                },
-                "additionalProperties": false,
-            }),
-        },
-        Schema {
-            name: "EventSummary",
-            shape: event(false),
-        },
-        Schema {
-            name: "Event",
-            shape: event(true),
         },
     ]
 }
@@ -249,83 +223,4 @@ fn new_event() -> Value {
             "idempotency_key": "in_42-paid",
         }],
     })
-}
-
-fn accepted_event() -> Value {
-    json!({
-        "type": "object",
-        "required": ["id", "type", "created_at", "deliveries"],
-        "properties": {
-            "id": text(),
-            "type": text(),
-            "created_at": time(),
-            "deliveries": {
-                "type": "array",
-                "description": "One for every endpoint that wanted it.",
-                "items": {
-                    "type": "object",
-                    "required": ["id", "endpoint_id", "status"],
-                    "properties": {"id": text(), "endpoint_id": text(), "status": {"const": "pending"}},
-                    "additionalProperties": false,
-                },
-            },
-        },
-        "additionalProperties": false,
-        "examples": [{
-            "id": "evt_01kb2k5x8c0000r4q0m1v9t3zz",
-            "type": "invoice.paid",
-            "created_at": "2026-11-15T12:00:00.000Z",
-            "deliveries": [{
-                "id": "dlv_01kb2k5x8c0001jx5n8h2w6c4d",
-                "endpoint_id": "ep_01kb2k1d2e0000f7s9y4b8k6q2",
-                "status": "pending",
-            }],
-        }],
-    })
-}
-
-fn event(whole: bool) -> Value {
-    let mut shape = json!({
-        "type": "object",
-        "required": ["id", "type", "created_at", "deliver_at", "idempotency_key", "trace_id", "payload_removed_at", "delivery_count"],
-        "properties": {
-            "id": text(),
-            "type": text(),
-            "created_at": time(),
-            "deliver_at": {"type": ["string", "null"], "format": "date-time"},
-            "idempotency_key": {"type": ["string", "null"]},
-            "trace_id": {
-                "type": ["string", "null"],
-                "description": "The trace that it belongs to, as the `traceparent` said that it came with. Its attempts carry on the same one.",
-            },
-            "payload_removed_at": {
-                "type": ["string", "null"], "format": "date-time",
-                "description": "When what it carried was removed, as `payload_retention` says. It cannot be sent again since.",
-            },
-            "delivery_count": {"type": "integer", "minimum": 0},
-        },
-        "additionalProperties": false,
-    });
-    if whole {
-        let properties = &mut shape["properties"];
-        properties["payload"] = json!({"description": "What it carries, if it came as JSON; `null` if that has been removed."});
-        properties["body_base64"] =
-            json!({"type": "string", "description": "What it carries, if it came as raw bytes."});
-        properties["content_type"] =
-            json!({"type": "string", "description": "What the raw bytes are."});
-        properties["deliveries"] = json!({
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["id", "endpoint_id", "status"],
-                "properties": {
-                    "id": text(),
-                    "endpoint_id": text(),
-                    "status": {"$ref": "#/components/schemas/DeliveryStatus"},
-                },
-                "additionalProperties": false,
-            },
-        });
-    }
-    shape
 }

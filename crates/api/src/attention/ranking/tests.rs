@@ -142,7 +142,7 @@ fn a_person_who_pauses_or_disables_knows_of_the_rest() {
     let mut paused = tripped_by(1, TripReason::FailureRatio, 9);
     paused.row.standing = Standing::Paused;
     let found = findings(vec![paused], NOON, 9);
-    assert_eq!(found[0].reason, Reason::Paused);
+    assert_eq!(found[0].reason, AttentionReason::Paused);
     assert_eq!(found[0].since(), None);
     let tripped = tripped_by(1, TripReason::FailureRatio, 9);
     let found = findings(vec![tripped], NOON, 9);

@@ -1,4 +1,4 @@
-//! Deliveries in API responses.
+//! Deliveries.
 //!
 //! - `status` is `in_progress` while the delivery is in flight, and `held` while its endpoint is paused or
 //!   its breaker is tripped. Neither is stored in its row.
@@ -8,28 +8,35 @@
 //!   the time is unknown. The `timeline` of a held delivery shows the attempts that would follow if it were
 //!   released now.
 
-use std::fmt::Display;
+use std::ops::Deref;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{DeadReason, Delivery, Status, Trigger, Upcoming};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::delivery::{DeadReason, Delivery as DeliveryState, Status, Upcoming};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AttemptEntry, StoredDelivery};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-/// Serializes a value as its `Display` text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown<T>(pub T);
+use super::attempt::{Attempt, ExpectedAttempt, attempt_schema, expected_attempt_schema};
+use super::schema::{
+    failure_kinds_and_null, integer, nullable_integer, nullable_time, object, reference, text, time,
+};
+use crate::route::Schema;
 
-impl<T: Display> Serialize for Shown<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
+/// Every status, in the order of the OpenAPI document.
+pub(crate) const STATUSES: [Status; 7] = [
+    Status::Pending,
+    Status::InProgress,
+    Status::Retrying,
+    Status::Held,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Cancelled,
+];
 
 /// Returns the status of a delivery, taking into account that it is in flight.
-pub(super) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
+pub(crate) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
     let status = stored.shown_status();
     if in_flight && !status.is_terminal() {
         Status::InProgress
@@ -38,89 +45,71 @@ pub(super) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
     }
 }
 
-/// A delivery in an API response.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeliveryView {
-    id: Shown<DeliveryId>,
-    event_id: Shown<EventId>,
-    event_type: String,
-    endpoint_id: Shown<EndpointId>,
-    status: Status,
-    reason: Option<DeadReason>,
-    attempt_count: u32,
-    max_attempts: u32,
-    created_at: Shown<Timestamp>,
-    next_attempt_at: Option<Shown<Timestamp>>,
-    give_up_at: Shown<Timestamp>,
-    finished_at: Option<Shown<Timestamp>>,
-    last_error: Option<ErrorView>,
-    #[serde(flatten)]
-    history: Option<History>,
+/// A delivery without its attempts, as in lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliverySummary {
+    /// Its id.
+    pub id: String,
+    /// Id of its event.
+    pub event_id: String,
+    /// Type of its event.
+    pub event_type: String,
+    /// Id of its endpoint.
+    pub endpoint_id: String,
+    /// Its status.
+    pub status: Status,
+    /// The reason why it was dead-lettered.
+    pub reason: Option<DeadReason>,
+    /// Number of attempts made.
+    pub attempt_count: u32,
+    /// Maximum number of attempts, over all rounds.
+    pub max_attempts: u32,
+    /// The time at which its event was accepted.
+    pub created_at: String,
+    /// The time of the next attempt, if it is known.
+    pub next_attempt_at: Option<String>,
+    /// Its deadline.
+    pub give_up_at: String,
+    /// The time at which it ended.
+    pub finished_at: Option<String>,
+    /// Its last failure.
+    pub last_error: Option<LastError>,
 }
 
 /// The last failure of a delivery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ErrorView {
-    kind: FailureKind,
-    status_code: Option<u16>,
-    detail: String,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastError {
+    /// The failure kind.
+    pub kind: FailureKind,
+    /// Status of the response, if there was one.
+    pub status_code: Option<u16>,
+    /// The failure, in words.
+    pub detail: String,
 }
 
-/// The attempts that were made, and those that are expected.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct History {
-    attempts: Vec<AttemptView>,
-    timeline: Vec<UpcomingView>,
+/// A delivery with the attempts that were made and those that are expected. Reads like its summary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// All other fields.
+    #[serde(flatten)]
+    pub summary: DeliverySummary,
+    /// The attempts that were made, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// The attempts that follow if all fail.
+    pub timeline: Vec<ExpectedAttempt>,
 }
 
-/// An attempt that was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct AttemptView {
-    number: u32,
-    trigger: Trigger,
-    started_at: Shown<Timestamp>,
-    finished_at: Shown<Timestamp>,
-    latency_ms: u64,
-    status_code: Option<u16>,
-    error_kind: Option<FailureKind>,
-    response_snippet: Option<String>,
-    response_headers: Option<HeadersView>,
-    will_retry: bool,
-    next_attempt_at: Option<Shown<Timestamp>>,
-    retry_after_ms: Option<u64>,
-}
+impl Deref for Delivery {
+    type Target = DeliverySummary;
 
-/// Headers as a JSON object, in the order in which they were received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct HeadersView(Vec<(String, String)>);
-
-impl HeadersView {
-    /// Returns `None` if no headers were stored: for a success, for an attempt without a response, and for
-    /// old attempts.
-    fn of(entry: &AttemptEntry) -> Option<HeadersView> {
-        let headers = &entry.response_headers;
-        (!headers.is_empty()).then(|| HeadersView(headers.clone()))
+    fn deref(&self) -> &DeliverySummary {
+        &self.summary
     }
 }
 
-impl Serialize for HeadersView {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-/// An expected attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct UpcomingView {
-    number: u32,
-    earliest_at: Shown<Timestamp>,
-    expected_at: Shown<Timestamp>,
-    latest_at: Shown<Timestamp>,
-}
-
-impl DeliveryView {
-    /// Returns a delivery for a list. `policy` is its effective retry policy.
-    pub fn brief(stored: &StoredDelivery, in_flight: bool, policy: &RetryPolicy) -> DeliveryView {
+impl DeliverySummary {
+    /// Describes a stored delivery. `policy` is its effective retry policy.
+    pub fn new(stored: &StoredDelivery, in_flight: bool, policy: &RetryPolicy) -> DeliverySummary {
         let facts = stored.delivery.facts();
         let state = stored.delivery.state();
         let status = status_now(stored, in_flight);
@@ -132,11 +121,11 @@ impl DeliveryView {
             | Status::Failed
             | Status::Cancelled => None,
         };
-        DeliveryView {
-            id: Shown(facts.id),
-            event_id: Shown(facts.event),
+        DeliverySummary {
+            id: facts.id.to_string(),
+            event_id: facts.event.to_string(),
             event_type: stored.event_type.to_string(),
-            endpoint_id: Shown(facts.endpoint),
+            endpoint_id: facts.endpoint.to_string(),
             status,
             reason: state.dead_reason(),
             attempt_count: facts.attempts,
@@ -144,37 +133,36 @@ impl DeliveryView {
                 .attempts
                 .saturating_sub(facts.spent)
                 .saturating_add(policy.max_attempts),
-            created_at: Shown(stored.created_at),
-            next_attempt_at: wanted_at.map(Shown),
-            give_up_at: Shown(facts.give_up_at),
-            finished_at: state.ended_at().map(Shown),
+            created_at: stored.created_at.to_string(),
+            next_attempt_at: wanted_at.map(|at| at.to_string()),
+            give_up_at: facts.give_up_at.to_string(),
+            finished_at: state.ended_at().map(|at| at.to_string()),
             last_error: last_error(stored),
-            history: None,
         }
     }
+}
 
-    /// Returns a delivery with all its attempts and the attempts that are expected at `now`.
-    pub fn whole(
+impl Delivery {
+    /// Describes a stored delivery with its attempts, and the attempts that are expected at `now`.
+    pub fn new(
         stored: &StoredDelivery,
         attempts: &[AttemptEntry],
         in_flight: bool,
         policy: &RetryPolicy,
         now: Timestamp,
-    ) -> DeliveryView {
+    ) -> Delivery {
         let upcoming = upcoming(&stored.delivery, in_flight, policy, now);
-        DeliveryView {
-            history: Some(History {
-                attempts: attempts.iter().map(AttemptView::new).collect(),
-                timeline: upcoming.iter().map(UpcomingView::new).collect(),
-            }),
-            ..DeliveryView::brief(stored, in_flight, policy)
+        Delivery {
+            summary: DeliverySummary::new(stored, in_flight, policy),
+            attempts: attempts.iter().map(Attempt::from).collect(),
+            timeline: upcoming.iter().map(ExpectedAttempt::from).collect(),
         }
     }
 }
 
 /// Returns the expected attempts. The row does not contain that an attempt is in flight.
 fn upcoming(
-    delivery: &Delivery,
+    delivery: &DeliveryState,
     in_flight: bool,
     policy: &RetryPolicy,
     now: Timestamp,
@@ -187,7 +175,7 @@ fn upcoming(
     delivery.upcoming(policy, now)
 }
 
-fn last_error(stored: &StoredDelivery) -> Option<ErrorView> {
+fn last_error(stored: &StoredDelivery) -> Option<LastError> {
     let kind = stored.error_kind()?;
     let reason = stored.delivery.state().dead_reason();
     let last = stored.last_attempt.as_ref();
@@ -203,26 +191,26 @@ fn last_error(stored: &StoredDelivery) -> Option<ErrorView> {
         )
         | None => {
             let status_code = last.and_then(|last| last.status_code);
-            let said = last.and_then(|last| last.detail.clone());
-            return Some(ErrorView {
+            let detail = last.and_then(|last| last.detail.clone());
+            return Some(LastError {
                 kind,
                 status_code,
-                detail: said.unwrap_or_else(|| in_words(kind, status_code)),
+                detail: detail.unwrap_or_else(|| failure_text(kind, status_code)),
             });
         }
     };
-    Some(ErrorView {
+    Some(LastError {
         kind,
         status_code: None,
         detail: detail.to_owned(),
     })
 }
 
-fn in_words(kind: FailureKind, status_code: Option<u16>) -> String {
+fn failure_text(kind: FailureKind, status_code: Option<u16>) -> String {
     if let Some(status) = status_code {
         return format!("the receiver answered {status}");
     }
-    let words = match kind {
+    let text = match kind {
         FailureKind::Http => "the receiver did not answer 2xx",
         FailureKind::Timeout => "no complete answer came in time",
         FailureKind::Dns => "the name did not resolve",
@@ -232,43 +220,68 @@ fn in_words(kind: FailureKind, status_code: Option<u16>) -> String {
         FailureKind::WebhookDisabled => "the endpoint was disabled",
         FailureKind::Unknown => "something unforeseen went wrong",
     };
-    words.to_owned()
+    text.to_owned()
 }
 
-impl AttemptView {
-    fn new(entry: &AttemptEntry) -> AttemptView {
-        AttemptView {
-            number: entry.number,
-            trigger: entry.trigger,
-            started_at: Shown(entry.started_at),
-            finished_at: Shown(entry.finished_at),
-            latency_ms: entry.latency_ms,
-            status_code: entry.status_code,
-            error_kind: entry.error_kind,
-            response_snippet: entry.response_snippet.clone(),
-            response_headers: HeadersView::of(entry),
-            will_retry: entry.next_attempt_at.is_some(),
-            next_attempt_at: entry.next_attempt_at.map(Shown),
-            retry_after_ms: entry.retry_after_ms,
-        }
-    }
+/// Returns the schemas of deliveries.
+pub(crate) fn schemas() -> Vec<Schema> {
+    let mut summary = summary_properties();
+    let schema = |name, properties: &Value| Schema {
+        name,
+        shape: object(properties.clone()),
+    };
+    let summary_schema = schema("DeliverySummary", &summary);
+    summary["attempts"] = json!({"type": "array", "items": attempt_schema()});
+    summary["timeline"] = json!({"type": "array", "items": expected_attempt_schema()});
+    vec![
+        Schema {
+            name: "DeliveryStatus",
+            shape: json!({"enum": STATUSES.map(Status::name)}),
+        },
+        summary_schema,
+        schema("Delivery", &summary),
+    ]
 }
 
-impl UpcomingView {
-    fn new(upcoming: &Upcoming) -> UpcomingView {
-        UpcomingView {
-            number: upcoming.number,
-            earliest_at: Shown(upcoming.earliest_at),
-            expected_at: Shown(upcoming.expected_at),
-            latest_at: Shown(upcoming.latest_at),
-        }
-    }
+fn summary_properties() -> Value {
+    json!({
+        "id": text(),
+        "event_id": text(),
+        "event_type": text(),
+        "endpoint_id": text(),
+        "status": reference("DeliveryStatus"),
+        "reason": {
+            "enum": [
+                "permanent", "exhausted", "expired", "endpoint_disabled", "endpoint_deleted",
+                "unsafe_destination", null,
+            ],
+            "description": "Why it was given up.",
+        },
+        "attempt_count": integer(),
+        "max_attempts": integer(),
+        "created_at": time(),
+        "next_attempt_at": nullable_time(),
+        "give_up_at": time(),
+        "finished_at": nullable_time(),
+        "last_error": {
+            "type": ["object", "null"],
+            "required": ["kind", "status_code", "detail"],
+            "properties": {
+                "kind": {"enum": failure_kinds_and_null()},
+                "status_code": nullable_integer(),
+                "detail": text(),
+            },
+            "additionalProperties": false,
+        },
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::agreement::Agreement;
     use super::*;
-    use posthaste_core::delivery::{DeliveryData, ScheduledAttempt, State};
+    use posthaste_core::delivery::{DeliveryData, ScheduledAttempt, State, Trigger};
+    use posthaste_core::id::{DeliveryId, EndpointId, EventId};
     use posthaste_core::policy::{Backoff, Jitter};
     use posthaste_core::time::Span;
 
@@ -325,7 +338,7 @@ mod tests {
             granted: Vec::new(),
         };
         StoredDelivery {
-            delivery: Delivery::restore(facts, state),
+            delivery: DeliveryState::restore(facts, state),
             tenant: "acme".parse().expect("a name"),
             event_type: "invoice.paid".parse().expect("a type"),
             created_at: NOON,
@@ -342,9 +355,17 @@ mod tests {
     }
 
     #[test]
+    fn schemas_and_types_agree() {
+        let summary = Agreement::with("DeliverySummary").loose("last_error.kind");
+        summary.check::<DeliverySummary>();
+        let delivery = Agreement::with("Delivery").loose("last_error.kind");
+        delivery.check::<Delivery>();
+    }
+
+    #[test]
     fn a_delivery_is_shown_as_promised_to_the_letter() {
         let stored = stored(retrying());
-        let view = DeliveryView::whole(&stored, &[attempt()], false, &policy(), after_secs(20));
+        let view = Delivery::new(&stored, &[attempt()], false, &policy(), after_secs(20));
         let wanted = concat!(
             r#"{"id":"dlv_00000000000000000000000003","event_id":"evt_00000000000000000000000002","#,
             r#""event_type":"invoice.paid","endpoint_id":"ep_00000000000000000000000001","#,
@@ -371,18 +392,16 @@ mod tests {
             response_headers: Vec::new(),
             ..attempt()
         };
-        let view = serde_json::to_value(AttemptView::new(&entry)).expect("JSON");
+        let view = serde_json::to_value(Attempt::from(&entry)).expect("JSON");
         assert_eq!(view.get("response_headers"), Some(&serde_json::Value::Null));
     }
 
     #[test]
     fn what_is_being_sent_has_no_next_attempt_and_shows_what_follows() {
-        let view = DeliveryView::whole(&stored(retrying()), &[], true, &policy(), after_secs(80));
+        let view = Delivery::new(&stored(retrying()), &[], true, &policy(), after_secs(80));
         assert_eq!(view.status, Status::InProgress);
         assert_eq!(view.next_attempt_at, None);
         let numbers: Vec<u32> = view
-            .history
-            .expect("it is whole")
             .timeline
             .iter()
             .map(|upcoming| upcoming.number)
@@ -393,24 +412,24 @@ mod tests {
     #[test]
     fn what_has_ended_is_not_being_sent_whatever_the_engine_still_says() {
         let at = after_secs(90);
-        let view = DeliveryView::brief(&stored(State::Succeeded { at }), true, &policy());
+        let view = DeliverySummary::new(&stored(State::Succeeded { at }), true, &policy());
         assert_eq!(view.status, Status::Succeeded);
-        assert_eq!(view.finished_at, Some(Shown(at)));
-        let whole = DeliveryView::whole(
+        assert_eq!(view.finished_at, Some(at.to_string()));
+        let whole = Delivery::new(
             &stored(State::Succeeded { at }),
             &[],
             true,
             &policy(),
             after_secs(91),
         );
-        assert_eq!(whole.history.expect("it is whole").timeline, []);
+        assert_eq!(whole.timeline, []);
     }
 
     #[test]
     fn what_is_held_has_no_next_attempt() {
         let mut held = stored(retrying());
         held.endpoint_holds = true;
-        let view = DeliveryView::brief(&held, false, &policy());
+        let view = DeliverySummary::new(&held, false, &policy());
         assert_eq!((view.status, view.next_attempt_at), (Status::Held, None));
     }
 
@@ -421,13 +440,14 @@ mod tests {
             (DeadReason::EndpointDeleted, "the endpoint was deleted"),
         ] {
             let at = after_secs(90);
-            let view = DeliveryView::brief(&stored(State::Failed { at, reason }), false, &policy());
-            let wanted = ErrorView {
+            let view =
+                DeliverySummary::new(&stored(State::Failed { at, reason }), false, &policy());
+            let expected = LastError {
                 kind: FailureKind::WebhookDisabled,
                 status_code: None,
                 detail: detail.to_owned(),
             };
-            assert_eq!(view.last_error, Some(wanted));
+            assert_eq!(view.last_error, Some(expected));
             assert_eq!(view.reason, Some(reason));
         }
     }

@@ -1,18 +1,17 @@
-//! Routes and schemas of deliveries.
+//! Routes of deliveries.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
-use posthaste_store::MAX_RESPONSE_HEADERS;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::code::Code;
-use super::super::events::{EVENT_TYPE, SINCE, UNTIL};
-use super::super::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
-    Verb, to_the_end,
-};
-use super::filter::STATUSES;
 use super::{cancel, get, list, retry};
+use crate::code::Code;
+use crate::events::{EVENT_TYPE, SINCE, UNTIL};
+use crate::resources::{STATUSES, delivery_schemas};
+use crate::route::{
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    to_the_end,
+};
 
 pub(crate) static GROUP: Group = Group {
     name: "Deliveries",
@@ -122,114 +121,5 @@ pub(crate) static GROUP: Group = Group {
             handler: |call| Box::pin(cancel(call)),
         },
     ],
-    schemas,
+    schemas: delivery_schemas,
 };
-
-fn schemas() -> Vec<Schema> {
-    vec![
-        Schema {
-            name: "DeliveryStatus",
-            shape: json!({"enum": STATUSES.map(Status::name)}),
-        },
-        Schema {
-            name: "DeliverySummary",
-            shape: delivery(false),
-        },
-        Schema {
-            name: "Delivery",
-            shape: delivery(true),
-        },
-    ]
-}
-
-fn text() -> Value {
-    json!({"type": "string"})
-}
-
-fn time() -> Value {
-    json!({"type": "string", "format": "date-time"})
-}
-
-fn maybe_time() -> Value {
-    json!({"type": ["string", "null"], "format": "date-time"})
-}
-
-fn maybe_number() -> Value {
-    json!({"type": ["integer", "null"]})
-}
-
-fn maybe_kind() -> Value {
-    let mut kinds: Vec<Value> = FailureKind::ALL.map(|kind| json!(kind.name())).into();
-    kinds.push(Value::Null);
-    json!({"enum": kinds})
-}
-
-fn delivery(whole: bool) -> Value {
-    let mut properties = json!({
-        "id": text(),
-        "event_id": text(),
-        "event_type": text(),
-        "endpoint_id": text(),
-        "status": {"$ref": "#/components/schemas/DeliveryStatus"},
-        "reason": {
-            "enum": [
-                "permanent", "exhausted", "expired", "endpoint_disabled", "endpoint_deleted",
-                "unsafe_destination", null,
-            ],
-            "description": "Why it was given up.",
-        },
-        "attempt_count": {"type": "integer"},
-        "max_attempts": {"type": "integer"},
-        "created_at": time(),
-        "next_attempt_at": maybe_time(),
-        "give_up_at": time(),
-        "finished_at": maybe_time(),
-        "last_error": {
-            "type": ["object", "null"],
-            "required": ["kind", "status_code", "detail"],
-            "properties": {"kind": maybe_kind(), "status_code": maybe_number(), "detail": text()},
-            "additionalProperties": false,
-        },
-    });
-    if whole {
-        properties["attempts"] = json!({"type": "array", "items": object(json!({
-            "number": {"type": "integer"},
-            "trigger": {"enum": ["automatic", "manual", "probe"]},
-            "started_at": time(),
-            "finished_at": time(),
-            "latency_ms": {"type": "integer"},
-            "status_code": maybe_number(),
-            "error_kind": maybe_kind(),
-            "response_snippet": {"type": ["string", "null"]},
-            "response_headers": {
-                "type": ["object", "null"],
-                "additionalProperties": text(),
-                "maxProperties": MAX_RESPONSE_HEADERS,
-                "description": "The headers of an answer that was not 2xx, by their names in lower case: several \
-                    values joined by a comma, long ones cut, cookies and credentials left out. Null for a success, \
-                    for an attempt without an answer, and where none were kept.",
-            },
-            "will_retry": {"type": "boolean"},
-            "next_attempt_at": maybe_time(),
-            "retry_after_ms": maybe_number(),
-        }))});
-        properties["timeline"] = json!({"type": "array", "items": object(json!({
-            "number": {"type": "integer"},
-            "earliest_at": time(),
-            "expected_at": time(),
-            "latest_at": time(),
-        }))});
-    }
-    object(properties)
-}
-
-/// Returns the schema of an object with exactly these properties, all required.
-fn object(properties: Value) -> Value {
-    let names: Vec<&String> = properties.as_object().expect("an object").keys().collect();
-    json!({
-        "type": "object",
-        "required": names,
-        "properties": properties,
-        "additionalProperties": false,
-    })
-}

@@ -4,19 +4,16 @@
 //! last two seconds, which are not written yet; a node that does not answer within one second is left out.
 //! While the store is unavailable there is no answer. A ratio without data has its healthy value.
 
-mod schemas;
-
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_store::{DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus, Tally};
+use posthaste_store::{DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus};
+use posthaste_telemetry::metrics::HealthReport;
 use posthaste_telemetry::metrics::retrying::{
     MAX_RETRYING_COUNTED, long_ago, retrying_of_everything,
 };
 use posthaste_telemetry::metrics::window::Window;
-use posthaste_telemetry::metrics::{HealthReport, Series};
-use serde::Serialize;
 use serde_json::json;
 
 use super::App;
@@ -24,6 +21,7 @@ use super::body;
 use super::call::Call;
 use super::endpoints;
 use super::problem::Problem;
+use super::resources::{Stats, StatsSeries, stats_schemas};
 use super::route::{
     Access, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
 };
@@ -98,7 +96,7 @@ pub(super) static GROUP: Group = Group {
             |call| Box::pin(series_of_endpoint(call)),
         ),
     ],
-    schemas: schemas::schemas,
+    schemas: stats_schemas,
 };
 
 const HEALTH: &[SuccessResponse] = &[SuccessResponse {
@@ -159,8 +157,8 @@ async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
 
 async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
     let tallies = app.switchboard.tallies(scope).await?;
-    let report = HealthReport::new(tallies, retrying);
-    Ok(body::answer(StatusCode::OK, &report))
+    let stats = Stats::from(HealthReport::new(tallies, retrying));
+    Ok(body::answer(StatusCode::OK, &stats))
 }
 
 /// Counts the deliveries that have been retried for longer than a day, of one tenant or of all.
@@ -233,82 +231,6 @@ async fn series(call: &Call, scope: &Scope) -> Result<Response<Body>, Problem> {
     let series = call.app.switchboard.series(scope, window).await?;
     Ok(body::answer(
         StatusCode::OK,
-        &SeriesView::new(window, &series),
+        &StatsSeries::new(window, &series),
     ))
-}
-
-#[derive(Serialize)]
-struct SeriesView {
-    window: &'static str,
-    bucket: String,
-    buckets: Vec<BucketView>,
-}
-
-#[derive(Serialize)]
-struct BucketView {
-    start: String,
-    attempts: u64,
-    succeeded: u64,
-    failed: u64,
-    retries: u64,
-    second_attempts: u64,
-    second_successes: u64,
-    latency_ms: Option<LatencyView>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct LatencyView {
-    mean: f64,
-    max: f64,
-}
-
-impl SeriesView {
-    fn new(window: Window, series: &Series) -> SeriesView {
-        let buckets = series.buckets.iter();
-        SeriesView {
-            window: window.name(),
-            bucket: series.bucket.to_string(),
-            buckets: buckets
-                .map(|(start, tally)| BucketView {
-                    start: start.to_string(),
-                    attempts: tally.attempts,
-                    succeeded: tally.succeeded,
-                    failed: tally.failed,
-                    retries: tally.retries,
-                    second_attempts: tally.second_attempts,
-                    second_successes: tally.second_successes,
-                    latency_ms: latency(tally),
-                })
-                .collect(),
-        }
-    }
-}
-
-fn latency(tally: &Tally) -> Option<LatencyView> {
-    let micros_to_ms = |micros: f64| micros / 1_000.0;
-    (tally.attempts > 0).then(|| LatencyView {
-        mean: micros_to_ms((tally.latency_micros / tally.attempts) as f64),
-        max: micros_to_ms(tally.slowest_micros as f64),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latency_is_told_where_there_was_any() {
-        assert_eq!(latency(&Tally::default()), None);
-        let tally = Tally {
-            attempts: 4,
-            latency_micros: 10_002,
-            slowest_micros: 7_500,
-            ..Tally::default()
-        };
-        let expected = LatencyView {
-            mean: 2.5,
-            max: 7.5,
-        };
-        assert_eq!(latency(&tally), Some(expected));
-    }
 }

@@ -1,0 +1,149 @@
+//! Alerts.
+
+use posthaste_core::alert::AlertName;
+use posthaste_notify::alerts::words;
+use posthaste_notify::runbook;
+use posthaste_store::Scope;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::{nullable_text, nullable_time, object, time, with_examples};
+use crate::route::Schema;
+
+/// An alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alert {
+    /// Its id.
+    pub id: String,
+    /// Its name, such as `retry_ratio`.
+    pub name: String,
+    /// Its subject.
+    pub scope: AlertScope,
+    /// Its state.
+    pub state: AlertState,
+    /// The time at which it was raised.
+    pub raised_at: String,
+    /// The time at which it was resolved.
+    pub resolved_at: Option<String>,
+    /// The value that raised it.
+    pub value: Option<f64>,
+    /// The threshold of that value.
+    pub threshold: Option<f64>,
+    /// The problem, in words.
+    pub message: String,
+    /// The section of the runbook.
+    pub runbook: String,
+    /// Everything that was known when it was raised.
+    pub detail: Value,
+}
+
+/// The state of an alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AlertState {
+    /// The problem persists.
+    Open,
+    /// The problem is over.
+    Resolved,
+}
+
+impl std::str::FromStr for AlertState {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<AlertState, &'static str> {
+        match text {
+            "open" => Ok(AlertState::Open),
+            "resolved" => Ok(AlertState::Resolved),
+            _ => Err("must be open or resolved"),
+        }
+    }
+}
+
+/// The subject of an alert.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlertScope {
+    /// The kind of subject: `everything`, `tenant` or `endpoint`.
+    pub kind: String,
+    /// Id of the tenant.
+    pub tenant_id: Option<String>,
+    /// Id of the endpoint.
+    pub endpoint_id: Option<String>,
+}
+
+impl From<posthaste_store::Alert> for Alert {
+    fn from(alert: posthaste_store::Alert) -> Alert {
+        let (message, runbook) = (words::message(&alert), runbook::section(alert.name));
+        let (kind, endpoint) = match alert.scope {
+            Scope::Everything => ("everything", None),
+            Scope::Tenant(_) => ("tenant", None),
+            Scope::Endpoint(endpoint) => ("endpoint", Some(endpoint)),
+        };
+        let number = |name: &str| alert.detail.get(name).and_then(Value::as_f64);
+        Alert {
+            id: alert.id.to_string(),
+            name: alert.name.name().to_owned(),
+            scope: AlertScope {
+                kind: kind.to_owned(),
+                tenant_id: alert.tenant.map(|id| id.to_string()),
+                endpoint_id: endpoint.map(|id| id.to_string()),
+            },
+            state: match alert.resolved_at {
+                None => AlertState::Open,
+                Some(_) => AlertState::Resolved,
+            },
+            raised_at: alert.raised_at.to_string(),
+            resolved_at: alert.resolved_at.map(|at| at.to_string()),
+            value: number("value"),
+            threshold: number("threshold"),
+            message,
+            runbook,
+            detail: alert.detail,
+        }
+    }
+}
+
+/// Returns the schema of [`Alert`].
+pub(crate) fn schemas() -> Vec<Schema> {
+    let number = json!({"type": ["number", "null"]});
+    let shape = object(json!({
+        "id": {"type": "string", "pattern": "^alr_[0-9a-hjkmnp-tv-z]{26}$"},
+        "name": {"enum": AlertName::ALL.map(AlertName::name)},
+        "scope": object(json!({
+            "kind": {"enum": ["everything", "tenant", "endpoint"]},
+            "tenant_id": nullable_text(),
+            "endpoint_id": nullable_text(),
+        })),
+        "state": {"enum": ["open", "resolved"]},
+        "raised_at": time(),
+        "resolved_at": nullable_time(),
+        "value": number,
+        "threshold": number,
+        "message": {"type": "string", "description": "What is wrong, for people."},
+        "runbook": {"type": "string", "description": "Where it is said what to do."},
+        "detail": {"type": "object", "description": "All that was known when it was raised."},
+    }));
+    let example = json!({
+        "id": "alr_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "retry_ratio",
+        "scope": {"kind": "tenant", "tenant_id": "acme", "endpoint_id": null},
+        "state": "open", "raised_at": "2026-01-02T03:04:05.678Z", "resolved_at": null,
+        "value": 0.25, "threshold": 0.1,
+        "message": "25 % of the attempts within 1h were retries; more than 10 % calls for somebody.",
+        "runbook": "docs/operations.md#retry_ratio",
+        "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
+    });
+    vec![Schema {
+        name: "Alert",
+        shape: with_examples(shape, json!([example])),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        Agreement::with("Alert").loose("detail").check::<Alert>();
+    }
+}

@@ -1,0 +1,123 @@
+//! Entries of the audit log.
+
+use posthaste_store::{AuditOutcome, Via};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::schema::{nullable_text, object, text, time, with_examples};
+use crate::route::Schema;
+
+/// An entry of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Its id.
+    pub id: String,
+    /// The time at which the action began.
+    pub at: String,
+    /// The person or key that acted.
+    pub actor: String,
+    /// Id of the key.
+    pub key_id: Option<String>,
+    /// The interface that was used.
+    pub via: String,
+    /// The address of the caller.
+    pub from: Option<String>,
+    /// The action.
+    pub action: String,
+    /// Id of the tenant that was concerned.
+    pub tenant_id: Option<String>,
+    /// Path of the resource.
+    pub resource: String,
+    /// The outcome: `done` or `refused`; `None` while it is unknown.
+    pub outcome: Option<String>,
+    /// The error code of a refusal.
+    pub code: Option<String>,
+}
+
+impl From<posthaste_store::AuditEntry> for AuditEntry {
+    fn from(entry: posthaste_store::AuditEntry) -> AuditEntry {
+        let (outcome, code) = match entry.outcome {
+            None => (None, None),
+            Some(AuditOutcome::Done) => (Some("done"), None),
+            Some(AuditOutcome::Refused(code)) => (Some("refused"), Some(code)),
+        };
+        AuditEntry {
+            id: entry.id.to_string(),
+            at: entry.at.to_string(),
+            actor: entry.actor,
+            key_id: entry.actor_key.map(|id| id.to_string()),
+            via: via_name(entry.via).to_owned(),
+            from: entry.from,
+            action: entry.action,
+            tenant_id: entry.tenant.map(|id| id.to_string()),
+            resource: entry.resource,
+            outcome: outcome.map(str::to_owned),
+            code,
+        }
+    }
+}
+
+fn via_name(via: Via) -> &'static str {
+    match via {
+        Via::Api => "api",
+        Via::Page => "page",
+        Via::Portal => "portal",
+        Via::Cli => "cli",
+        Via::Posthaste => "posthaste",
+    }
+}
+
+/// Returns the schema of [`AuditEntry`].
+pub(crate) fn schemas() -> Vec<Schema> {
+    let ways = [Via::Api, Via::Page, Via::Portal, Via::Cli, Via::Posthaste].map(via_name);
+    let shape = object(json!({
+        "id": {"type": "string", "pattern": "^aud_[0-9a-hjkmnp-tv-z]{26}$"},
+        "at": time(),
+        "actor": {
+            "type": "string",
+            "description": "Tenants read `the operator` here of whoever runs the server, and neither key nor address.",
+        },
+        "key_id": nullable_text(),
+        "via": {
+            "enum": ways,
+            "description": "`posthaste` is what it did by itself, such as disabling an endpoint that kept failing; the action then is the name of a notice, such as `endpoint.disabled`.",
+        },
+        "from": nullable_text(),
+        "action": text(),
+        "tenant_id": nullable_text(),
+        "resource": {
+            "type": "string",
+            "description": "The path of what it was done to; of what was made, with its id.",
+        },
+        "outcome": {
+            "enum": ["done", "refused", null],
+            "description": "Null while it is under way, and if nobody knows what came of it.",
+        },
+        "code": {
+            "type": ["string", "null"],
+            "description": "Why it was refused.",
+        },
+    }));
+    let example = json!({
+        "id": "aud_01jd2kq8z3w5x7y9a1b2c3d4e5", "at": "2026-01-02T03:04:05.678Z",
+        "actor": "key of acme \"ci\"", "key_id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "via": "api",
+        "from": "198.51.100.7", "action": "pause_endpoint", "tenant_id": "acme",
+        "resource": "/v1/tenants/acme/endpoints/ep_01jd2kq8z3w5x7y9a1b2c3d4e5/pause",
+        "outcome": "done", "code": null,
+    });
+    vec![Schema {
+        name: "AuditEntry",
+        shape: with_examples(shape, json!([example])),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        Agreement::with("AuditEntry").check::<AuditEntry>();
+    }
+}

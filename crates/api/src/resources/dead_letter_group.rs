@@ -1,0 +1,100 @@
+//! Dead letters, grouped by endpoint and failure kind.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::policy::RetryPolicy;
+use posthaste_store::{BoundedCount, DeadGroup, MAX_GROUP_COUNT};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::delivery::DeliverySummary;
+use super::endpoint::EndpointStatus;
+use super::schema::{failure_kinds_and_null, object, reference, text};
+use crate::route::Schema;
+
+/// The dead letters of one endpoint with one failure kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetterGroup {
+    /// Id of the endpoint.
+    pub endpoint_id: String,
+    /// Current URL of the endpoint.
+    pub endpoint_url: String,
+    /// Current status of the endpoint.
+    pub endpoint_status: EndpointStatus,
+    /// Failure kind of the last attempt of each.
+    pub error_kind: Option<FailureKind>,
+    /// Number of deliveries; if it is not exact, there are more.
+    pub count: u64,
+    /// True if `count` is the exact number.
+    pub count_is_exact: bool,
+    /// The time at which the event of the newest was accepted.
+    pub newest_at: String,
+    /// The time at which the event of the oldest was accepted.
+    pub oldest_at: String,
+    /// The newest.
+    pub newest: DeliverySummary,
+}
+
+impl DeadLetterGroup {
+    /// Describes a group. `policy` is the effective retry policy of the endpoint.
+    pub fn new(group: DeadGroup, policy: &RetryPolicy) -> DeadLetterGroup {
+        let (count, count_is_exact) = match group.count {
+            BoundedCount::Exactly(count) => (count, true),
+            BoundedCount::MoreThan(count) => (count, false),
+        };
+        DeadLetterGroup {
+            endpoint_id: group.endpoint.to_string(),
+            endpoint_url: group.url,
+            endpoint_status: group.standing.into(),
+            error_kind: group.error_kind,
+            count: count as u64,
+            count_is_exact,
+            newest_at: group.newest.created_at.to_string(),
+            oldest_at: group.oldest_at.to_string(),
+            // A dead-lettered delivery is not in flight.
+            newest: DeliverySummary::new(&group.newest, false, policy),
+        }
+    }
+}
+
+/// Returns the schema of [`DeadLetterGroup`].
+pub(crate) fn schemas() -> Vec<Schema> {
+    let time = |about| json!({"type": "string", "format": "date-time", "description": about});
+    vec![Schema {
+        name: "DeadLetterGroup",
+        shape: object(json!({
+            "endpoint_id": text(),
+            "endpoint_url": {"type": "string", "description": "The URL it has now."},
+            "endpoint_status": {
+                "enum": ["enabled", "paused", "disabled", "deleted"],
+                "description": "To one that is disabled or deleted nothing can be sent again.",
+            },
+            "error_kind": {
+                "enum": failure_kinds_and_null(),
+                "description": "What all of them failed with last.",
+            },
+            "count": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_GROUP_COUNT,
+                "description": "How many there are; or, unless it is exact, than how many there are more.",
+            },
+            "count_is_exact": {"type": "boolean"},
+            "newest_at": time("When the event of the newest was accepted."),
+            "oldest_at": time("When the event of the oldest was accepted."),
+            "newest": reference("DeliverySummary"),
+        })),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        Agreement::with("DeadLetterGroup")
+            .loose("newest.last_error.kind")
+            .check::<DeadLetterGroup>();
+    }
+}

@@ -1,0 +1,98 @@
+//! The health of an endpoint.
+
+use posthaste_core::lane::TripReason;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::schema::{nullable_time, object, with_examples};
+use crate::route::Schema;
+
+/// The breaker, the backlog and the recent results of an endpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndpointHealth {
+    /// Its breaker.
+    pub breaker: EndpointBreaker,
+    /// Number of waiting deliveries.
+    pub pending: u64,
+    /// Number of attempts in flight.
+    pub in_flight: u32,
+    /// The time of the next attempt, if it is known.
+    pub next_attempt_at: Option<String>,
+    /// Number of failed attempts since the last success.
+    pub consecutive_failures: u32,
+    /// Ratio of recent attempts that succeeded; 1 if there were none.
+    pub success_ratio: f64,
+    /// Latency of recent attempts.
+    pub latency_ms: LatencyQuantiles,
+}
+
+/// The breaker of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointBreaker {
+    /// Its state.
+    pub state: BreakerState,
+    /// The time of the first probe, while it is tripped.
+    pub until: Option<String>,
+    /// The reason why it tripped.
+    pub reason: Option<TripReason>,
+}
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BreakerState {
+    /// Attempts are made.
+    Passing,
+    /// Deliveries are held.
+    Tripped,
+    /// One attempt is made as a probe.
+    Probing,
+}
+
+/// Quantiles of latencies, in milliseconds; `None` without attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyQuantiles {
+    /// The median.
+    pub p50: Option<f64>,
+    /// The 99th percentile.
+    pub p99: Option<f64>,
+}
+
+/// Returns the schema of [`EndpointHealth`].
+pub(crate) fn schema() -> Schema {
+    let number = json!({"type": ["number", "null"]});
+    let count = json!({"type": "integer", "minimum": 0});
+    let shape = object(json!({
+        "breaker": object(json!({
+            "state": {"enum": ["passing", "tripped", "probing"]},
+            "until": nullable_time(),
+            "reason": {"enum": ["failure_ratio", "consecutive_failures", "exhausted_deliveries", null]},
+        })),
+        "pending": count,
+        "in_flight": count,
+        "next_attempt_at": nullable_time(),
+        "consecutive_failures": count,
+        "success_ratio": {"type": "number", "minimum": 0, "maximum": 1},
+        "latency_ms": object(json!({"p50": number, "p99": number})),
+    }));
+    let example = json!({
+        "breaker": {"state": "passing", "until": null, "reason": null},
+        "pending": 0, "in_flight": 0, "next_attempt_at": null, "consecutive_failures": 0,
+        "success_ratio": 1.0, "latency_ms": {"p50": 12.5, "p99": 80.0},
+    });
+    Schema {
+        name: "EndpointHealth",
+        shape: with_examples(shape, json!([example])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        Agreement::with("EndpointHealth").check::<EndpointHealth>();
+    }
+}

@@ -1,0 +1,233 @@
+//! Events, in lists, with their payload, and in the response that acknowledges them.
+
+use std::ops::Deref;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use posthaste_core::delivery::Status;
+use posthaste_store::StoredEvent;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::schema::{nullable_text, nullable_time, object, reference, text, time, with_examples};
+use crate::route::Schema;
+
+/// An event without its payload, as in lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventSummary {
+    /// Its id.
+    pub id: String,
+    /// Its type.
+    pub r#type: String,
+    /// The time at which it was accepted.
+    pub created_at: String,
+    /// The requested time of delivery.
+    pub deliver_at: Option<String>,
+    /// Its idempotency key.
+    pub idempotency_key: Option<String>,
+    /// The trace that it belongs to.
+    pub trace_id: Option<String>,
+    /// The time at which its payload was removed.
+    pub payload_removed_at: Option<String>,
+    /// Number of its deliveries.
+    pub delivery_count: u64,
+}
+
+/// An event with its payload and its deliveries. Reads like its summary.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// All other fields.
+    #[serde(flatten)]
+    pub summary: EventSummary,
+    /// The payload, byte for byte, if it was sent as JSON; `null` if it was removed.
+    #[serde(
+        default,
+        deserialize_with = "any_json",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub payload: Option<Box<RawValue>>,
+    /// The payload in base64, if it was sent as bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_base64: Option<String>,
+    /// Media type of the bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Its deliveries.
+    pub deliveries: Vec<EventDelivery>,
+}
+
+/// Reads any JSON value, because `null` is a valid payload too.
+fn any_json<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(source).map(Some)
+}
+
+impl Deref for Event {
+    type Target = EventSummary;
+
+    fn deref(&self) -> &EventSummary {
+        &self.summary
+    }
+}
+
+/// The response that acknowledges an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedEvent {
+    /// Its id.
+    pub id: String,
+    /// Its type.
+    pub r#type: String,
+    /// The time at which it was accepted.
+    pub created_at: String,
+    /// One delivery for every endpoint that wants the event. Their status is always `pending`.
+    pub deliveries: Vec<EventDelivery>,
+}
+
+/// One delivery of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventDelivery {
+    /// Its id.
+    pub id: String,
+    /// Id of its endpoint.
+    pub endpoint_id: String,
+    /// Its status.
+    pub status: Status,
+}
+
+impl From<&StoredEvent> for EventSummary {
+    fn from(stored: &StoredEvent) -> EventSummary {
+        let trace = stored.content.trace.as_ref();
+        EventSummary {
+            id: stored.event.id.to_string(),
+            r#type: stored.event.event_type.to_string(),
+            created_at: stored.event.created_at.to_string(),
+            deliver_at: stored.deliver_at.map(|at| at.to_string()),
+            idempotency_key: stored.idempotency_key.clone(),
+            trace_id: trace.map(|trace| trace.trace_id.to_string()),
+            payload_removed_at: stored.payload_removed_at.map(|at| at.to_string()),
+            delivery_count: stored.event.deliveries.len() as u64,
+        }
+    }
+}
+
+impl Event {
+    /// Describes a stored event and the deliveries that were made of it.
+    pub fn new(stored: &StoredEvent, deliveries: Vec<EventDelivery>) -> Event {
+        let content = &stored.content;
+        let content_type = content.content_type.clone();
+        // A payload that was accepted as JSON is JSON. Otherwise it would be shown as base64.
+        let payload = match content_type {
+            _ if stored.payload_removed_at.is_some() => Some(RawValue::NULL.to_owned()),
+            None => serde_json::from_slice(&content.payload).ok(),
+            Some(_) => None,
+        };
+        let body_base64 = payload
+            .is_none()
+            .then(|| BASE64_STANDARD.encode(&content.payload));
+        Event {
+            summary: EventSummary::from(stored),
+            payload,
+            body_base64,
+            content_type,
+            deliveries,
+        }
+    }
+}
+
+/// Returns the schemas of events in responses.
+pub(crate) fn schemas() -> Vec<Schema> {
+    vec![
+        Schema {
+            name: "AcceptedEvent",
+            shape: accepted_event_schema(),
+        },
+        Schema {
+            name: "AcceptedEvents",
+            shape: object(json!({
+                "data": {"type": "array", "items": reference("AcceptedEvent")},
+            })),
+        },
+        Schema {
+            name: "EventSummary",
+            shape: object(summary_properties()),
+        },
+        Schema {
+            name: "Event",
+            shape: event_schema(),
+        },
+    ]
+}
+
+fn accepted_event_schema() -> Value {
+    let shape = object(json!({
+        "id": text(),
+        "type": text(),
+        "created_at": time(),
+        "deliveries": {
+            "type": "array",
+            "description": "One for every endpoint that wanted it.",
+            "items": delivery_schema(json!({"const": "pending"})),
+        },
+    }));
+    let example = json!({
+        "id": "evt_01kb2k5x8c0000r4q0m1v9t3zz",
+        "type": "invoice.paid",
+        "created_at": "2026-11-15T12:00:00.000Z",
+        "deliveries": [{
+            "id": "dlv_01kb2k5x8c0001jx5n8h2w6c4d",
+            "endpoint_id": "ep_01kb2k1d2e0000f7s9y4b8k6q2",
+            "status": "pending",
+        }],
+    });
+    with_examples(shape, json!([example]))
+}
+
+fn delivery_schema(status: Value) -> Value {
+    object(json!({"id": text(), "endpoint_id": text(), "status": status}))
+}
+
+fn summary_properties() -> Value {
+    json!({
+        "id": text(),
+        "type": text(),
+        "created_at": time(),
+        "deliver_at": nullable_time(),
+        "idempotency_key": nullable_text(),
+        "trace_id": {
+            "type": ["string", "null"],
+            "description": "The trace that it belongs to, as the `traceparent` said that it came with. Its attempts carry on the same one.",
+        },
+        "payload_removed_at": {
+            "type": ["string", "null"], "format": "date-time",
+            "description": "When what it carried was removed, as `payload_retention` says. It cannot be sent again since.",
+        },
+        "delivery_count": {"type": "integer", "minimum": 0},
+    })
+}
+
+fn event_schema() -> Value {
+    let mut shape = object(summary_properties());
+    let properties = &mut shape["properties"];
+    properties["payload"] = json!({"description": "What it carries, if it came as JSON; `null` if that has been removed."});
+    properties["body_base64"] =
+        json!({"type": "string", "description": "What it carries, if it came as raw bytes."});
+    properties["content_type"] =
+        json!({"type": "string", "description": "What the raw bytes are."});
+    properties["deliveries"] =
+        json!({"type": "array", "items": delivery_schema(reference("DeliveryStatus"))});
+    shape
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schemas_and_types_agree() {
+        Agreement::with("AcceptedEvent").check::<AcceptedEvent>();
+        Agreement::with("EventSummary").check::<EventSummary>();
+        Agreement::with("Event")
+            .loose("deliveries")
+            .check::<Event>();
+    }
+}

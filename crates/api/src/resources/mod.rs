@@ -1,0 +1,80 @@
+//! The resources of the API: one type for each JSON document that it returns.
+//!
+//! The handlers serialize these types; the dashboard, the demo and the benchmarks deserialize the same ones. Each
+//! file also has the JSON schema of its types for the OpenAPI document. The schemas are written by hand, because a
+//! schema derived from a type would differ from the published document: in number formats, in required nullable
+//! fields and in `additionalProperties`. A test checks that every schema and its type agree, see `agreement`.
+//!
+//! Ids and times are text, as on the wire. The order of the fields is part of the API: responses list them in it.
+
+#[cfg(test)]
+mod agreement;
+mod alert;
+mod api_key;
+mod attempt;
+mod attention;
+mod audit_entry;
+mod dead_letter_group;
+mod delivery;
+mod endpoint;
+mod endpoint_health;
+mod endpoint_secret;
+mod event;
+mod headers;
+mod id_owner;
+mod list_page;
+mod portal_link;
+mod problem;
+mod replay;
+pub(crate) mod schema;
+mod stats;
+mod tenant;
+mod usage;
+
+pub use alert::{Alert, AlertScope, AlertState};
+pub use api_key::{ApiKey, CreatedApiKey};
+pub use attempt::{Attempt, ExpectedAttempt};
+pub use attention::{Attention, AttentionItem, AttentionReason};
+pub use audit_entry::AuditEntry;
+pub use dead_letter_group::DeadLetterGroup;
+pub use delivery::{Delivery, DeliverySummary, LastError};
+pub use endpoint::{
+    CertificateSummary, CreatedEndpoint, DisabledReason, Endpoint, EndpointAuth, EndpointRateLimit,
+    EndpointStatus, PolicyOrigin,
+};
+pub use endpoint_health::{BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles};
+pub use endpoint_secret::{EndpointSecret, PreviousSecret};
+pub use event::{AcceptedEvent, Event, EventDelivery, EventSummary};
+pub use headers::Headers;
+pub use id_owner::IdOwner;
+pub use list_page::ListPage;
+pub use portal_link::{CreatedPortalLink, PortalLink};
+pub use problem::{FieldProblem, ProblemBody};
+pub use replay::{Replay, ReplayFilter};
+pub use stats::{
+    HealthState, HealthStats, HealthValue, LatencySummary, Stats, StatsBucket, StatsSeries,
+    StatsWindows,
+};
+pub use tenant::Tenant;
+pub use usage::{LimitUsage, Plan, Plans, Usage};
+
+pub(crate) use alert::schemas as alert_schemas;
+pub(crate) use api_key::schemas as api_key_schemas;
+pub(crate) use attention::{MAX_ATTENTION_ITEMS, schemas as attention_schemas};
+pub(crate) use audit_entry::schemas as audit_schemas;
+pub(crate) use dead_letter_group::schemas as dead_letter_schemas;
+pub(crate) use delivery::{STATUSES, schemas as delivery_schemas, status_now};
+pub(crate) use endpoint::{
+    SIGNATURE_STYLES, rate_limit_schema, schemas as endpoint_schemas, style_name,
+};
+pub(crate) use endpoint_health::schema as endpoint_health_schema;
+pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};
+pub(crate) use event::schemas as event_schemas;
+pub(crate) use id_owner::schemas as id_owner_schemas;
+pub(crate) use list_page::list_schema;
+pub(crate) use portal_link::schemas as portal_link_schemas;
+pub(crate) use problem::schema as problem_schema;
+pub(crate) use replay::schemas as replay_schemas;
+pub(crate) use stats::schemas as stats_schemas;
+pub(crate) use tenant::schema as tenant_schema;
+pub(crate) use usage::{schemas as usage_schemas, source_name};

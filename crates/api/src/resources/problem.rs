@@ -1,0 +1,88 @@
+//! Error responses (RFC 9457).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::{object, object_requiring, text, with_examples};
+use crate::code::Code;
+
+/// The body of an error response. Reads bodies of other servers too, whose fields may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProblemBody {
+    /// The page that explains the error.
+    pub r#type: String,
+    /// The error, in a few words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The problem with this request, and what to do.
+    pub detail: String,
+    /// The stable code.
+    pub code: String,
+    /// The invalid fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Vec<FieldProblem>>,
+    /// The limit that is exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+}
+
+/// An invalid field of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FieldProblem {
+    /// Path of the field, such as `backoff.base`.
+    pub field: String,
+    /// The error, and which values are valid.
+    pub message: String,
+}
+
+/// Returns the schema of [`ProblemBody`].
+pub(crate) fn schema() -> Value {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    let problem = object_requiring(
+        &["type", "title", "status", "detail", "code"],
+        json!({
+            "type": {"type": "string", "description": "Where the error is explained."},
+            "title": text(),
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "What is wrong here and now, and what to do."},
+            "code": {"enum": codes},
+            "limit": {"type": "string", "description": "The limit that is exceeded, where the code is `quota_exceeded`."},
+            "errors": {
+                "type": "array",
+                "items": object(json!({"field": text(), "message": text()})),
+            },
+        }),
+    );
+    let example = json!({
+        "type": "/docs/errors#not_found",
+        "title": "There is no such thing",
+        "status": 404,
+        "detail": "There is no such endpoint. Check the id in the path.",
+        "code": "not_found",
+    });
+    let mut schema = json!({"type": "object", "description": "What went wrong, after RFC 9457."});
+    let fields = schema.as_object_mut().expect("it is an object");
+    fields.extend(
+        with_examples(problem, json!([example]))
+            .as_object()
+            .expect("it is an object")
+            .clone(),
+    );
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        Agreement::with("Problem")
+            .unordered()
+            .check::<ProblemBody>();
+    }
+}

@@ -1,0 +1,173 @@
+//! Replays.
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::Status;
+use posthaste_store::{ReplayScope, ReplayStatus, StoredStatus};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::{nullable_time, object, text, time};
+use crate::route::Schema;
+
+/// A replay and its progress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replay {
+    /// Its id.
+    pub id: String,
+    /// Its status.
+    pub status: ReplayStatus,
+    /// Number of deliveries to send, counted when it started.
+    pub total: u64,
+    /// Number of deliveries processed so far, started or skipped.
+    pub replayed: u64,
+    /// Number of those that were skipped.
+    pub skipped: u64,
+    /// The selection of what it sends again.
+    pub filter: ReplayFilter,
+    /// The time at which it started.
+    pub created_at: String,
+    /// The time at which it ended.
+    pub finished_at: Option<String>,
+}
+
+/// The filter of a replay, as it was requested.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayFilter {
+    /// Deliveries that ended with this status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// Deliveries to this endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Deliveries of events of this type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    /// Deliveries whose last attempt failed with this failure kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_kind: Option<FailureKind>,
+    /// Deliveries of events that were accepted at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Deliveries of events that were accepted before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Everything since this time that the endpoint did not get.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed_since: Option<String>,
+}
+
+impl From<&posthaste_store::Replay> for Replay {
+    fn from(replay: &posthaste_store::Replay) -> Replay {
+        Replay {
+            id: replay.id.to_string(),
+            status: replay.status,
+            total: replay.total,
+            replayed: replay.replayed,
+            skipped: replay.skipped,
+            filter: ReplayFilter::from(&replay.filter),
+            created_at: replay.created_at.to_string(),
+            finished_at: replay.finished_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+impl From<&posthaste_store::ReplayFilter> for ReplayFilter {
+    fn from(filter: &posthaste_store::ReplayFilter) -> ReplayFilter {
+        let since = filter.since.map(|at| at.to_string());
+        let (status, since, missed_since) = match filter.scope {
+            ReplayScope::Ended(status) => (Some(without_flight(status)), since, None),
+            ReplayScope::Missed => (None, None, since),
+        };
+        ReplayFilter {
+            status,
+            endpoint: filter.endpoint.map(|id| id.to_string()),
+            event_type: filter.event_type.as_ref().map(|it| it.to_string()),
+            error_kind: filter.error_kind,
+            since,
+            until: filter.until.map(|at| at.to_string()),
+            missed_since,
+        }
+    }
+}
+
+/// Returns a stored status as a status. The store does not know which deliveries are in flight.
+fn without_flight(status: StoredStatus) -> Status {
+    match status {
+        StoredStatus::Pending => Status::Pending,
+        StoredStatus::Retrying => Status::Retrying,
+        StoredStatus::Held => Status::Held,
+        StoredStatus::Succeeded => Status::Succeeded,
+        StoredStatus::Failed => Status::Failed,
+        StoredStatus::Cancelled => Status::Cancelled,
+    }
+}
+
+/// Returns the schemas of replays.
+pub(crate) fn schemas() -> Vec<Schema> {
+    vec![
+        Schema {
+            name: "NewReplay",
+            shape: new_replay_schema(),
+        },
+        Schema {
+            name: "Replay",
+            shape: object(json!({
+                "id": text(),
+                "status": {"enum": ["running", "done", "cancelled"]},
+                "total": {"type": "integer", "description": "How many there were to send when it began."},
+                "replayed": {"type": "integer", "description": "How many it has come to."},
+                "skipped": {"type": "integer", "description": "How many of those it has passed over: their endpoint takes no part, they were sent again meanwhile, or what they carried has been removed."},
+                "filter": filter_schema(|kind| json!({"type": kind})),
+                "created_at": time(),
+                "finished_at": nullable_time(),
+            })),
+        },
+    ]
+}
+
+fn new_replay_schema() -> Value {
+    let mut schema = filter_schema(|kind| json!({"type": [kind, "null"]}));
+    schema["description"] = json!(
+        "`status` is failed (the default), succeeded or cancelled. `missed_since` needs `endpoint`, \
+         and replays what it never got: what failed, and events it wants now that it was not sent."
+    );
+    schema["examples"] = json!([{"status": "failed", "since": "2026-11-15T00:00:00Z"}]);
+    schema
+}
+
+/// Returns the schema of a filter. `of_type` makes the schema of a property from its type.
+fn filter_schema(of_type: fn(&str) -> Value) -> Value {
+    let text = || of_type("string");
+    let time = || {
+        let mut schema = text();
+        schema["format"] = json!("date-time");
+        schema
+    };
+    json!({
+        "type": "object",
+        "properties": {
+            "status": text(),
+            "endpoint": text(),
+            "event_type": text(),
+            "error_kind": text(),
+            "since": time(),
+            "until": time(),
+            "missed_since": time(),
+        },
+        "additionalProperties": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        Agreement::with("Replay")
+            .sample("filter.status", json!("failed"))
+            .sample("filter.error_kind", json!("timeout"))
+            .check::<Replay>();
+    }
+}

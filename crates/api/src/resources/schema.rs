@@ -1,0 +1,79 @@
+//! Building blocks of JSON schemas.
+
+use posthaste_core::classify::FailureKind;
+use serde_json::{Value, json};
+
+/// Text.
+pub(crate) fn text() -> Value {
+    json!({"type": "string"})
+}
+
+/// Text or null.
+pub(crate) fn nullable_text() -> Value {
+    json!({"type": ["string", "null"]})
+}
+
+/// A time (RFC 3339).
+pub(crate) fn time() -> Value {
+    json!({"type": "string", "format": "date-time"})
+}
+
+/// A time or null.
+pub(crate) fn nullable_time() -> Value {
+    json!({"type": ["string", "null"], "format": "date-time"})
+}
+
+/// An integer.
+pub(crate) fn integer() -> Value {
+    json!({"type": "integer"})
+}
+
+/// An integer or null.
+pub(crate) fn nullable_integer() -> Value {
+    json!({"type": ["integer", "null"]})
+}
+
+/// The names of all failure kinds, and null.
+pub(crate) fn failure_kinds_and_null() -> Vec<Value> {
+    let kinds = FailureKind::ALL.map(|kind| json!(kind.name()));
+    kinds.into_iter().chain([Value::Null]).collect()
+}
+
+/// A reference to a schema of the OpenAPI document.
+pub(crate) fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// An object with exactly these properties, all required.
+///
+/// # Panics
+/// If `properties` is not an object.
+pub(crate) fn object(properties: Value) -> Value {
+    let names: Vec<&String> = properties
+        .as_object()
+        .expect("properties are an object")
+        .keys()
+        .collect();
+    json!({
+        "type": "object",
+        "required": names,
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+/// An object with these properties, of which only some are required.
+pub(crate) fn object_requiring(required: &[&str], properties: Value) -> Value {
+    json!({
+        "type": "object",
+        "required": required,
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+/// Adds examples to a schema.
+pub(crate) fn with_examples(mut schema: Value, examples: Value) -> Value {
+    schema["examples"] = examples;
+    schema
+}

@@ -1,0 +1,282 @@
+//! Delivery stats: five health ratios with their ranges, and counts by time bucket.
+
+use posthaste_store::Tally;
+use posthaste_telemetry::metrics::health::{Condition, Figure, Health, HealthReport};
+use posthaste_telemetry::metrics::window::Window;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::schema::object;
+use crate::route::Schema;
+
+/// The health of deliveries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Health over each window.
+    pub windows: StatsWindows,
+}
+
+/// Health over each window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatsWindows {
+    /// The last 5 minutes.
+    #[serde(rename = "5m")]
+    pub five_minutes: HealthStats,
+    /// The last hour.
+    #[serde(rename = "1h")]
+    pub hour: HealthStats,
+    /// The last 24 hours.
+    #[serde(rename = "24h")]
+    pub day: HealthStats,
+}
+
+/// Health over one window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HealthStats {
+    /// Ratio of attempts that were retries.
+    pub retry_ratio: HealthValue,
+    /// Ratio of dead-lettered deliveries to those that succeeded or were dead-lettered.
+    pub dead_letter_ratio: HealthValue,
+    /// Attempts made per successful delivery.
+    pub attempts_per_success: HealthValue,
+    /// Ratio of second attempts that succeeded.
+    pub second_attempt_success_ratio: HealthValue,
+    /// Deliveries that have been in retry for longer than 24 hours; the same in every window.
+    pub retrying_over_24h: HealthValue,
+}
+
+/// One value with its ranges.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HealthValue {
+    /// The value.
+    pub value: f64,
+    /// The healthy range, as text.
+    pub healthy: String,
+    /// The alert range, as text.
+    pub alert: String,
+    /// The range that the value is in.
+    pub state: HealthState,
+}
+
+/// The range that a value is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthState {
+    /// Inside the healthy range.
+    Healthy,
+    /// Neither healthy nor in the alert range.
+    Warning,
+    /// In the alert range: an operator should look.
+    Alert,
+}
+
+/// Counts by time bucket, oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatsSeries {
+    /// The window: `1h` or `24h`.
+    pub window: String,
+    /// The length of a bucket: `1m`, `15m` or `1h`.
+    pub bucket: String,
+    /// The buckets, empty ones too.
+    pub buckets: Vec<StatsBucket>,
+}
+
+/// The counts of one bucket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatsBucket {
+    /// The time at which it begins.
+    pub start: String,
+    /// Attempts made.
+    pub attempts: u64,
+    /// Successful deliveries.
+    pub succeeded: u64,
+    /// Dead-lettered deliveries.
+    pub failed: u64,
+    /// Attempts that were retries.
+    pub retries: u64,
+    /// Attempts that were the second.
+    pub second_attempts: u64,
+    /// Second attempts that succeeded.
+    pub second_successes: u64,
+    /// Latency of the attempts, if there were any.
+    pub latency_ms: Option<LatencySummary>,
+}
+
+/// Latency of attempts, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// The mean.
+    pub mean: f64,
+    /// The maximum.
+    pub max: f64,
+}
+
+impl From<HealthReport> for Stats {
+    fn from(report: HealthReport) -> Stats {
+        Stats {
+            windows: StatsWindows {
+                five_minutes: HealthStats::from(&report.windows.five_minutes),
+                hour: HealthStats::from(&report.windows.hour),
+                day: HealthStats::from(&report.windows.day),
+            },
+        }
+    }
+}
+
+impl From<&Health> for HealthStats {
+    fn from(health: &Health) -> HealthStats {
+        HealthStats {
+            retry_ratio: health.retry_ratio.into(),
+            dead_letter_ratio: health.dead_letter_ratio.into(),
+            attempts_per_success: health.attempts_per_success.into(),
+            second_attempt_success_ratio: health.second_attempt_success_ratio.into(),
+            retrying_over_24h: health.retrying_over_24h.into(),
+        }
+    }
+}
+
+impl From<Figure> for HealthValue {
+    fn from(figure: Figure) -> HealthValue {
+        HealthValue {
+            value: figure.value,
+            healthy: figure.healthy.to_owned(),
+            alert: figure.alert.to_owned(),
+            state: match figure.state {
+                Condition::Healthy => HealthState::Healthy,
+                Condition::Warning => HealthState::Warning,
+                Condition::Alert => HealthState::Alert,
+            },
+        }
+    }
+}
+
+impl StatsSeries {
+    /// Describes the counts of a window.
+    pub fn new(window: Window, series: &posthaste_telemetry::metrics::Series) -> StatsSeries {
+        let buckets = series.buckets.iter();
+        StatsSeries {
+            window: window.name().to_owned(),
+            bucket: series.bucket.to_string(),
+            buckets: buckets
+                .map(|(start, tally)| StatsBucket {
+                    start: start.to_string(),
+                    attempts: tally.attempts,
+                    succeeded: tally.succeeded,
+                    failed: tally.failed,
+                    retries: tally.retries,
+                    second_attempts: tally.second_attempts,
+                    second_successes: tally.second_successes,
+                    latency_ms: latency(tally),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn latency(tally: &Tally) -> Option<LatencySummary> {
+    let micros_to_ms = |micros: f64| micros / 1_000.0;
+    (tally.attempts > 0).then(|| LatencySummary {
+        mean: micros_to_ms((tally.latency_micros / tally.attempts) as f64),
+        max: micros_to_ms(tally.slowest_micros as f64),
+    })
+}
+
+/// Returns the schemas of [`Stats`] and [`StatsSeries`].
+pub(crate) fn schemas() -> Vec<Schema> {
+    vec![
+        Schema {
+            name: "Stats",
+            shape: stats_schema(),
+        },
+        Schema {
+            name: "Series",
+            shape: series_schema(),
+        },
+    ]
+}
+
+fn stats_schema() -> Value {
+    let value = object(json!({
+        "value": {"type": "number"},
+        "healthy": {"type": "string", "description": "Where it is healthy."},
+        "alert": {"type": "string", "description": "Where somebody should look."},
+        "state": {"enum": ["healthy", "warning", "alert"]},
+    }));
+    let names = [
+        "retry_ratio",
+        "dead_letter_ratio",
+        "attempts_per_success",
+        "second_attempt_success_ratio",
+        "retrying_over_24h",
+    ];
+    let health = object_of(&names, &value);
+    object(json!({"windows": object_of(&["5m", "1h", "24h"], &health)}))
+}
+
+/// Returns the schema of an object with these properties, all with the same schema.
+fn object_of(names: &[&str], schema: &Value) -> Value {
+    let properties = names
+        .iter()
+        .map(|name| ((*name).to_owned(), schema.clone()));
+    object(Value::Object(properties.collect::<Map<String, Value>>()))
+}
+
+fn series_schema() -> Value {
+    let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
+    let bucket = object(json!({
+        "start": {"type": "string", "format": "date-time", "description": "When it begins."},
+        "attempts": count("Attempts made."),
+        "succeeded": count("Deliveries that succeeded."),
+        "failed": count("Deliveries that were given up."),
+        "retries": count("Attempts that were not the first."),
+        "second_attempts": count("Attempts that were the second."),
+        "second_successes": count("Those of them that succeeded."),
+        "latency_ms": {
+            "type": ["object", "null"],
+            "description": "How long attempts took; null if there were none.",
+            "required": ["mean", "max"],
+            "properties": {"mean": {"type": "number"}, "max": {"type": "number"}},
+            "additionalProperties": false,
+        },
+    }));
+    object(json!({
+        "window": {"enum": ["1h", "24h"]},
+        "bucket": {
+            "type": "string",
+            "description": "How long a bucket is: `1m`, `15m` or `1h`.",
+        },
+        "buckets": {
+            "type": "array",
+            "description": "One after the other, the oldest first, empty ones too.",
+            "items": bucket,
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schemas_and_types_agree() {
+        Agreement::with("Stats").check::<Stats>();
+        Agreement::with("Series").check::<StatsSeries>();
+    }
+
+    #[test]
+    fn latency_is_present_if_there_were_attempts() {
+        assert_eq!(latency(&Tally::default()), None);
+        let tally = Tally {
+            attempts: 4,
+            latency_micros: 10_002,
+            slowest_micros: 7_500,
+            ..Tally::default()
+        };
+        let expected = LatencySummary {
+            mean: 2.5,
+            max: 7.5,
+        };
+        assert_eq!(latency(&tally), Some(expected));
+    }
+}

@@ -1,0 +1,83 @@
+//! Tenants.
+
+use posthaste_store::Limits;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::{nullable_text, object, reference, text, time, with_examples};
+use crate::limits;
+use crate::route::Schema;
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Default retry policy of its endpoints, as it was written.
+    pub default_retry_policy: Option<Value>,
+    /// Name of its plan.
+    pub plan: Option<String>,
+    /// Its own limits.
+    pub limits: Limits,
+    /// The time at which it was created.
+    pub created_at: String,
+}
+
+impl From<&posthaste_store::Tenant> for Tenant {
+    fn from(tenant: &posthaste_store::Tenant) -> Tenant {
+        Tenant {
+            id: tenant.id.to_string(),
+            name: tenant.name.clone(),
+            default_retry_policy: tenant.default_retry_policy.clone(),
+            plan: tenant.plan.clone(),
+            limits: tenant.limits,
+            created_at: tenant.created_at.to_string(),
+        }
+    }
+}
+
+/// Returns the schema of [`Tenant`].
+pub(crate) fn schema() -> Schema {
+    let shape = object(json!({
+        "id": text(),
+        "name": text(),
+        "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
+        "plan": nullable_text(),
+        "limits": reference("Limits"),
+        "created_at": time(),
+    }));
+    let example = json!({
+        "id": "acme", "name": "Acme", "default_retry_policy": null,
+        "plan": null, "limits": limits::example(), "created_at": "2026-01-02T03:04:05.678Z",
+    });
+    Schema {
+        name: "Tenant",
+        shape: with_examples(shape, json!([example])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::Agreement;
+    use super::*;
+
+    #[test]
+    fn schema_and_type_agree() {
+        let mut agreement = Agreement::with("Tenant").unordered();
+        for limit in posthaste_store::LimitName::ALL {
+            // Limits may be absent in requests; responses contain all of them.
+            agreement = agreement.loose(format!("limits.{}", limit.name()));
+        }
+        // The type keeps a policy as it was written.
+        for part in ["backoff", "jitter", "rules"] {
+            agreement = agreement.loose(format!("default_retry_policy.{part}"));
+        }
+        agreement
+            .sample("limits.retention", json!("30d"))
+            .sample("limits.payload_retention", json!("7d"))
+            .sample("limits.attempt_retention", json!("7d"))
+            .check::<Tenant>();
+    }
+}
