@@ -2,8 +2,9 @@
 //!
 //! Keys are random and shown once; the server stores and compares only their SHA-256. An admin key has access
 //! to everything. A tenant's key has access to its tenant only: for it, nothing else exists. A portal link
-//! has the same access, except for anything that would outlive the link. Keys and tenants are cached, so that
-//! a typical request needs no store read.
+//! has the same access, except for routes that need a key: API keys, more links, changes of the tenant itself, new
+//! events and the audit log. Changes made with a link, for example of an endpoint, stay when the link has expired.
+//! Keys and tenants are cached, so that a typical request needs no store read.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ impl Caller {
         }
     }
 
-    /// Refuses portal links. A link expires, so it must not create anything that lasts longer.
+    /// Refuses portal links, for routes that need a key. A link must not create keys or more links, so that access by
+    /// it ends when it expires.
     pub fn must_have_key(&self) -> Result<(), Problem> {
         match self {
             Caller::Admin(_) | Caller::Tenant(Credential::Configured | Credential::Key(_), _) => {

@@ -1,7 +1,9 @@
 //! Links to a tenant's portal: time-limited access for the tenant's own people, without a key.
 //!
-//! The holder of a link can see and do the same as with the tenant's key, except for anything that would
-//! outlive the link: keys, more links, the tenant itself.
+//! The holder of a link can do almost everything that a key of the tenant can do: create, change and delete endpoints,
+//! read and rotate signing secrets, set credentials, retry and replay deliveries, send test events. These changes stay
+//! when the link has expired. Routes with [`Access::TenantKey`] refuse links: API keys, more links, changes of the
+//! tenant itself, new events and the audit log.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
