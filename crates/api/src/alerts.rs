@@ -10,12 +10,12 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_store::{AlertFilter, Scope};
 use serde_json::json;
 
-use super::call::Call;
 use super::paging::{self, Query};
 use super::problem::Problem;
 use super::resources::{Alert, AlertState, alert_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb,
 };
 
 pub(super) static GROUP: Group = Group {

@@ -11,12 +11,12 @@ use posthaste_store::{AuditEntry, AuditFilter, AuditScope, Via};
 use serde_json::json;
 
 use super::auth::Caller;
-use super::call::Call;
 use super::paging::{self, Query};
 use super::problem::Problem;
 use super::resources::{self, audit_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb,
 };
 use super::trail;
 
@@ -108,8 +108,8 @@ async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<
         Caller::Tenant(..) | Caller::Nobody => false,
     };
     Ok(paging::answer(found, |entry| {
-        let hides_nobody = trail::is_tenants_own(&entry) || entry.via == Via::Posthaste;
-        resources::AuditEntry::from(match sees_all || hides_nobody {
+        let is_visible = trail::is_by_tenant(&entry) || entry.via == Via::Posthaste;
+        resources::AuditEntry::from(match sees_all || is_visible {
             true => entry,
             false => AuditEntry {
                 actor: OPERATOR.to_owned(),

@@ -15,11 +15,11 @@ use posthaste_core::id::{PassId, TenantId};
 use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 
 use super::App;
-use super::cache::{Cache, Moment};
+use super::cache::{Cache, Generation};
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
-use super::quota::Refusal;
 use super::rate_limit::Meter;
+use super::refusal::Refusal;
 use crate::hash_key;
 
 /// Maximum length of a key.
@@ -100,23 +100,23 @@ impl App {
     /// Returns the caller that has the key with this hash.
     pub async fn holder_of(&self, hash: KeyHash) -> Result<Caller, Problem> {
         if let Some(meter) = self.admin_keys.get(&hash) {
-            self.pace(meter)?;
+            self.check_rate(meter)?;
             return Ok(Caller::Admin(Credential::Configured));
         }
         let known = match self.cached(&self.keys, &hash) {
             Ok(known) => known,
-            Err(asked) => {
+            Err(generation) => {
                 let stored = self.store.key(hash).await?;
                 let key = stored.ok_or_else(Problem::unauthorized)?;
                 let known = Arc::new(CachedKey {
                     key,
                     meter: Meter::default(),
                 });
-                self.keys.put(asked, hash, known.clone());
+                self.keys.put(generation, hash, known.clone());
                 known
             }
         };
-        self.pace(&known.meter)?;
+        self.check_rate(&known.meter)?;
         match &known.key.tenant {
             None => Ok(Caller::Admin(Credential::Key(known))),
             Some(tenant) => {
@@ -131,20 +131,20 @@ impl App {
         &self,
         cache: &Cache<K, V>,
         key: &K,
-    ) -> Result<V, Moment> {
+    ) -> Result<V, Generation> {
         match self.switchboard.is_informed() {
             true => cache.find(key),
-            false => Err(cache.moment()),
+            false => Err(cache.generation()),
         }
     }
 
-    fn pace(&self, meter: &Meter) -> Result<(), Problem> {
-        let pace = self.settings.key_rate;
+    fn check_rate(&self, meter: &Meter) -> Result<(), Problem> {
+        let limit = self.settings.key_rate;
         let now = self.clock.now().tick;
-        meter.spend(now, pace, 1).map_err(|wait| {
+        meter.spend(now, limit, 1).map_err(|wait| {
             let detail = format!(
                 "This key may make {} requests a second, and {} at once. Wait as long as Retry-After says.",
-                pace.per_second, pace.burst
+                limit.per_second, limit.burst
             );
             Problem::new(Code::RateLimited, detail).after(wait)
         })
@@ -164,9 +164,9 @@ impl App {
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
             Caller::Tenant(..) => return Err(Problem::missing(ResourceKind::Tenant)),
         };
-        let asked = match self.cached(&self.tenants, &id) {
+        let generation = match self.cached(&self.tenants, &id) {
             Ok(known) => return Ok(known),
-            Err(asked) => asked,
+            Err(generation) => generation,
         };
         let stored = self.store.tenant(id.clone()).await?;
         let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
@@ -174,7 +174,7 @@ impl App {
             tenant,
             refusal: Refusal::default(),
         });
-        self.tenants.put(asked, id, known.clone());
+        self.tenants.put(generation, id, known.clone());
         Ok(known)
     }
 
@@ -204,9 +204,9 @@ impl App {
     /// same id does not get them. A stored tenant with revision 0 may be such a new tenant, so the counters
     /// are dropped then too.
     pub async fn drop_counters_of_deleted(&self, tenant: TenantId) {
-        let there = self.store.tenant(tenant.clone()).await;
+        let stored = self.store.tenant(tenant.clone()).await;
         let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
-        if there.is_ok_and(is_another) {
+        if stored.is_ok_and(is_another) {
             self.observe.forget(&tenant);
         }
     }
@@ -229,9 +229,9 @@ impl App {
 pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) -> Arc<Meter> {
     match meters.find(tenant) {
         Ok(meter) => meter,
-        Err(asked) => {
+        Err(generation) => {
             let meter = Arc::new(Meter::default());
-            meters.put(asked, tenant.clone(), meter.clone());
+            meters.put(generation, tenant.clone(), meter.clone());
             meter
         }
     }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_bearer_key_is_a_key() {
+    fn only_bearer_keys_are_accepted() {
         let key = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, value.parse().expect("a header"));

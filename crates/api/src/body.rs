@@ -151,7 +151,7 @@ pub fn read_object<T>(
 
 /// Creates a JSON response.
 pub fn answer(status: StatusCode, body: &impl Serialize) -> Response<Body> {
-    let body = serde_json::to_vec(body).expect("answers are plain data");
+    let body = serde_json::to_vec(body).expect("resources are plain data");
     answer_bytes(status, body.into())
 }
 

@@ -25,7 +25,7 @@ struct Halves<K, V> {
 
 /// The generation of the cache before a store read. The value can be inserted only if nothing was removed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(u64);
+pub struct Generation(u64);
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Creates a cache of at most `size` entries.
@@ -46,7 +46,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     /// Returns the cached value, or the generation to pass to [`put`](Cache::put) after a store read.
-    pub fn find<Q>(&self, key: &Q) -> Result<V, Moment>
+    pub fn find<Q>(&self, key: &Q) -> Result<V, Generation>
     where
         K: std::borrow::Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -60,19 +60,19 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
                 self.put_young(&mut halves, key, value.clone());
                 Ok(value)
             }
-            None => Err(Moment(halves.generation)),
+            None => Err(Generation(halves.generation)),
         }
     }
 
     /// Returns the generation to pass to [`put`](Cache::put), without looking at the cache.
-    pub fn moment(&self) -> Moment {
-        Moment(self.lock().generation)
+    pub fn generation(&self) -> Generation {
+        Generation(self.lock().generation)
     }
 
-    /// Inserts a value that was read from the store, unless something was removed since `asked`.
-    pub fn put(&self, asked: Moment, key: K, value: V) {
+    /// Inserts a value that was read from the store, unless something was removed since `read_at`.
+    pub fn put(&self, read_at: Generation, key: K, value: V) {
         let mut halves = self.lock();
-        if halves.generation == asked.0 {
+        if halves.generation == read_at.0 {
             self.put_young(&mut halves, key, value);
         }
     }
@@ -102,19 +102,19 @@ mod tests {
     }
 
     fn put(cache: &Cache<u32, &'static str>, key: u32, value: &'static str) {
-        let asked = match cache.find(&key) {
+        let generation = match cache.find(&key) {
             Ok(_) => panic!("{key} is known already"),
-            Err(asked) => asked,
+            Err(generation) => generation,
         };
-        cache.put(asked, key, value);
+        cache.put(generation, key, value);
     }
 
     #[test]
-    fn what_was_read_before_a_change_is_not_put_in_after_it() {
+    fn value_read_before_a_removal_is_not_inserted() {
         let cache = Cache::new(10);
-        let asked = cache.find(&1).expect_err("nothing yet");
+        let generation = cache.find(&1).expect_err("nothing yet");
         cache.forget(|key, _| *key == 1);
-        cache.put(asked, 1, "stale");
+        cache.put(generation, 1, "stale");
         assert_eq!(known(&cache, 1), None);
         put(&cache, 1, "fresh");
         assert_eq!(known(&cache, 1), Some("fresh"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_small_and_keeps_what_is_used() {
+    fn cache_is_bounded_and_keeps_used_entries() {
         let cache = Cache::new(8);
         put(&cache, 0, "used");
         for key in 1..100 {

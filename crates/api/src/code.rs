@@ -4,6 +4,7 @@
 //! which is generated from this list.
 
 use http::StatusCode;
+use posthaste_core::address::Refusal;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal, $remedy:literal;)*) => {
@@ -132,12 +133,22 @@ codes! {
         "Nothing was done, and nothing that was accepted is lost. The operator must make room; then send the request again.";
 }
 
+impl Code {
+    /// Returns the code for a URL that the egress rules refuse.
+    pub(crate) fn for_refused_url(refusal: &Refusal) -> Code {
+        match refusal.code() == Code::UnsafeDestination.as_str() {
+            true => Code::UnsafeDestination,
+            false => Code::InvalidUrl,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_name_of_its_own() {
+    fn code_names_are_unique() {
         let mut names: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         names.sort_unstable();
         let count = names.len();

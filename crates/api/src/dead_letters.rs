@@ -7,13 +7,13 @@ use http::Response;
 use posthaste_core::id::EndpointId;
 use serde_json::json;
 
-use super::call::Call;
 use super::deliveries::Policies;
 use super::paging;
 use super::problem::Problem;
 use super::resources::{DeadLetterGroup, dead_letter_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb,
 };
 
 pub(super) static GROUP: Group = Group {

@@ -191,7 +191,8 @@ fn errors(html: &mut String) {
 }
 
 fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
-    html.write_fmt(text).expect("a string takes any text");
+    html.write_fmt(text)
+        .expect("writing to a string does not fail");
 }
 
 /// Escapes text, and marks text between backquotes as code.

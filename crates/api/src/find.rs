@@ -7,11 +7,12 @@ use posthaste_store::OwnedObject;
 use serde_json::json;
 
 use super::body;
-use super::call::Call;
 use super::code::Code;
 use super::problem::Problem;
 use super::resources::{IdOwner, id_owner_schemas};
-use super::route::{Access, Content, Group, Parameter, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{
+    Access, Call, Content, Group, Parameter, RequestBody, Route, SuccessResponse, Verb,
+};
 
 pub(super) static GROUP: Group = Group {
     name: "Find",

@@ -56,9 +56,9 @@ impl App {
             call::authorize_and_run(self.clone(), route, asked.caller, asked.origin, request)
                 .await?;
         // The body is already in memory, and its route bounds its size.
-        let whole = response.into_body().collect().await;
-        let whole = whole.map_err(|error| Problem::internal(&error))?;
-        Ok(whole.to_bytes())
+        let body = response.into_body().collect().await;
+        let body = body.map_err(|error| Problem::internal(&error))?;
+        Ok(body.to_bytes())
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_the_route_that_a_request_would_take() {
+    fn path_matches_the_same_route_as_a_request() {
         let name = |verb, path: &str| find(verb, path).map(|route| route.name);
         let one = "/v1/tenants/acme/endpoints/ep_1";
         assert_eq!(name(Verb::Get, one), Some("get_endpoint"));

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_token_stays_as_it_came() {
+    fn tokens_are_unchanged() {
         let json = r#"{"a":[1, 12345678901234567890123 ,1.0e5],"b":{},"c" : [ ],"d":"x, {\"}:\\","e":null}"#;
         let shown = indented(json);
         assert_eq!(

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_recognised_by_sha_256() {
+    fn keys_are_hashed_with_sha_256() {
         // The example of FIPS 180-4.
         let expected = [
             0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae,

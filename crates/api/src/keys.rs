@@ -8,14 +8,13 @@ use posthaste_store::{ApiKey, CreateResult, PageRequest};
 use posthaste_system::random::fresh_api_key;
 use serde_json::json;
 
-use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
-use super::resources::{self, api_key_schemas};
+use super::resources::{self, Schema, api_key_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
-    to_the_end,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
+    run_to_completion,
 };
 use super::{body, form, paging, trail};
 use crate::hash_key;
@@ -75,7 +74,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Nothing,
             }],
             fails: &[],
-            handler: |call| to_the_end(revoke(call)),
+            handler: |call| run_to_completion(revoke(call)),
         },
     ],
     schemas,
@@ -112,7 +111,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         CreateResult::Created => {
             let created = resources::ApiKey::from(&key).with_key(plain);
             let answer = body::answer_secret(StatusCode::CREATED, &created);
-            Ok(trail::made(key.id, answer))
+            Ok(trail::with_created_id(key.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         CreateResult::Taken | CreateResult::TooMany => {

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!  connection ─▶ router ─▶ authenticate ─▶ find tenant ─▶ handler ─▶ response
-//!   (serve)     (routes)   (auth, pace)      (auth)     (tenants, endpoints, …)
+//!   (serve)     (routes)     (auth)         (auth)     (tenants, endpoints, …)
 //! ```
 //!
 //! Guarantees:
 //!
 //! - **One route table.** [`routes`] lists every route with its request and response types. The router, the
 //!   OpenAPI document and the documentation page are generated from it.
+//! - **One type for each resource.** [`resources`] has the types of all responses, with their schemas. Clients
+//!   deserialize the same types.
 //! - **Strict.** A request that is not understood is refused before anything is done. The response lists all
 //!   errors at once, each with its field and the accepted values.
 //! - **Isolated tenants.** Data of another tenant is answered exactly like data that does not exist.
@@ -48,11 +50,14 @@ pub mod problem;
 pub mod quota;
 pub mod rate;
 pub mod rate_limit;
+mod refusal;
 mod replays;
 pub mod reports;
 pub mod resources;
 pub mod route;
 pub mod routes;
+#[cfg(test)]
+mod schema_agreement;
 pub mod serve;
 pub mod settings;
 pub mod stats;
@@ -62,6 +67,7 @@ mod usage;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use posthaste_core::dice::Dice;
 use posthaste_core::id::{Mint, TenantId};
 use posthaste_engine::Engine;
@@ -109,8 +115,19 @@ pub struct App {
     keys: Cache<KeyHash, Arc<CachedKey>>,
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
-    acts: Cache<TenantId, Arc<Meter>>,
+    audited_meters: Cache<TenantId, Arc<Meter>>,
     mint: Mutex<Mint>,
+    documentation: Documentation,
+}
+
+/// Generators of the documentation. The routes that return it are part of the routes that it is generated from.
+struct Documentation {
+    /// Returns the OpenAPI document.
+    openapi: fn() -> Bytes,
+    /// Returns the page that describes every route and every error.
+    page: fn() -> String,
+    /// Returns the page that describes every error.
+    errors_page: fn() -> String,
 }
 
 impl App {
@@ -146,8 +163,13 @@ impl App {
             settings,
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
-            acts: Cache::new(MAX_KNOWN_TENANTS),
+            audited_meters: Cache::new(MAX_KNOWN_TENANTS),
             mint: Mutex::new(Mint::new(dice)),
+            documentation: Documentation {
+                openapi: openapi::document_bytes,
+                page: docs::page,
+                errors_page: docs::errors_page,
+            },
             replay_bell: Arc::new(Notify::new()),
         }
     }

@@ -21,9 +21,8 @@ use tokio::time::timeout;
 
 use super::App;
 use super::auth::bearer;
-use super::call::Call;
 use super::problem::Problem;
-use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
 use super::stats::retrying_over_24h;
 
 /// Maximum time for one value from the engine or the store. An engine that is still starting does not answer.
@@ -63,7 +62,7 @@ async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
         gauges.shows_endpoints = true;
         gauges.endpoints = pending_by_endpoint(app).await;
     }
-    let text = exposition::render(&told(app, &gauges));
+    let text = exposition::render(&collect(app, &gauges));
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     let text = HeaderValue::from_static(exposition::CONTENT_TYPE);
@@ -74,10 +73,10 @@ async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
 
 /// Returns the present value of every metric that names no tenant.
 pub async fn all(app: &App) -> Vec<Metric> {
-    told(app, &gauges(app).await)
+    collect(app, &gauges(app).await)
 }
 
-fn told(app: &App, gauges: &Gauges) -> Vec<Metric> {
+fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
     let mut metrics = app.observe.metrics(gauges);
     metrics.extend(app.telemetry.metrics());
     metrics
@@ -122,8 +121,8 @@ async fn gauges(app: &App) -> Gauges {
     }
 }
 
-async fn within<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
-    timeout(READ_TIMEOUT, asked).await.ok().and_then(Result::ok)
+async fn within<T, E>(read: impl Future<Output = Result<T, E>>) -> Option<T> {
+    timeout(READ_TIMEOUT, read).await.ok().and_then(Result::ok)
 }
 
 /// Counts the waiting deliveries of each endpoint with its own series. Leaves out those that are not counted in time.
@@ -131,10 +130,10 @@ async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
     let mut known = Vec::new();
     let busy = app.observe.busy().unwrap_or_default();
     let counting = async {
-        for some in busy.chunks(MAX_PARALLEL_READS) {
-            let asked: Vec<_> = some.iter().map(|(id, _)| app.store.pending(*id)).collect();
-            for ((endpoint, counted), asked) in some.iter().zip(asked) {
-                let Ok(pending) = asked.await else {
+        for chunk in busy.chunks(MAX_PARALLEL_READS) {
+            let reads: Vec<_> = chunk.iter().map(|(id, _)| app.store.pending(*id)).collect();
+            for ((endpoint, counted), read) in chunk.iter().zip(reads) {
+                let Ok(pending) = read.await else {
                     return;
                 };
                 known.push(EndpointPending {

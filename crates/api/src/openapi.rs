@@ -16,7 +16,7 @@ use super::routes::GROUPS;
 pub(super) fn document_bytes() -> Bytes {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let make = || {
-        let text = serde_json::to_vec_pretty(&document()).expect("plain data");
+        let text = serde_json::to_vec_pretty(&document()).expect("the document is plain data");
         Bytes::from(text)
     };
     DOCUMENT.get_or_init(make).clone()
@@ -31,7 +31,11 @@ pub fn document() -> Value {
     for group in GROUPS {
         for schema in (group.schemas)() {
             let earlier = schemas.insert(schema.name.to_owned(), schema.shape);
-            assert!(earlier.is_none(), "two shapes are called {}", schema.name);
+            assert!(
+                earlier.is_none(),
+                "two schemas have the name {}",
+                schema.name
+            );
         }
         for route in group.routes {
             let path = paths.entry(route.path).or_insert_with(|| json!({}));
@@ -115,7 +119,7 @@ pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
                 "event" => "The event's id, `evt_…`.",
                 "delivery" => "The delivery's id, `dlv_…`.",
                 "replay" => "The replay's id, `rpl_…`.",
-                other => unreachable!("nobody has said what {other} in a path means"),
+                other => unreachable!("path parameter {other} has no description"),
             };
             (name, about)
         })

@@ -68,8 +68,8 @@ impl Peer {
             return Peer(nearest);
         }
         let lines = headers.get_all(FORWARDED_FOR).into_iter().rev();
-        let told = lines.flat_map(|line| line.to_str().unwrap_or("?").rsplit(','));
-        for text in told.take(MAX_PROXIES) {
+        let addresses = lines.flat_map(|line| line.to_str().unwrap_or("?").rsplit(','));
+        for text in addresses.take(MAX_PROXIES) {
             // Entries before an unreadable one are not trusted.
             let Some(address) = forwarded(text.trim()) else {
                 break;
@@ -104,11 +104,11 @@ pub fn called(headers: &HeaderMap) -> Option<String> {
 
 /// Returns true if a proxy reports that the client uses TLS.
 pub fn is_secure(headers: &HeaderMap) -> bool {
-    let told = headers
+    let value = headers
         .get("x-forwarded-proto")
         .map(|value| value.as_bytes());
     // The first entry is from the proxy that the client is connected to.
-    let first = told.and_then(|told| told.split(|byte| *byte == b',').next());
+    let first = value.and_then(|value| value.split(|byte| *byte == b',').next());
     first.is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"))
 }
 
@@ -116,9 +116,9 @@ pub fn is_secure(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn asking(peer: &str, told: &[&str]) -> String {
+    fn asking(peer: &str, forwarded: &[&str]) -> String {
         let mut headers = HeaderMap::new();
-        for line in told {
+        for line in forwarded {
             headers.append(FORWARDED_FOR, line.parse().expect("a header"));
         }
         let trusted = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().expect("a network"));
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_cannot_say_who_he_is() {
+    fn forwarded_header_of_an_untrusted_peer_is_ignored() {
         assert_eq!(asking("192.0.2.9", &["198.51.100.1"]), "192.0.2.9");
         assert_eq!(asking("192.0.2.9", &[]), "192.0.2.9");
     }
 
     #[test]
-    fn a_trusted_proxy_says_for_whom_it_asks() {
+    fn forwarded_header_of_a_trusted_proxy_is_used() {
         assert_eq!(asking("10.0.0.1", &["198.51.100.1"]), "198.51.100.1");
         assert_eq!(asking("::ffff:10.0.0.1", &["2001:db8::1"]), "2001:db8::1");
         assert_eq!(
@@ -147,16 +147,20 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_say_the_port_too() {
-        for told in ["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:99"] {
-            assert_eq!(asking("10.0.0.1", &[told]), "2001:db8::1", "{told}");
+    fn forwarded_address_may_have_a_port() {
+        for forwarded in ["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:99"] {
+            assert_eq!(
+                asking("10.0.0.1", &[forwarded]),
+                "2001:db8::1",
+                "{forwarded}"
+            );
         }
         assert_eq!(asking("10.0.0.1", &["198.51.100.1:1234"]), "198.51.100.1");
         assert_eq!(asking("10.0.0.1", &["[198.51.100.1"]), "10.0.0.1");
     }
 
     #[test]
-    fn what_a_stranger_wrote_before_it_is_not_believed() {
+    fn addresses_before_the_last_untrusted_one_are_ignored() {
         assert_eq!(
             asking("10.0.0.1", &["10.6.6.6, 198.51.100.1"]),
             "198.51.100.1"

@@ -32,7 +32,7 @@ const MAX_PARAMETERS: usize = 32;
 /// A query, read parameter by parameter.
 pub struct Query {
     given: Vec<(String, String)>,
-    asked: Vec<&'static str>,
+    read: Vec<&'static str>,
     mistakes: ValidationErrors,
 }
 
@@ -59,14 +59,14 @@ impl Query {
         }
         Query {
             given,
-            asked: Vec::new(),
+            read: Vec::new(),
             mistakes,
         }
     }
 
     /// Returns a parameter as text. An empty parameter counts as absent.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
-        self.asked.push(name);
+        self.read.push(name);
         let (_, value) = self.given.iter().find(|(given, _)| given == name)?;
         (!value.is_empty()).then(|| value.clone())
     }
@@ -120,9 +120,9 @@ impl Query {
 
     /// Finishes reading. Every parameter that was not read is an error.
     pub fn finish(mut self) -> Result<(), Problem> {
-        let known = self.asked.join(", ");
+        let known = self.read.join(", ");
         for (name, _) in &self.given {
-            if !self.asked.iter().any(|asked| asked == name) {
+            if !self.read.iter().any(|read| read == name) {
                 let message = if known.is_empty() {
                     "is not a known parameter; this path takes none".to_owned()
                 } else {
@@ -215,16 +215,18 @@ impl Cursor for DeadGroupKey {
     }
 }
 
-fn encode<K: Cursor>(place: &K) -> String {
+fn encode<K: Cursor>(position: &K) -> String {
     let mut bytes = vec![K::MARK];
-    bytes.extend(place.to_bytes());
+    bytes.extend(position.to_bytes());
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
 fn decode<K: Cursor>(text: &str) -> Option<K> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
-    let (mark, place) = bytes.split_first()?;
-    (*mark == K::MARK).then(|| K::from_bytes(place)).flatten()
+    let (mark, position) = bytes.split_first()?;
+    (*mark == K::MARK)
+        .then(|| K::from_bytes(position))
+        .flatten()
 }
 
 /// Creates the response with a page, each item converted by `show`.
@@ -232,11 +234,11 @@ pub fn answer<T, K: Cursor, S: Serialize>(
     page: Page<T, K>,
     show: impl FnMut(T) -> S,
 ) -> Response<Body> {
-    let listed = ListPage {
+    let page = ListPage {
         next_cursor: page.next.as_ref().map(encode),
         data: page.items.into_iter().map(show).collect(),
     };
-    body::answer(StatusCode::OK, &listed)
+    body::answer(StatusCode::OK, &page)
 }
 
 #[cfg(test)]
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn cursors_read_back_as_what_they_were_and_as_nothing_else() {
+    fn cursors_round_trip_and_are_bound_to_their_list() {
         let place = EventId(42);
         let text = encode(&place);
         assert_eq!(decode(&text), Some(place));
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_parameter_is_told() {
+    fn every_invalid_parameter_is_reported() {
         let mut query = Query::read(Some("limit=0&cursor=x&foo=1&foo=2&limit=3"));
         let _: PageRequest<EventId> = query.page();
         let problem = query.finish().expect_err("mistakes");

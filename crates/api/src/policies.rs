@@ -17,10 +17,11 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::body;
-use super::call::Call;
 use super::code::Code;
 use super::problem::Problem;
-use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
+use super::resources::Schema;
+use super::resources::schema::{integer, object};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
 use crate::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
 use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
 
@@ -235,19 +236,14 @@ fn capacity(fields: &mut Fields<'_, '_>) -> Option<f64> {
 fn schemas() -> Vec<Schema> {
     let explanation = || {
         json!({
-            "attempts": {"type": "array", "items": {
-                "type": "object",
-                "required": ["number", "earliest_ms", "expected_ms", "latest_ms"],
-                "properties": {
-                    "number": {"type": "integer"},
-                    "earliest_ms": {"type": "integer"},
-                    "expected_ms": {"type": "integer"},
-                    "latest_ms": {"type": "integer"},
-                },
-                "additionalProperties": false,
-            }},
-            "gives_up_ms": {"type": "integer"},
-            "deadline_ms": {"type": "integer"},
+            "attempts": {"type": "array", "items": object(json!({
+                "number": integer(),
+                "earliest_ms": integer(),
+                "expected_ms": integer(),
+                "latest_ms": integer(),
+            }))},
+            "gives_up_ms": integer(),
+            "deadline_ms": integer(),
             "words": {"type": "string"},
             "policy": {"type": "object", "description": "The policy, written out."},
         })
@@ -257,11 +253,11 @@ fn schemas() -> Vec<Schema> {
     vec![
         Schema {
             name: "PolicyExplanation",
-            shape: whole(explanation()),
+            shape: object(explanation()),
         },
         Schema {
             name: "Presets",
-            shape: whole(json!({"data": {"type": "array", "items": whole(named)}})),
+            shape: object(json!({"data": {"type": "array", "items": object(named)}})),
         },
         Schema {
             name: "Simulation",
@@ -289,38 +285,26 @@ fn schemas() -> Vec<Schema> {
 }
 
 fn simulation_report() -> Value {
-    let number = || json!({"type": "integer"});
     let course = || {
-        whole(json!({
-            "attempts": number(),
-            "delivered": number(),
-            "dead_lettered": number(),
+        object(json!({
+            "attempts": integer(),
+            "delivered": integer(),
+            "dead_lettered": integer(),
             "dead_letter_reasons": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "peak_arrivals_per_second": number(),
-            "drained_ms": number(),
+            "peak_arrivals_per_second": integer(),
+            "drained_ms": integer(),
             "series": {"type": "array", "items": {"type": "object"}},
         }))
     };
-    whole(json!({
+    object(json!({
         "policy": {"type": "object"},
-        "pending": number(),
-        "outage_ms": number(),
+        "pending": integer(),
+        "outage_ms": integer(),
         "capacity_per_second": {"type": "number"},
         "limits": {"type": "object"},
-        "seed": number(),
+        "seed": integer(),
         "posthaste": course(),
         "naive": course(),
         "words": {"type": "string", "description": "What it comes to, in one sentence."},
     }))
-}
-
-/// Returns the schema of an object with exactly these properties, all required.
-fn whole(properties: Value) -> Value {
-    let names: Vec<&String> = properties.as_object().expect("an object").keys().collect();
-    json!({
-        "type": "object",
-        "required": names,
-        "properties": properties,
-        "additionalProperties": false,
-    })
 }

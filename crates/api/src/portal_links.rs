@@ -14,15 +14,14 @@ use posthaste_store::{CreateResult, PageRequest, Pass, SessionIdentity};
 use posthaste_system::random::fresh_token;
 use serde_json::json;
 
-use super::call::Call;
 use super::code::Code;
 use super::form;
 use super::problem::{Problem, ResourceKind};
 use super::quota;
-use super::resources::{PortalLink, portal_link_schemas};
+use super::resources::{PortalLink, Schema, portal_link_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
-    to_the_end,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
+    run_to_completion,
 };
 use super::{body, paging, trail};
 use crate::hash_key;
@@ -91,7 +90,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Nothing,
             }],
             fails: &[],
-            handler: |call| to_the_end(end(call)),
+            handler: |call| run_to_completion(end(call)),
         },
     ],
     schemas,
@@ -139,7 +138,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             let url = format!("{}/portal/{token}{path}", base.unwrap_or_default());
             let created = PortalLink::from(&pass).with_url(url);
             let answer = body::answer_secret(StatusCode::CREATED, &created);
-            Ok(trail::made(pass.id, answer))
+            Ok(trail::with_created_id(pass.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         CreateResult::Taken | CreateResult::TooMany => {
@@ -222,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_leads_into_the_portal_and_nowhere_else() {
+    fn link_path_stays_inside_the_portal() {
         for path in [
             "",
             "/dead-letters",

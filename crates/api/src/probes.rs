@@ -12,11 +12,10 @@ use posthaste_engine::Phase;
 use serde_json::json;
 
 use super::body;
-use super::call::Call;
 use super::code::Code;
 use super::problem::Problem;
-use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
-use super::{docs, openapi};
+use super::resources::Schema;
+use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
 
 /// Maximum time for the store to prove that it can write.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -135,16 +134,16 @@ fn schemas() -> Vec<Schema> {
     }]
 }
 
-fn well() -> Response<Body> {
-    let told = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")});
-    let mut response = body::answer(StatusCode::OK, &told);
+fn healthy() -> Response<Body> {
+    let body = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")});
+    let mut response = body::answer(StatusCode::OK, &body);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
 async fn alive(_: Call) -> Result<Response<Body>, Problem> {
-    Ok(well())
+    Ok(healthy())
 }
 
 async fn ready(call: Call) -> Result<Response<Body>, Problem> {
@@ -161,7 +160,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
         }
     }
     match app.engine.phase() {
-        Phase::Running => Ok(well()),
+        Phase::Running => Ok(healthy()),
         Phase::Starting => {
             let detail = "The engine is still looking at what is on disk. Ask again shortly.";
             Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)))
@@ -170,17 +169,17 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     }
 }
 
-async fn description(_: Call) -> Result<Response<Body>, Problem> {
-    let bytes = openapi::document_bytes();
+async fn description(call: Call) -> Result<Response<Body>, Problem> {
+    let bytes = (call.app.documentation.openapi)();
     Ok(body::answer_bytes(StatusCode::OK, bytes))
 }
 
-async fn page(_: Call) -> Result<Response<Body>, Problem> {
-    Ok(html(docs::page()))
+async fn page(call: Call) -> Result<Response<Body>, Problem> {
+    Ok(html((call.app.documentation.page)()))
 }
 
-async fn errors_page(_: Call) -> Result<Response<Body>, Problem> {
-    Ok(html(docs::errors_page()))
+async fn errors_page(call: Call) -> Result<Response<Body>, Problem> {
+    Ok(html((call.app.documentation.errors_page)()))
 }
 
 fn html(page: String) -> Response<Body> {

@@ -4,12 +4,10 @@
 //! helps, it is 403. If a payload is too large, it is 413. Each response names the limit in its text and in
 //! its member `limit`.
 //!
-//! The store decides exactly, for all nodes together, whether events are within the limits. A [`Refusal`] is
+//! The store decides exactly, for all nodes together, whether events are within the limits. A refusal is
 //! remembered until the store could accept events again, so that repeated requests need no store operation.
 //! This is never stricter than the store: only events without an idempotency key are certainly new, and they
 //! are refused directly only if there are at least as many as all events that the store refused together.
-
-use std::sync::{Mutex, PoisonError};
 
 use http::StatusCode;
 use posthaste_core::mistakes::ValidationErrors;
@@ -21,38 +19,7 @@ use super::App;
 use super::auth::CachedTenant;
 use super::code::Code;
 use super::problem::Problem;
-
-/// The last refusal of a tenant's events by the store. Dropped with every change of the tenant.
-#[derive(Debug, Default)]
-pub struct Refusal {
-    last: Mutex<Option<Refused>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Refused {
-    limit: LimitName,
-    /// At least this many new events are refused,
-    events: u64,
-    /// from this time
-    since: Timestamp,
-    /// until this time.
-    until: Timestamp,
-}
-
-impl Refusal {
-    fn remember(&self, refused: Refused) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
-    }
-
-    /// Returns the limit that this many new events certainly exceed now, and the remaining wait.
-    fn of(&self, now: Timestamp, events: u64) -> Option<(LimitName, Span)> {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the clock was set back, a refusal from the future does not apply.
-        let holds = |last: &Refused| events >= last.events && last.since <= now && now < last.until;
-        last.filter(holds)
-            .map(|last| (last.limit, last.until.since(now)))
-    }
-}
+use super::refusal::Refused;
 
 impl App {
     /// Returns the limits of a tenant: its own, else its plan's, else the server's.
@@ -209,31 +176,4 @@ pub fn too_many_links(limit: usize) -> Problem {
         "A tenant may have {limit} portal links at once. End one that is not used, or wait until some expire."
     );
     refused("portal_links", detail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_refused_is_refused_again_and_nothing_else() {
-        let refusal = Refusal::default();
-        assert_eq!(refusal.of(Timestamp(1_000), 5), None);
-        refusal.remember(Refused {
-            limit: LimitName::EventsPerSecond,
-            events: 3,
-            since: Timestamp(1_000),
-            until: Timestamp(1_500),
-        });
-        let again = Some((LimitName::EventsPerSecond, Span::from_millis(100)));
-        assert_eq!(refusal.of(Timestamp(1_400), 3), again);
-        assert_eq!(refusal.of(Timestamp(1_400), 9), again);
-        assert_eq!(refusal.of(Timestamp(1_400), 2), None, "fewer may fit");
-        assert_eq!(refusal.of(Timestamp(1_500), 3), None, "the wait is over");
-        assert_eq!(
-            refusal.of(Timestamp(999), 3),
-            None,
-            "the clock was set back"
-        );
-    }
 }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn common_rate_formats_are_parsed() {
         for (text, per_second) in [
             ("50/s", 50.0),
             ("50", 50.0),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_and_says_what_would_be_right() {
+    fn other_formats_are_refused_with_a_hint() {
         for text in [
             "", "/s", "fast", "50/", "50/d", "50 /s", "-5", "-5/s", "+5", "inf", "nan", "1e3/s",
             "5/s/s", "50/s/m", ".", "1.2.3",

@@ -53,7 +53,7 @@ mod tests {
     };
 
     #[test]
-    fn a_burst_then_the_pace() {
+    fn burst_is_followed_by_the_sustained_rate() {
         let meter = Meter::default();
         for _ in 0..5 {
             assert_eq!(meter.spend(Tick(1_000), PACE, 1), Ok(()));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_burst_goes_once_and_is_paid_for() {
+    fn request_larger_than_the_burst_is_granted_once_and_charged() {
         let meter = Meter::default();
         assert_eq!(meter.spend(Tick(0), PACE, 20), Ok(()));
         // 20 requests at 10 per second take 2 s; the burst covers part of that time.
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_quiet_time_saves_up_no_more_than_the_burst() {
+    fn idle_time_grants_at_most_the_burst() {
         let meter = Meter::default();
         let later = Tick(1_000_000);
         for _ in 0..5 {

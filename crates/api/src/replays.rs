@@ -10,14 +10,13 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{ReplayFilter, ReplayScope, StoredStatus};
 
 use super::body;
-use super::call::Call;
 use super::code::Code;
 use super::deliveries::{ended_status, error_kind};
 use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Replay, replay_schemas};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
 };
 use super::trail;
 
@@ -112,7 +111,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
     app.replay_bell.notify_one();
     let answer = body::answer(StatusCode::ACCEPTED, &Replay::from(&replay));
-    Ok(trail::made(replay.id, answer))
+    Ok(trail::with_created_id(replay.id, answer))
 }
 
 /// `GET …/replays`.

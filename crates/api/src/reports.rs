@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conclusion_tells_of_the_herd() {
+    fn conclusion_mentions_the_peak_of_a_naive_sender() {
         let scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
         let told = |posthaste: Course, naive: Course| {
             OutageReport::new(None, &scenario, &Forecast { posthaste, naive }).conclusion()
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conclusion_tells_of_dead_letters() {
+    fn conclusion_mentions_dead_letters() {
         let mut long = Scenario::with_defaults(30, Span::from_days(30));
         long.policy = Preset::Brisk.policy();
         assert_eq!(
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn one_delivery_is_not_all_of_them() {
+    fn conclusion_for_one_delivery() {
         let mut one = Scenario::with_defaults(1, Span::from_mins(1));
         let text = conclusion(&one);
         assert!(
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_of_a_report_is_a_policy() {
+    fn policy_of_a_report_can_be_parsed() {
         for preset in Preset::ALL {
             let policy = preset.policy();
             for report in [
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_series_holds_every_request() {
+    fn series_contains_every_request() {
         let scenario = Scenario::with_defaults(2_000, Span::from_mins(10));
         let report = OutageReport::new(None, &scenario, &forecast(&scenario));
         for course in [&report.posthaste, &report.naive] {

@@ -1,17 +1,25 @@
-//! The definition of a route: its path, access, request and responses.
+//! The definition of a route: its path, access, request and responses. [`Call`] is a request for it.
 //!
 //! The router, the OpenAPI document and the documentation page are generated from the same [`Route`]s, so
 //! they always agree.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
-use http::Response;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response};
 use serde_json::Value;
 
-use super::call::Call;
+use super::App;
+use super::auth::{CachedTenant, Caller};
+use super::body;
 use super::code::Code;
-use super::problem::Problem;
+use super::origin::{self, Origin};
+use super::paging::Query;
+use super::problem::{Problem, ResourceKind};
+use super::resources::Schema;
 
 /// The future of a handler.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
@@ -21,7 +29,7 @@ pub type Handler = fn(Call) -> HandlerFuture;
 
 /// Runs a handler to its end even if the caller disconnects. A change that is on disk must reach the engine
 /// and the caches, for example that of a revoked key.
-pub fn to_the_end(
+pub fn run_to_completion(
     handler: impl Future<Output = Result<Response<Body>, Problem>> + Send + 'static,
 ) -> HandlerFuture {
     let task = tokio::spawn(handler);
@@ -29,6 +37,21 @@ pub fn to_the_end(
         let ended = task.await;
         ended.unwrap_or_else(|error| Err(Problem::internal(&error)))
     })
+}
+
+/// An authorized request. Its caller and its tenant are known.
+pub struct Call {
+    /// The shared state.
+    pub app: Arc<App>,
+    /// Its route.
+    pub route: &'static Route,
+    /// Its caller.
+    pub caller: Caller,
+    pub(super) parts: Parts,
+    /// Never contended. The lock makes a call `Sync`, which a body alone is not.
+    pub(super) body: Mutex<Body>,
+    pub(super) tenant: Option<Arc<CachedTenant>>,
+    pub(super) origin: Origin,
 }
 
 /// Routes of one topic.
@@ -41,14 +64,6 @@ pub struct Group {
     pub routes: &'static [Route],
     /// The schemas of their requests and responses.
     pub schemas: fn() -> Vec<Schema>,
-}
-
-/// A named JSON Schema, with an example.
-pub struct Schema {
-    /// Its name.
-    pub name: &'static str,
-    /// The schema.
-    pub shape: Value,
 }
 
 /// An HTTP method.
@@ -213,7 +228,7 @@ impl Route {
     ///
     /// # Panics
     /// If the path has no such segment.
-    pub fn place_of(&self, name: &str) -> usize {
+    pub fn segment_index(&self, name: &str) -> usize {
         self.path
             .split('/')
             .position(|part| {
@@ -221,7 +236,75 @@ impl Route {
                     .and_then(|part| part.strip_suffix('}'))
                     == Some(name)
             })
-            .expect("handlers ask only for what their path has")
+            .expect("handlers ask only for names that their path has")
+    }
+}
+
+/// Returns a segment of the path, by its index.
+pub(super) fn segment(parts: &Parts, index: usize) -> &str {
+    parts.uri.path().split('/').nth(index).unwrap_or_default()
+}
+
+impl Call {
+    /// Returns the tenant in the path.
+    ///
+    /// # Panics
+    /// If the path of the route has no tenant.
+    pub fn tenant(&self) -> &Arc<CachedTenant> {
+        self.tenant
+            .as_ref()
+            .expect("the path of the route has a tenant")
+    }
+
+    /// Returns the id that the path has for `name`. An invalid id is answered like an unknown one.
+    pub fn id<T: std::str::FromStr>(&self, name: &str, noun: ResourceKind) -> Result<T, Problem> {
+        segment(&self.parts, self.route.segment_index(name))
+            .parse()
+            .map_err(|_| Problem::missing(noun))
+    }
+
+    /// Returns the URL under which the caller reached this server: scheme, host and port.
+    pub fn called(&self) -> Option<String> {
+        let known = self.origin.called.clone();
+        known.or_else(|| origin::called(&self.parts.headers))
+    }
+
+    /// Returns the headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// Returns the query, to be read parameter by parameter.
+    pub fn query(&self) -> Query {
+        Query::read(self.parts.uri.query())
+    }
+
+    /// Reads the body, of at most `limit_bytes`. It can be taken once.
+    pub async fn take_body(&mut self, limit_bytes: u64) -> Result<Bytes, Problem> {
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = std::mem::take(body);
+        let timeout = self.app.settings.body_timeout;
+        body::read(&self.parts.headers, body, limit_bytes, timeout).await
+    }
+
+    /// Reads the body as JSON. An empty body counts as an empty object if the route allows it.
+    pub async fn take_json(&mut self) -> Result<Value, Problem> {
+        let bytes = self.take_body(self.app.settings.body_bytes).await?;
+        let may_be_empty = match self.route.takes {
+            RequestBody::Nothing | RequestBody::OptionalJson(_) => true,
+            RequestBody::Json(_) => false,
+        };
+        if bytes.is_empty() && may_be_empty {
+            return Ok(Value::Object(serde_json::Map::new()));
+        }
+        body::check_json_type(&self.parts.headers)?;
+        body::parse(&bytes)
+    }
+
+    /// Checks that the body is empty or an empty object.
+    pub async fn take_nothing(&mut self) -> Result<(), Problem> {
+        let document = self.take_json().await?;
+        body::read_object(&document, |_| Some(()))
     }
 }
 
@@ -251,10 +334,10 @@ mod tests {
     use tokio::sync::oneshot;
 
     #[tokio::test]
-    async fn what_was_begun_is_ended_though_nobody_waits() {
+    async fn handler_completes_after_its_caller_disconnects() {
         let (begin, begun) = oneshot::channel::<()>();
         let (end, ended) = oneshot::channel::<()>();
-        let handled = to_the_end(async move {
+        let handled = run_to_completion(async move {
             let _ = begun.await;
             let _ = end.send(());
             Err(Problem::unauthorized())
@@ -262,7 +345,7 @@ mod tests {
         drop(handled);
         begin.send(()).expect("it still waits");
         ended.await.expect("it ends");
-        let panics = to_the_end(async { panic!("as it was told to") });
+        let panics = run_to_completion(async { panic!("as it was told to") });
         let problem = panics.await.expect_err("a fault of ours");
         assert_eq!(problem.code, Code::Internal);
     }

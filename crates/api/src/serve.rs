@@ -55,13 +55,13 @@ pub async fn serve(
         .max_buf_size(MAX_HEAD_BYTES);
     // A head may have at most 100 lines. This is hyper's default, for which it uses the stack. An explicit
     // limit would cost an allocation for each request.
-    let room = Arc::new(Semaphore::new(settings.max_connections));
+    let slots = Arc::new(Semaphore::new(settings.max_connections));
     let trusted: Arc<[IpNet]> = settings.trusted_proxies.clone().into();
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);
     loop {
-        let (stream, peer, place) = tokio::select! {
-            taken = take(&listener, &room) => taken,
+        let (stream, peer, permit) = tokio::select! {
+            taken = take(&listener, &slots) => taken,
             () = &mut stop => break,
         };
         // Responses are small and written at once. Nagle's algorithm would only delay them.
@@ -78,7 +78,7 @@ pub async fn serve(
         tokio::spawn(async move {
             // An error of the connection concerns only the caller. The server has nothing left to do for it.
             let _ = connection.await;
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
@@ -117,13 +117,13 @@ async fn answer(
 /// Accepts the next connection, as soon as the limit of connections allows it.
 async fn take(
     listener: &TcpListener,
-    room: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
 ) -> (TcpStream, Peer, tokio::sync::OwnedSemaphorePermit) {
-    let place = room.clone().acquire_owned().await;
-    let place = place.expect("nobody closes the semaphore");
+    let permit = slots.clone().acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => return (stream, Peer(peer.ip()), place),
+            Ok((stream, peer)) => return (stream, Peer(peer.ip()), permit),
             Err(why) => {
                 tracing::warn!(target: LOG_TARGET, %why, "a connection could not be taken");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -18,12 +18,11 @@ use serde_json::json;
 
 use super::App;
 use super::body;
-use super::call::Call;
 use super::endpoints;
 use super::problem::Problem;
 use super::resources::{Stats, StatsSeries, stats_schemas};
 use super::route::{
-    Access, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    Access, Call, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
 };
 
 /// Maximum number of deliveries that are counted for one endpoint, in each status.

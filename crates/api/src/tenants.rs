@@ -13,14 +13,13 @@ use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 
 use super::auth::Caller;
-use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::resources::schema::reference;
-use super::resources::{self, tenant_schema};
+use super::resources::{self, Schema, tenant_schema};
 use super::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
-    to_the_end,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
+    run_to_completion,
 };
 use super::{App, body, form, paging, trail};
 use crate::limits;
@@ -98,7 +97,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Json("Tenant"),
             }],
             fails: &[(403, Code::Forbidden), (409, Code::Contended)],
-            handler: |call| to_the_end(change(call)),
+            handler: |call| run_to_completion(change(call)),
         },
         Route {
             verb: Verb::Delete,
@@ -114,7 +113,7 @@ pub(super) static GROUP: Group = Group {
                 content: Content::Nothing,
             }],
             fails: &[(403, Code::Forbidden)],
-            handler: |call| to_the_end(delete(call)),
+            handler: |call| run_to_completion(delete(call)),
         },
     ],
     schemas,
@@ -129,7 +128,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         CreateResult::Created => {
             app.forget_tenant(&tenant.id);
             let answer = body::answer(StatusCode::CREATED, &resources::Tenant::from(&tenant));
-            Ok(trail::made(&tenant.id, answer))
+            Ok(trail::with_created_id(&tenant.id, answer))
         }
         CreateResult::Taken => {
             let detail = format!(
@@ -152,7 +151,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         .to_string()
         .replacen("ep", "ten", 1);
     let mut tenant = Tenant {
-        id: made.parse().expect("letters, digits and an underscore"),
+        id: made.parse().expect("a generated id is a valid tenant id"),
         name: String::new(),
         default_retry_policy: None,
         plan: None,

@@ -48,12 +48,12 @@ const KEY_OF: &str = "key of ";
 const LINK: &str = "portal link ";
 
 /// Applies the rate limit to callers with a tenant's credential.
-fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
+fn check_rate(app: &App, caller: &Caller) -> Result<(), Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => tenant,
         Caller::Admin(_) | Caller::Nobody => return Ok(()),
     };
-    let meter = meter_of(&app.acts, tenant);
+    let meter = meter_of(&app.audited_meters, tenant);
     let now = app.clock.now().tick;
     meter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
         let detail = format!(
@@ -65,7 +65,7 @@ fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
 }
 
 /// Returns true if the actor used a credential of the tenant, not one of the operator.
-pub(super) fn is_tenants_own(entry: &AuditEntry) -> bool {
+pub(super) fn is_by_tenant(entry: &AuditEntry) -> bool {
     entry.actor.starts_with(KEY_OF) || entry.actor.starts_with(LINK)
 }
 
@@ -84,15 +84,15 @@ pub(super) fn is_audited(route: &Route) -> bool {
 struct CreatedId(String);
 
 /// Attaches the id of a created resource to the response.
-pub(super) fn made(id: impl Display, mut answer: Response<Body>) -> Response<Body> {
+pub(super) fn with_created_id(id: impl Display, mut answer: Response<Body>) -> Response<Body> {
     answer.extensions_mut().insert(CreatedId(id.to_string()));
     answer
 }
 
 /// Returns the id of the resource that the handler created, if any.
 pub(super) fn created_id(answered: &Result<Response<Body>, Problem>) -> Option<&str> {
-    let made: &CreatedId = answered.as_ref().ok()?.extensions().get()?;
-    Some(&made.0)
+    let created: &CreatedId = answered.as_ref().ok()?.extensions().get()?;
+    Some(&created.0)
 }
 
 /// An audited request in progress.
@@ -113,7 +113,7 @@ impl AuditedRequest {
         origin: &Origin,
         path: &str,
     ) -> Result<AuditedRequest, Problem> {
-        pace(app, caller)?;
+        check_rate(app, caller)?;
         let now = app.clock.wall();
         let credential = match caller {
             Caller::Nobody => None,
@@ -144,10 +144,15 @@ impl AuditedRequest {
     }
 
     /// Writes the outcome, and the id of the created resource.
-    pub async fn end(self, outcome: AuditOutcome, made: Option<&str>) {
-        let made = made.map(|id| format!("{}/{id}", self.resource));
+    pub async fn end(self, outcome: AuditOutcome, created_id: Option<&str>) {
+        let created = created_id.map(|id| format!("{}/{id}", self.resource));
         // The request was already executed or refused. A failure to write the outcome does not change that.
-        if let Err(why) = self.app.store.finish_audit(self.entry, outcome, made).await {
+        if let Err(why) = self
+            .app
+            .store
+            .finish_audit(self.entry, outcome, created)
+            .await
+        {
             tracing::warn!(target: LOG_TARGET, entry = %self.entry, %why, "the outcome of an act could not be written down");
         }
     }
@@ -169,9 +174,9 @@ fn actor(caller: &Caller) -> String {
     match caller {
         Caller::Nobody => "nobody".to_owned(),
         Caller::Admin(Credential::Configured) => "the configured admin key".to_owned(),
-        Caller::Admin(Credential::Key(known)) => named("admin key", &known.key.name),
+        Caller::Admin(Credential::Key(known)) => with_name("admin key", &known.key.name),
         Caller::Tenant(Credential::Key(known), tenant) => {
-            named(&format!("{KEY_OF}{tenant}"), &known.key.name)
+            with_name(&format!("{KEY_OF}{tenant}"), &known.key.name)
         }
         Caller::Admin(Credential::Link(pass)) | Caller::Tenant(Credential::Link(pass), _) => {
             format!("{LINK}{pass}")
@@ -180,7 +185,7 @@ fn actor(caller: &Caller) -> String {
     }
 }
 
-fn named(what: &str, name: &str) -> String {
+fn with_name(what: &str, name: &str) -> String {
     match name {
         "" => what.to_owned(),
         name => format!("{what} \"{name}\""),
@@ -197,7 +202,7 @@ mod tests {
     use posthaste_store::Via;
 
     #[test]
-    fn nothing_is_called_refused_that_may_have_been_done() {
+    fn unknown_outcome_is_not_recorded_as_refused() {
         let refused = |code: &str| Some(AuditOutcome::Refused(code.to_owned()));
         let unknown = Problem::internal(&"on purpose");
         assert_eq!(outcome_of(&Err(unknown)), None);
@@ -210,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenants_own_people_are_told_from_whoever_runs_the_server() {
+    fn actors_of_the_tenant_are_distinguished_from_the_operator() {
         let tenant: TenantId = "acme".parse().expect("an id");
         let link = Credential::Link(PassId(1));
         for (caller, own) in [
@@ -231,12 +236,12 @@ mod tests {
                 resource: String::new(),
                 outcome: None,
             };
-            assert_eq!(is_tenants_own(&entry), own, "{}", entry.actor);
+            assert_eq!(is_by_tenant(&entry), own, "{}", entry.actor);
         }
     }
 
     #[test]
-    fn whatever_changes_something_leaves_a_trail() {
+    fn every_changing_route_is_audited() {
         let named = |name: &str| routes::all().any(|route| route.name == name);
         assert!(
             UNAUDITED_ROUTES

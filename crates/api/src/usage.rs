@@ -7,10 +7,9 @@ use posthaste_store::{LimitName, Limits, Usage};
 use serde_json::{Value, json};
 
 use super::body;
-use super::call::Call;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{self, LimitUsage, Plan, Plans, source_name, usage_schemas};
-use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
 
 pub(super) static GROUP: Group = Group {
     name: "Limits",

@@ -18,20 +18,19 @@ use rustc_hash::FxHashMap;
 
 use super::App;
 use super::body;
-use super::call::Call;
 use super::problem::Problem;
 use super::resources::{
     Attention, AttentionItem, AttentionReason, MAX_ATTENTION_ITEMS, attention_schemas,
 };
-use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
-use ranking::{Finding, Suspect};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use ranking::{Candidate, Finding};
 
 /// Maximum number of endpoints that are examined.
-const MAX_SUSPECTS: usize = 2 * MAX_ATTENTION_ITEMS;
+const MAX_CANDIDATES: usize = 2 * MAX_ATTENTION_ITEMS;
 /// Maximum number of endpoints read from the store, which returns paused ones last.
-const MAX_TROUBLED: usize = 1_000;
+const MAX_ROWS_READ: usize = 1_000;
 /// Maximum number of parallel store reads. Sending needs the same readers.
-const ASKED_AT_ONCE: usize = 8;
+const MAX_PARALLEL_READS: usize = 8;
 
 pub(super) static GROUP: Group = Group {
     name: "Attention",
@@ -45,7 +44,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Admin,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: NEEDY,
+            gives: ENDPOINTS,
             fails: &[],
             handler: |call| Box::pin(of_all(call)),
         },
@@ -57,7 +56,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: NEEDY,
+            gives: ENDPOINTS,
             fails: &[],
             handler: |call| Box::pin(of_tenant(call)),
         },
@@ -65,7 +64,7 @@ pub(super) static GROUP: Group = Group {
     schemas: attention_schemas,
 };
 
-const NEEDY: &[SuccessResponse] = &[SuccessResponse {
+const ENDPOINTS: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "The endpoints; an empty list if all is well. At most 100, those that come first.",
     content: Content::Json("Attention"),
@@ -84,51 +83,51 @@ async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
 
 async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
-    let suspects = suspects(app, tenant).await?;
-    let findings = ranking::findings(suspects, now, MAX_ATTENTION_ITEMS);
+    let candidates = candidates(app, tenant).await?;
+    let findings = ranking::findings(candidates, now, MAX_ATTENTION_ITEMS);
     let data = findings.iter().map(describe).collect();
     Ok(body::answer(StatusCode::OK, &Attention { data }))
 }
 
 /// Returns endpoints that may need attention, with their recent results.
-async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, Problem> {
+async fn candidates(app: &App, tenant: Option<TenantId>) -> Result<Vec<Candidate>, Problem> {
     let now = app.clock.wall();
-    let troubled = app.store.troubled(tenant.clone(), MAX_TROUBLED).await?;
+    let troubled = app.store.troubled(tenant.clone(), MAX_ROWS_READ).await?;
     let nothing = RecentAttempts::default();
     let mut rows: Vec<(AttentionReason, EndpointRow)> = troubled
         .into_iter()
         .filter_map(|row| Some((ranking::reason(&row, &nothing, now)?, row)))
         .collect();
     rows.sort_by_key(|(reason, _)| *reason);
-    rows.truncate(MAX_SUSPECTS);
+    rows.truncate(MAX_CANDIDATES);
     let rows: Vec<EndpointRow> = rows.into_iter().map(|(_, row)| row).collect();
     let ids: Vec<EndpointId> = rows.iter().map(|row| row.endpoint.id).collect();
     let mut alerts = alerts(app, tenant.clone()).await?;
     let others: Vec<EndpointId> = ids.iter().chain(alerts.keys()).copied().collect();
-    let lately = app.switchboard.lately(tenant.as_ref(), &others).await;
-    let is_known = |id: &EndpointId| lately.get(id).is_some_and(|lately| lately.attempts > 0);
+    let recent = app.switchboard.lately(tenant.as_ref(), &others).await;
+    let is_known = |id: &EndpointId| recent.get(id).is_some_and(|recent| recent.attempts > 0);
     alerts.retain(|id, _| !is_known(id) && !ids.contains(id));
-    let mut failing = failing(app, tenant.as_ref(), &ids, &lately).await?;
-    let told = alerts.keys().copied().collect();
-    failing.extend(still_enabled(app, tenant.as_ref(), told).await?);
-    let mut suspects = Vec::new();
+    let mut failing = failing(app, tenant.as_ref(), &ids, &recent).await?;
+    let alerted = alerts.keys().copied().collect();
+    failing.extend(still_enabled(app, tenant.as_ref(), alerted).await?);
+    let mut candidates = Vec::new();
     let rows: Vec<EndpointRow> = rows.into_iter().chain(failing).collect();
-    for some in rows.chunks(ASKED_AT_ONCE) {
-        let asked: Vec<_> = some
+    for chunk in rows.chunks(MAX_PARALLEL_READS) {
+        let reads: Vec<_> = chunk
             .iter()
             .map(|row| app.store.pending(row.endpoint.id))
             .collect();
-        for (row, pending) in some.iter().zip(asked) {
-            let lately = lately.get(&row.endpoint.id).copied();
-            suspects.push(Suspect {
+        for (row, pending) in chunk.iter().zip(reads) {
+            let recent = recent.get(&row.endpoint.id).copied();
+            candidates.push(Candidate {
                 row: row.clone(),
-                lately: lately.unwrap_or_default(),
+                recent: recent.unwrap_or_default(),
                 alert: alerts.get(&row.endpoint.id).cloned(),
                 pending: pending.await?,
             });
         }
     }
-    Ok(suspects)
+    Ok(candidates)
 }
 
 /// Returns endpoints that have failed recently and are not in `named`.
@@ -136,13 +135,13 @@ async fn failing(
     app: &App,
     tenant: Option<&TenantId>,
     named: &[EndpointId],
-    lately: &FxHashMap<EndpointId, RecentAttempts>,
+    recent: &FxHashMap<EndpointId, RecentAttempts>,
 ) -> Result<Vec<EndpointRow>, Problem> {
     let now = app.clock.wall();
-    let mut failing: Vec<(EndpointId, RecentAttempts)> = lately
+    let mut failing: Vec<(EndpointId, RecentAttempts)> = recent
         .iter()
-        .filter(|(id, lately)| lately.is_failing(now) && !named.contains(id))
-        .map(|(id, lately)| (*id, *lately))
+        .filter(|(id, recent)| recent.is_failing(now) && !named.contains(id))
+        .map(|(id, recent)| (*id, *recent))
         .collect();
     failing.sort_by(|(one, a), (other, b)| {
         let by_ratio = a.success_ratio().total_cmp(&b.success_ratio());
@@ -164,7 +163,7 @@ async fn alerts(
         ..AlertFilter::default()
     };
     let page = PageRequest {
-        limit: MAX_SUSPECTS,
+        limit: MAX_CANDIDATES,
         before: None,
     };
     let open = app.store.alerts(filter, page).await?.items;
@@ -186,26 +185,26 @@ async fn still_enabled(
     endpoints: Vec<EndpointId>,
 ) -> Result<Vec<EndpointRow>, Problem> {
     let mut rows = Vec::new();
-    for some in endpoints.chunks(ASKED_AT_ONCE) {
-        let asked: Vec<_> = some.iter().map(|id| app.store.endpoint(*id)).collect();
-        for row in asked {
+    for ids in endpoints.chunks(MAX_PARALLEL_READS) {
+        let reads: Vec<_> = ids.iter().map(|id| app.store.endpoint(*id)).collect();
+        for row in reads {
             rows.extend(row.await?);
         }
     }
     rows.retain(|row| {
-        let is_meant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
-        is_meant && row.standing == Standing::Enabled
+        let is_of_tenant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
+        is_of_tenant && row.standing == Standing::Enabled
     });
     Ok(rows)
 }
 
 fn describe(finding: &Finding) -> AttentionItem {
-    let Suspect {
+    let Candidate {
         row,
-        lately,
+        recent,
         pending,
         ..
-    } = &finding.suspect;
+    } = &finding.candidate;
     AttentionItem {
         tenant_id: row.endpoint.tenant.to_string(),
         endpoint_id: row.endpoint.id.to_string(),
@@ -215,7 +214,7 @@ fn describe(finding: &Finding) -> AttentionItem {
         since: finding.since().map(|at| at.to_string()),
         detail: finding.detail(),
         pending: *pending,
-        success_ratio: lately.success_ratio(),
-        last_failure_at: lately.last_failure.map(|failure| failure.at.to_string()),
+        success_ratio: recent.success_ratio(),
+        last_failure_at: recent.last_failure.map(|failure| failure.at.to_string()),
     }
 }

@@ -13,10 +13,10 @@ use crate::resources::AttentionReason;
 
 /// An endpoint that may need attention.
 #[derive(Clone, Debug)]
-pub(super) struct Suspect {
+pub(super) struct Candidate {
     pub(super) row: EndpointRow,
     /// Its recent results; empty if no node remembers any.
-    pub(super) lately: RecentAttempts,
+    pub(super) recent: RecentAttempts,
     /// An open alert about its stats, if no node remembers recent results.
     pub(super) alert: Option<Alert>,
     pub(super) pending: u64,
@@ -25,7 +25,7 @@ pub(super) struct Suspect {
 /// An endpoint that needs attention.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
-    pub(super) suspect: Suspect,
+    pub(super) candidate: Candidate,
     pub(super) reason: AttentionReason,
 }
 
@@ -35,19 +35,19 @@ impl Finding {
         match self.reason {
             AttentionReason::Disabled
             | AttentionReason::BreakerTripped
-            | AttentionReason::Failing => self.suspect.row.health.failing_since,
+            | AttentionReason::Failing => self.candidate.row.health.failing_since,
             AttentionReason::Paused => None,
         }
     }
 
     /// Describes the problem.
     pub(super) fn detail(&self) -> String {
-        let Suspect {
+        let Candidate {
             row,
-            lately,
+            recent,
             alert,
             pending,
-        } = &self.suspect;
+        } = &self.candidate;
         let what = match self.reason {
             AttentionReason::Disabled => disabled(row.disabled_reason),
             AttentionReason::BreakerTripped => tripped(row),
@@ -55,7 +55,7 @@ impl Finding {
                 Some(alert) => words::message(alert).trim_end_matches('.').to_owned(),
                 None => format!(
                     "{} of the last {} attempts failed",
-                    lately.failures, lately.attempts
+                    recent.failures, recent.attempts
                 ),
             },
             AttentionReason::Paused => {
@@ -66,7 +66,7 @@ impl Finding {
                 };
             }
         };
-        match lately.last_failure {
+        match recent.last_failure {
             Some(failure) => format!("{what}; last: {}", cause(failure)),
             None => what,
         }
@@ -119,7 +119,7 @@ fn cause(failure: LastFailure) -> String {
 /// Returns the reason why an endpoint needs attention, or `None`. An endpoint that a person has disabled needs none.
 pub(super) fn reason(
     row: &EndpointRow,
-    lately: &RecentAttempts,
+    recent: &RecentAttempts,
     now: Timestamp,
 ) -> Option<AttentionReason> {
     match row.standing {
@@ -130,22 +130,22 @@ pub(super) fn reason(
             Some(DisabledReason::Manual) | None => None,
         },
         Standing::Enabled if row.health.trip.is_some() => Some(AttentionReason::BreakerTripped),
-        Standing::Enabled => lately.is_failing(now).then_some(AttentionReason::Failing),
+        Standing::Enabled => recent.is_failing(now).then_some(AttentionReason::Failing),
     }
 }
 
 /// Returns the endpoints that need attention, at most `limit`: by reason, then by the number of waiting
 /// deliveries, then by consecutive failures. The order is deterministic.
-pub(super) fn findings(suspects: Vec<Suspect>, now: Timestamp, limit: usize) -> Vec<Finding> {
-    let judge = |suspect: Suspect| {
-        let seen = reason(&suspect.row, &suspect.lately, now);
-        let told = suspect.alert.is_some() && suspect.row.standing == Standing::Enabled;
-        let reason = seen.or(told.then_some(AttentionReason::Failing))?;
-        Some(Finding { suspect, reason })
+pub(super) fn findings(candidates: Vec<Candidate>, now: Timestamp, limit: usize) -> Vec<Finding> {
+    let judge = |candidate: Candidate| {
+        let seen = reason(&candidate.row, &candidate.recent, now);
+        let is_alerted = candidate.alert.is_some() && candidate.row.standing == Standing::Enabled;
+        let reason = seen.or(is_alerted.then_some(AttentionReason::Failing))?;
+        Some(Finding { candidate, reason })
     };
-    let mut findings: Vec<Finding> = suspects.into_iter().filter_map(judge).collect();
+    let mut findings: Vec<Finding> = candidates.into_iter().filter_map(judge).collect();
     findings.sort_by_key(|finding| {
-        let Suspect { row, pending, .. } = &finding.suspect;
+        let Candidate { row, pending, .. } = &finding.candidate;
         let in_a_row = row.health.consecutive_failures;
         let order = (Reverse(*pending), Reverse(in_a_row), row.endpoint.id);
         (finding.reason, order)

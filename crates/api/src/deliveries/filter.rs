@@ -5,12 +5,13 @@ use posthaste_core::delivery::Status;
 use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
 
 use super::id_prefix::IdQuery;
+use super::matching::{matches, stored_status};
 use crate::paging::Query;
 use crate::resources::STATUSES;
 
 /// The filters of a query.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct DeliveryQuery {
     /// The status, as it is shown.
     pub(super) status: Option<Status>,
     /// The text of an id.
@@ -19,9 +20,9 @@ pub(super) struct Wanted {
     pub(super) filter: DeliveryFilter,
 }
 
-impl Wanted {
+impl DeliveryQuery {
     /// Reads all filters.
-    pub(super) fn read(query: &mut Query) -> Wanted {
+    pub(super) fn read(query: &mut Query) -> DeliveryQuery {
         let status = query.text("status").and_then(|text| {
             let status = status(&text);
             if status.is_none() {
@@ -48,7 +49,7 @@ impl Wanted {
             since: query.parsed("since"),
             until: query.parsed("until"),
         };
-        Wanted {
+        DeliveryQuery {
             status,
             named,
             filter,
@@ -56,7 +57,7 @@ impl Wanted {
     }
 
     /// Returns true if a delivery matches all filters except the status.
-    pub(super) fn means(&self, stored: &StoredDelivery) -> bool {
+    pub(super) fn matches(&self, stored: &StoredDelivery) -> bool {
         let is_named = self.named.as_ref().is_none_or(|named| named.names(stored));
         is_named && matches(&self.filter, stored)
     }
@@ -81,32 +82,4 @@ pub(crate) fn ended_status(text: &str) -> Option<StoredStatus> {
 
 fn one_of<const N: usize>(names: [&'static str; N]) -> String {
     format!("must be one of {}", names.join(", "))
-}
-
-pub(super) fn stored_status(status: Status) -> Option<StoredStatus> {
-    match status {
-        Status::Pending => Some(StoredStatus::Pending),
-        Status::Retrying => Some(StoredStatus::Retrying),
-        Status::Held => Some(StoredStatus::Held),
-        Status::InProgress => None,
-        Status::Succeeded => Some(StoredStatus::Succeeded),
-        Status::Failed => Some(StoredStatus::Failed),
-        Status::Cancelled => Some(StoredStatus::Cancelled),
-    }
-}
-
-/// Returns true if a delivery matches all filters of the store except the status.
-pub(super) fn matches(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
-    fn fits<T: PartialEq>(wanted: &Option<T>, is: &T) -> bool {
-        wanted.as_ref().is_none_or(|wanted| wanted == is)
-    }
-    let facts = stored.delivery.facts();
-    fits(&filter.endpoint, &facts.endpoint)
-        && fits(&filter.event, &facts.event)
-        && fits(&filter.event_type, &stored.event_type)
-        && filter
-            .error_kind
-            .is_none_or(|kind| stored.error_kind() == Some(kind))
-        && filter.since.is_none_or(|since| stored.created_at >= since)
-        && filter.until.is_none_or(|until| stored.created_at < until)
 }

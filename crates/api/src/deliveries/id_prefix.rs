@@ -13,9 +13,9 @@ use posthaste_core::id::{
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery};
 
-use super::super::App;
-use super::super::problem::Problem;
-use super::filter::matches;
+use super::matching::{matches, stored_status};
+use crate::App;
+use crate::problem::Problem;
 
 /// Minimum number of characters after the type prefix.
 pub(super) const MIN_CHARS: usize = 4;
@@ -121,7 +121,7 @@ fn has_status(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
     let status = stored.shown_status();
     filter
         .status
-        .is_none_or(|wanted| super::filter::stored_status(status) == Some(wanted))
+        .is_none_or(|wanted| stored_status(status) == Some(wanted))
 }
 
 /// Returns deliveries of a range. Starts reading at the end of the range, because lists are newest first, and
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_names_what_its_prefix_says() {
+    fn id_text_is_parsed_by_its_prefix() {
         let whole = DeliveryId(42);
         assert_eq!(
             whole.to_string().parse(),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_just_past_an_id_is_of_a_later_moment_and_the_least_of_it() {
+    fn first_id_after_is_the_smallest_id_of_the_next_tick() {
         let id = id_of(first_moment(Timestamp(5_000)) + 3, u64::MAX);
         let past = first_id_after(id).expect("there is one");
         assert_eq!(moment_of(past), moment_of(id) + 1);

@@ -2,6 +2,7 @@
 
 mod filter;
 mod id_prefix;
+mod matching;
 mod policies;
 mod routes;
 
@@ -14,39 +15,39 @@ use posthaste_store::{AttemptEntry, Page, PageRequest, RetryResult, StoredDelive
 
 use super::App;
 use super::body;
-use super::call::Call;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Delivery, DeliverySummary, status_now};
-use filter::Wanted;
+use super::route::Call;
+use filter::DeliveryQuery;
 
 pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
 pub(super) use routes::GROUP;
 
 /// Number of parallel store reads when deliveries are read one by one.
-const ASKED_AT_ONCE: usize = 16;
+const MAX_PARALLEL_READS: usize = 16;
 
 /// `GET …/deliveries`.
 async fn list(call: Call) -> Result<Response<Body>, Problem> {
-    let mut query = call.query();
-    let page = query.page();
-    let wanted = Wanted::read(&mut query);
-    query.finish()?;
+    let mut parameters = call.query();
+    let page = parameters.page();
+    let query = DeliveryQuery::read(&mut parameters);
+    parameters.finish()?;
     let app = &call.app;
     let tenant = &call.tenant().tenant;
-    let mut found = match wanted.status {
-        Some(Status::InProgress) => in_flight(app, &tenant.id, &wanted, page).await?,
-        Some(_) | None => stored(app, &tenant.id, &wanted, page).await?,
+    let mut found = match query.status {
+        Some(Status::InProgress) => in_flight(app, &tenant.id, &query, page).await?,
+        Some(_) | None => stored(app, &tenant.id, &query, page).await?,
     };
-    let aloft = app.switchboard.aloft(&found.items).await;
-    let is_aloft = |item: &StoredDelivery| aloft.contains(&item.delivery.id());
+    let in_flight = app.switchboard.aloft(&found.items).await;
+    let is_in_flight = |item: &StoredDelivery| in_flight.contains(&item.delivery.id());
     // A delivery in flight has the status `in_progress`, so it does not match another status.
-    if let Some(status) = wanted.status {
+    if let Some(status) = query.status {
         found
             .items
-            .retain(|item| status_now(item, is_aloft(item)) == status);
+            .retain(|item| status_now(item, is_in_flight(item)) == status);
     }
     let mut policies = Policies::new(app, tenant);
     for item in &found.items {
@@ -54,7 +55,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     }
     Ok(paging::answer(found, |item| {
         let facts = item.delivery.facts();
-        DeliverySummary::new(&item, is_aloft(&item), policies.of(facts.endpoint))
+        DeliverySummary::new(&item, is_in_flight(&item), policies.of(facts.endpoint))
     }))
 }
 
@@ -62,13 +63,13 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
 async fn stored(
     app: &App,
     tenant: &TenantId,
-    wanted: &Wanted,
+    query: &DeliveryQuery,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    if let Some(named) = &wanted.named {
-        return id_prefix::find(app, tenant, named, &wanted.filter, page).await;
+    if let Some(named) = &query.named {
+        return id_prefix::find(app, tenant, named, &query.filter, page).await;
     }
-    let filter = wanted.filter.clone();
+    let filter = query.filter.clone();
     Ok(app.store.deliveries(tenant.clone(), filter, page).await?)
 }
 
@@ -78,20 +79,20 @@ async fn stored(
 async fn in_flight(
     app: &App,
     tenant: &TenantId,
-    wanted: &Wanted,
+    query: &DeliveryQuery,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
     let mut flights = app.switchboard.flights().await;
     flights.retain(|id| page.before.is_none_or(|before| *id < before));
     let mut items: Vec<StoredDelivery> = Vec::new();
-    for some in flights.chunks(ASKED_AT_ONCE) {
-        let ask = |id: &DeliveryId| app.store.delivery(tenant.clone(), *id);
-        let asked: Vec<_> = some.iter().map(ask).collect();
-        for found in asked {
+    for ids in flights.chunks(MAX_PARALLEL_READS) {
+        let read = |id: &DeliveryId| app.store.delivery(tenant.clone(), *id);
+        let reads: Vec<_> = ids.iter().map(read).collect();
+        for found in reads {
             let Some((stored, _)) = found.await? else {
                 continue;
             };
-            if !wanted.means(&stored) {
+            if !query.matches(&stored) {
                 continue;
             }
             if items.len() == page.limit {

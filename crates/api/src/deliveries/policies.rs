@@ -5,8 +5,8 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_store::Tenant;
 use rustc_hash::FxHashMap;
 
-use super::super::App;
-use super::super::problem::Problem;
+use crate::App;
+use crate::problem::Problem;
 
 /// Retry policies, read once for each endpoint.
 pub(crate) struct Policies<'a> {
@@ -49,6 +49,8 @@ impl<'a> Policies<'a> {
     /// # Panics
     /// If it was not looked up.
     pub(crate) fn of(&self, endpoint: EndpointId) -> &RetryPolicy {
-        self.known.get(&endpoint).expect("it was looked up")
+        self.known
+            .get(&endpoint)
+            .expect("the policy of every endpoint is looked up first")
     }
 }

@@ -10,7 +10,7 @@ use crate::events::{EVENT_TYPE, SINCE, UNTIL};
 use crate::resources::{STATUSES, delivery_schemas};
 use crate::route::{
     Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
-    to_the_end,
+    run_to_completion,
 };
 
 pub(crate) static GROUP: Group = Group {
@@ -99,7 +99,7 @@ pub(crate) static GROUP: Group = Group {
                 (409, Code::EndpointDeleted),
                 (409, Code::PayloadGone),
             ],
-            handler: |call| to_the_end(retry(call)),
+            handler: |call| run_to_completion(retry(call)),
         },
         Route {
             verb: Verb::Post,

@@ -6,7 +6,6 @@ use posthaste_core::time::Timestamp;
 use posthaste_egress::{IdentityError, refuse_own};
 use posthaste_engine::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
 
-use super::form::refusal_code;
 use crate::code::Code;
 
 /// Maximum length of a user name.
@@ -117,7 +116,7 @@ fn token_url(
         Ok(()) => Some(url.to_owned()),
         Err(refusal) => {
             inner.wrong("token_url", refusal.to_string());
-            *refused = Some(refusal_code(&refusal));
+            *refused = Some(Code::for_refused_url(&refusal));
             None
         }
     }

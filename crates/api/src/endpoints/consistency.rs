@@ -21,10 +21,10 @@ pub(super) struct EndpointParts<'a> {
 }
 
 /// Reports parts that contradict each other, for an endpoint that `document` creates or changes.
-pub(super) fn check(whole: &EndpointParts<'_>, document: &Value, mistakes: &mut ValidationErrors) {
+pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, mistakes: &mut ValidationErrors) {
     let says = |name: &str| document.get(name).is_some();
     let header = |wanted: &str| {
-        let mut names = whole.headers.keys();
+        let mut names = parts.headers.keys();
         names.find(|name| name.eq_ignore_ascii_case(wanted))
     };
     let mut collide = |field: &'static str, name: &str| {
@@ -42,17 +42,17 @@ pub(super) fn check(whole: &EndpointParts<'_>, document: &Value, mistakes: &mut 
         }
     };
     if let Some(name) = header(AUTHORIZATION.as_str())
-        && whole.credentials.auth.is_some()
+        && parts.credentials.auth.is_some()
     {
         collide("auth", name);
     }
-    if let Some(name) = header(whole.style.header_name()) {
+    if let Some(name) = header(parts.style.header_name()) {
         collide("signature_style", name);
     }
     // Without TLS the certificate is never used. The caller would wrongly believe that it is.
-    let scheme = whole.url.split(':').next().unwrap_or_default();
+    let scheme = parts.url.split(':').next().unwrap_or_default();
     let is_plain = scheme.eq_ignore_ascii_case("http");
-    if whole.credentials.client_certificate.is_some() && is_plain {
+    if parts.credentials.client_certificate.is_some() && is_plain {
         let field = match says("client_certificate") {
             true => "client_certificate",
             false => "url",

@@ -1,6 +1,6 @@
 //! Reads an endpoint from a request body, for a new endpoint and for a change.
 
-use posthaste_core::address::{Destination, Refusal};
+use posthaste_core::address::Destination;
 use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
 use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::sign::{SignatureStyle, SigningKey};
@@ -95,13 +95,13 @@ pub(super) fn read(
         Some(_) => Map::new(),
         None => open_headers(app, endpoint)?,
     };
-    let whole = EndpointParts {
+    let parts = EndpointParts {
         url: &endpoint.url,
         headers: beside.headers.as_ref().unwrap_or(&before),
         credentials: &credentials,
         style: endpoint.signature_style,
     };
-    consistency::check(&whole, document, &mut mistakes);
+    consistency::check(&parts, document, &mut mistakes);
     if ["auth", "client_certificate"]
         .iter()
         .any(|name| document.get(name).is_some())
@@ -136,14 +136,6 @@ fn read_credentials(
     read.refused
 }
 
-/// Returns the code for a refused URL.
-pub(super) fn refusal_code(refusal: &Refusal) -> Code {
-    match refusal.code() == Code::UnsafeDestination.as_str() {
-        true => Code::UnsafeDestination,
-        false => Code::InvalidUrl,
-    }
-}
-
 /// Reads the URL. Returns the code if it is refused.
 fn read_url(
     app: &App,
@@ -165,7 +157,7 @@ fn read_url(
         }
         Err(refusal) => {
             fields.wrong("url", refusal.to_string());
-            Some(refusal_code(&refusal))
+            Some(Code::for_refused_url(&refusal))
         }
     }
 }
@@ -295,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plausible_addresses_pass_and_others_do_not() {
+    fn implausible_email_addresses_are_refused() {
         for email in [
             "ops@example.com",
             "a+b@x.y",

@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_headers_pass() {
+    fn ordinary_headers_are_accepted() {
         let headers = json!({"X-Team": "billing", "Authorization": "Bearer x", "X-Empty": ""});
         assert!(wrong(headers).is_empty());
     }
 
     #[test]
-    fn nothing_can_be_smuggled_in() {
+    fn reserved_and_malformed_headers_are_refused() {
         for (name, value) in [
             ("X-Team", "a\r\nX-Evil: 1"),
             ("X-Team", "a\nb"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_few_and_short() {
+    fn header_count_and_sizes_are_limited() {
         let many: Map<String, Value> = (0..=MAX_HEADERS)
             .map(|number| (format!("X-{number}"), json!("1")))
             .collect();

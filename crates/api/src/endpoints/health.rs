@@ -9,9 +9,9 @@ use posthaste_store::EndpointRow;
 
 use super::find;
 use crate::body;
-use crate::call::Call;
 use crate::problem::Problem;
 use crate::resources::{BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles};
+use crate::route::Call;
 
 /// The breaker of an endpoint, which may have no lane at the moment.
 enum Breaker {

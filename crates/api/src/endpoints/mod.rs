@@ -18,14 +18,13 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_engine::signing_keys::{SigningKeyring, reveal};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
-use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_endpoints;
 use super::resources::{CreatedEndpoint, public_key};
 use super::route::{
-    Access, CURSOR, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb, to_the_end,
+    Access, CURSOR, Call, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route,
+    SuccessResponse, Verb, run_to_completion,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{body, paging, trail};
@@ -96,7 +95,7 @@ pub(super) static GROUP: Group = Group {
                 (422, Code::UnsafeDestination),
                 (422, Code::InvalidUrl),
             ],
-            |call| to_the_end(change(call)),
+            |call| run_to_completion(change(call)),
         ),
         route(
             Verb::Delete,
@@ -122,7 +121,7 @@ pub(super) static GROUP: Group = Group {
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[],
-            |call| Box::pin(stand(call, StatusChangeRequest::Enable)),
+            |call| Box::pin(change_status(call, StatusChangeRequest::Enable)),
         ),
         route(
             Verb::Post,
@@ -133,7 +132,7 @@ pub(super) static GROUP: Group = Group {
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[],
-            |call| Box::pin(stand(call, StatusChangeRequest::Disable)),
+            |call| Box::pin(change_status(call, StatusChangeRequest::Disable)),
         ),
         route(
             Verb::Post,
@@ -144,7 +143,7 @@ pub(super) static GROUP: Group = Group {
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[(409, Code::WrongState)],
-            |call| Box::pin(stand(call, StatusChangeRequest::Pause)),
+            |call| Box::pin(change_status(call, StatusChangeRequest::Pause)),
         ),
         route(
             Verb::Post,
@@ -155,7 +154,7 @@ pub(super) static GROUP: Group = Group {
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[(409, Code::WrongState)],
-            |call| Box::pin(stand(call, StatusChangeRequest::Resume)),
+            |call| Box::pin(change_status(call, StatusChangeRequest::Resume)),
         ),
         route(
             Verb::Get,
@@ -177,7 +176,7 @@ pub(super) static GROUP: Group = Group {
             RequestBody::OptionalJson("Rotation"),
             THE_SECRET,
             &[(409, Code::WrongState), (409, Code::Contended)],
-            |call| to_the_end(secret::rotate(call)),
+            |call| run_to_completion(secret::rotate(call)),
         ),
         route(
             Verb::Get,
@@ -273,13 +272,13 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         created_at: now,
         revision: 0,
     };
-    let beside = form::read(app, tenant, &document, &mut endpoint, true)?;
-    let headers = beside.headers.unwrap_or_default();
+    let secret_fields = form::read(app, tenant, &document, &mut endpoint, true)?;
+    let headers = secret_fields.headers.unwrap_or_default();
     endpoint.sealed_headers = seal_headers(app, &endpoint, &headers);
-    if let Some(credentials) = &beside.credentials {
+    if let Some(credentials) = &secret_fields.credentials {
         endpoint.sealed_credentials = seal_credentials(app, &endpoint, credentials);
     }
-    let key = beside.key.expect("a new endpoint has a key");
+    let key = secret_fields.key.expect("a new endpoint has a key");
     let plain = reveal(&key);
     let public_key = public_key(&key);
     endpoint.sealed_keys = secret::seal(app, &endpoint, &SigningKeyring::new(key));
@@ -299,7 +298,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
                 public_key,
             };
             let answer = body::answer_secret(StatusCode::CREATED, &created);
-            Ok(trail::made(row.endpoint.id, answer))
+            Ok(trail::with_created_id(row.endpoint.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         CreateResult::TooMany => Err(too_many_endpoints(allowed)),
@@ -340,11 +339,11 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     for _ in 0..MAX_TRIES {
         let mut row = find(&call).await?;
         let tenant = &call.tenant().tenant;
-        let beside = form::read(app, tenant, &document, &mut row.endpoint, false)?;
-        if let Some(headers) = &beside.headers {
+        let secret_fields = form::read(app, tenant, &document, &mut row.endpoint, false)?;
+        if let Some(headers) = &secret_fields.headers {
             row.endpoint.sealed_headers = seal_headers(app, &row.endpoint, headers);
         }
-        if let Some(credentials) = &beside.credentials {
+        if let Some(credentials) = &secret_fields.credentials {
             row.endpoint.sealed_credentials = seal_credentials(app, &row.endpoint, credentials);
         }
         let now = app.clock.wall();
@@ -377,10 +376,13 @@ enum StatusChangeRequest {
     Resume,
 }
 
-async fn stand(mut call: Call, wish: StatusChangeRequest) -> Result<Response<Body>, Problem> {
+async fn change_status(
+    mut call: Call,
+    request: StatusChangeRequest,
+) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let row = find(&call).await?;
-    if let Some((standing, reason)) = next_status(wish, row.standing)? {
+    if let Some((standing, reason)) = next_status(request, row.standing)? {
         let switchboard = &call.app.switchboard;
         let endpoint = row.endpoint.id;
         switchboard.stand(endpoint, standing, reason).await?;
@@ -391,10 +393,10 @@ async fn stand(mut call: Call, wish: StatusChangeRequest) -> Result<Response<Bod
 
 /// Returns the new status, or `None` if the endpoint has it already.
 fn next_status(
-    wish: StatusChangeRequest,
+    request: StatusChangeRequest,
     standing: Standing,
 ) -> Result<Option<(Standing, Option<DisabledReason>)>, Problem> {
-    match (wish, standing) {
+    match (request, standing) {
         (_, Standing::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
         // For an enabled endpoint, this allows a tripped breaker to close.
         (

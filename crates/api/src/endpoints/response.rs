@@ -84,7 +84,7 @@ pub(super) fn seal_headers(
     endpoint: &Endpoint,
     headers: &Map<String, Value>,
 ) -> Vec<u8> {
-    let plain = serde_json::to_vec(headers).expect("plain data");
+    let plain = serde_json::to_vec(headers).expect("headers are plain data");
     app.vault
         .seal(&endpoint.tenant, endpoint.id, Purpose::Headers, &plain)
 }

@@ -10,10 +10,9 @@ use super::form::{MAX_DESCRIPTION_CHARS, MAX_EMAIL_BYTES};
 use super::headers::MAX_HEADERS;
 use crate::resources::schema::reference;
 use crate::resources::{
-    SIGNATURE_STYLES, endpoint_health_schema, endpoint_schemas, endpoint_secret_schema,
+    SIGNATURE_STYLES, Schema, endpoint_health_schema, endpoint_schemas, endpoint_secret_schema,
     rate_limit_schema, style_name,
 };
-use crate::route::Schema;
 
 /// Returns all schemas, in the order of the OpenAPI document.
 pub(super) fn all() -> Vec<Schema> {

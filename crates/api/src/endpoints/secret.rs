@@ -11,10 +11,10 @@ use posthaste_store::{Endpoint, ReplaceResult};
 use posthaste_system::random::{fresh_private_key, fresh_secret};
 
 use super::find;
-use crate::call::Call;
 use crate::code::Code;
 use crate::problem::{Problem, ResourceKind};
 use crate::resources::{EndpointSecret, style_name};
+use crate::route::Call;
 use crate::tenants::{MAX_TRIES, contended};
 use crate::{App, body, form};
 

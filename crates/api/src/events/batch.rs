@@ -7,9 +7,9 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-use super::super::body;
-use super::super::problem::Problem;
 use super::intake::{Draft, Reader};
+use crate::body;
+use crate::problem::Problem;
 
 /// Maximum number of events in a request.
 pub const MAX_BATCH: usize = 1_000;

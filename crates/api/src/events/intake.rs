@@ -25,9 +25,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::body;
-use super::super::problem::Problem;
-use super::super::quota::payload_too_large;
+use crate::body;
+use crate::problem::Problem;
+use crate::quota::payload_too_large;
 
 /// Maximum nesting depth of a payload.
 pub const MAX_PAYLOAD_DEPTH: usize = 128;
@@ -98,7 +98,7 @@ impl Reader {
         if self.too_large {
             return Err(payload_too_large(self.payload_limit_bytes));
         }
-        Ok(read.expect("what is missing was noted as a mistake"))
+        Ok(read.expect("an event without errors is complete"))
     }
 
     /// Parses the event in `text`. `path` precedes the field names in errors.
@@ -203,8 +203,8 @@ impl Reader {
     ) -> Result<Option<[Option<&'a RawValue>; MOST_FIELDS]>, Problem> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         if !text.trim_ascii_start().starts_with('{') {
-            let whole = IgnoredAny::deserialize(&mut deserializer);
-            whole
+            let skipped = IgnoredAny::deserialize(&mut deserializer);
+            skipped
                 .and_then(|_| deserializer.end())
                 .map_err(|error| body::malformed(&error))?;
             let field = path.trim_end_matches('.');

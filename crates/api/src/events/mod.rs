@@ -26,11 +26,11 @@ use posthaste_store::{
 use super::App;
 use super::auth::CachedTenant;
 use super::body;
-use super::call::Call;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Event, EventDelivery, EventSummary, status_now};
+use super::route::Call;
 use super::trail;
 use accepted::write_accepted;
 use intake::{Draft, Reader};
@@ -128,7 +128,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     let bytes = call.take_body(limit).await?;
     let now = app.clock.wall();
     let usual = Content {
-        event_type: TEST_TYPE.parse().expect("a type"),
+        event_type: TEST_TYPE.parse().expect("the type of test events is valid"),
         content_type: None,
         payload: Bytes::from_static(TEST_PAYLOAD),
         trace: None,
@@ -153,7 +153,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     let accepted = accept_one(&app, &tenant, now, event, traced).await?;
     let answer = answer(&accepted);
     Ok(match accepted.first() {
-        Some(ingested) => trail::made(ingested.event.id, answer),
+        Some(ingested) => trail::with_created_id(ingested.event.id, answer),
         None => answer,
     })
 }

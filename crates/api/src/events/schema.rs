@@ -4,11 +4,10 @@ use serde_json::{Value, json};
 
 use super::{MAX_BATCH, MAX_TEXT_CHARS, accept, accept_batch, get, list, test};
 use crate::code::Code;
-use crate::resources::event_schemas;
 use crate::resources::schema::{reference, text, time};
+use crate::resources::{Schema, event_schemas};
 use crate::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
-    Verb,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
 };
 
 pub(crate) static GROUP: Group = Group {

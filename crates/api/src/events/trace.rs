@@ -8,8 +8,8 @@ use posthaste_core::trace::TraceContext;
 use posthaste_store::Ingested;
 use posthaste_telemetry::traces::{AcceptSpan, Accepting, Telemetry};
 
-use super::super::call::Call;
-use super::super::problem::Problem;
+use crate::problem::Problem;
+use crate::route::Call;
 
 /// The header with the trace id.
 const TRACE_PARENT: &str = "traceparent";
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_named_once_and_described_often() {
+    fn duplicate_traceparent_is_ignored_and_tracestate_is_joined() {
         let parent = PARENT.as_bytes();
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[("tracestate", b"a=1")]), None);

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::endpoint::EndpointStatus;
-use super::schema::{object, text};
-use crate::route::Schema;
+use super::schema::{Schema, object, text};
 
 /// Maximum number of endpoints in a response.
 pub(crate) const MAX_ATTENTION_ITEMS: usize = 100;
@@ -102,15 +101,4 @@ pub(crate) fn schemas() -> Vec<Schema> {
             "data": {"type": "array", "maxItems": MAX_ATTENTION_ITEMS, "items": item},
         })),
     }]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::agreement::Agreement;
-    use super::*;
-
-    #[test]
-    fn schema_and_type_agree() {
-        Agreement::with("Attention").check::<Attention>();
-    }
 }

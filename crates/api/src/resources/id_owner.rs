@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{object, text, with_examples};
-use crate::route::Schema;
+use super::schema::{Schema, object, text, with_examples};
 
 /// The resource that an id names, and the tenant that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,15 +30,4 @@ pub(crate) fn schemas() -> Vec<Schema> {
         name: "Found",
         shape: with_examples(shape, json!([example])),
     }]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::agreement::Agreement;
-    use super::*;
-
-    #[test]
-    fn schema_and_type_agree() {
-        Agreement::with("Found").check::<IdOwner>();
-    }
 }

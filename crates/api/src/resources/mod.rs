@@ -3,12 +3,10 @@
 //! The handlers serialize these types; the dashboard, the demo and the benchmarks deserialize the same ones. Each
 //! file also has the JSON schema of its types for the OpenAPI document. The schemas are written by hand, because a
 //! schema derived from a type would differ from the published document: in number formats, in required nullable
-//! fields and in `additionalProperties`. A test checks that every schema and its type agree, see `agreement`.
+//! fields and in `additionalProperties`. A test checks that every schema and its type agree, see `schema_agreement`.
 //!
 //! Ids and times are text, as on the wire. The order of the fields is part of the API: responses list them in it.
 
-#[cfg(test)]
-mod agreement;
 mod alert;
 mod api_key;
 mod attempt;
@@ -51,6 +49,7 @@ pub use list_page::ListPage;
 pub use portal_link::{CreatedPortalLink, PortalLink};
 pub use problem::{FieldProblem, ProblemBody};
 pub use replay::{Replay, ReplayFilter};
+pub use schema::Schema;
 pub use stats::{
     HealthState, HealthStats, HealthValue, LatencySummary, Stats, StatsBucket, StatsSeries,
     StatsWindows,

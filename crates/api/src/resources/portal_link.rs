@@ -4,8 +4,7 @@ use posthaste_store::Pass;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{object, text, time, with_examples};
-use crate::route::Schema;
+use super::schema::{Schema, object, text, time, with_examples};
 
 /// A portal link that has not expired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,16 +77,4 @@ pub(crate) fn schemas() -> [Schema; 2] {
             shape: with_examples(link, json!([example])),
         },
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::agreement::Agreement;
-    use super::*;
-
-    #[test]
-    fn schemas_and_types_agree() {
-        Agreement::with("PortalLink").check::<PortalLink>();
-        Agreement::with("CreatedPortalLink").check::<CreatedPortalLink>();
-    }
 }

@@ -1,7 +1,15 @@
-//! Building blocks of JSON schemas.
+//! JSON schemas and their building blocks.
 
 use posthaste_core::classify::FailureKind;
 use serde_json::{Value, json};
+
+/// A named JSON schema of the OpenAPI document, with an example.
+pub struct Schema {
+    /// Its name.
+    pub name: &'static str,
+    /// The schema.
+    pub shape: Value,
+}
 
 /// Text.
 pub(crate) fn text() -> Value {

@@ -4,9 +4,8 @@ use posthaste_store::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::schema::{nullable_text, object, reference, text, time, with_examples};
+use super::schema::{Schema, nullable_text, object, reference, text, time, with_examples};
 use crate::limits;
-use crate::route::Schema;
 
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,29 +54,5 @@ pub(crate) fn schema() -> Schema {
     Schema {
         name: "Tenant",
         shape: with_examples(shape, json!([example])),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::agreement::Agreement;
-    use super::*;
-
-    #[test]
-    fn schema_and_type_agree() {
-        let mut agreement = Agreement::with("Tenant").unordered();
-        for limit in posthaste_store::LimitName::ALL {
-            // Limits may be absent in requests; responses contain all of them.
-            agreement = agreement.loose(format!("limits.{}", limit.name()));
-        }
-        // The type keeps a policy as it was written.
-        for part in ["backoff", "jitter", "rules"] {
-            agreement = agreement.loose(format!("default_retry_policy.{part}"));
-        }
-        agreement
-            .sample("limits.retention", json!("30d"))
-            .sample("limits.payload_retention", json!("7d"))
-            .sample("limits.attempt_retention", json!("7d"))
-            .check::<Tenant>();
     }
 }

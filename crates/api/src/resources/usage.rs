@@ -6,9 +6,8 @@ use posthaste_store::{LimitName, LimitSource, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::schema::{nullable_text, object, reference, text, with_examples};
+use super::schema::{Schema, nullable_text, object, reference, text, with_examples};
 use crate::limits;
-use crate::route::Schema;
 
 /// The limits of a tenant and their usage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,15 +101,4 @@ fn limit_usage_schema() -> Value {
         "source": {"enum": ["tenant", "plan", "server"], "description": "Who says so."},
         "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "When what is used begins at 0 again."},
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::agreement::Agreement;
-    use super::*;
-
-    #[test]
-    fn schema_and_type_agree() {
-        Agreement::with("Usage").unordered().check::<Usage>();
-    }
 }

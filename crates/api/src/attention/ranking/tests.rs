@@ -10,7 +10,7 @@ use super::*;
 
 const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
-fn suspect(id: u128, standing: Standing) -> Suspect {
+fn candidate(id: u128, standing: Standing) -> Candidate {
     let endpoint = Endpoint {
         id: EndpointId(id),
         tenant: "acme".parse().expect("a name"),
@@ -30,44 +30,44 @@ fn suspect(id: u128, standing: Standing) -> Suspect {
         created_at: NOON,
         revision: 0,
     };
-    Suspect {
+    Candidate {
         row: EndpointRow {
             endpoint,
             standing,
             disabled_reason: None,
             health: Health::default(),
         },
-        lately: RecentAttempts::default(),
+        recent: RecentAttempts::default(),
         alert: None,
         pending: 0,
     }
 }
 
-fn enabled(id: u128) -> Suspect {
-    suspect(id, Standing::Enabled)
+fn enabled(id: u128) -> Candidate {
+    candidate(id, Standing::Enabled)
 }
 
-fn disabled_by(id: u128, reason: DisabledReason) -> Suspect {
-    let mut suspect = suspect(id, Standing::Disabled);
-    suspect.row.disabled_reason = Some(reason);
-    suspect
+fn disabled_by(id: u128, reason: DisabledReason) -> Candidate {
+    let mut candidate = candidate(id, Standing::Disabled);
+    candidate.row.disabled_reason = Some(reason);
+    candidate
 }
 
-fn tripped_by(id: u128, reason: TripReason, in_a_row: u32) -> Suspect {
-    let mut suspect = enabled(id);
-    suspect.row.health.consecutive_failures = in_a_row;
-    suspect.row.health.failing_since = Some(Timestamp(NOON.0 - 60_000));
-    suspect.row.health.trip = Some(StoredTrip {
+fn tripped_by(id: u128, reason: TripReason, in_a_row: u32) -> Candidate {
+    let mut candidate = enabled(id);
+    candidate.row.health.consecutive_failures = in_a_row;
+    candidate.row.health.failing_since = Some(Timestamp(NOON.0 - 60_000));
+    candidate.row.health.trip = Some(StoredTrip {
         until: NOON,
         reason,
         failed_probes: 0,
     });
-    suspect
+    candidate
 }
 
-fn failing(id: u128, failures: u32, attempts: u32) -> Suspect {
-    let mut suspect = enabled(id);
-    suspect.lately = RecentAttempts {
+fn failing(id: u128, failures: u32, attempts: u32) -> Candidate {
+    let mut candidate = enabled(id);
+    candidate.recent = RecentAttempts {
         attempts,
         failures,
         failures_in_a_row: 1,
@@ -75,7 +75,7 @@ fn failing(id: u128, failures: u32, attempts: u32) -> Suspect {
         last_at: Some(NOON),
         last_failure: Some(answered(503)),
     };
-    suspect
+    candidate
 }
 
 fn answered(code: u16) -> LastFailure {
@@ -86,9 +86,9 @@ fn answered(code: u16) -> LastFailure {
     }
 }
 
-fn waiting(mut suspect: Suspect, pending: u64) -> Suspect {
-    suspect.pending = pending;
-    suspect
+fn waiting(mut candidate: Candidate, pending: u64) -> Candidate {
+    candidate.pending = pending;
+    candidate
 }
 
 fn gone() -> DisabledReason {
@@ -96,19 +96,19 @@ fn gone() -> DisabledReason {
 }
 
 fn ids(findings: &[Finding]) -> Vec<u128> {
-    let id = |finding: &Finding| finding.suspect.row.endpoint.id.0;
+    let id = |finding: &Finding| finding.candidate.row.endpoint.id.0;
     findings.iter().map(id).collect()
 }
 
-fn detail_of(suspect: Suspect) -> String {
-    let findings = findings(vec![suspect], NOON, 1);
+fn detail_of(candidate: Candidate) -> String {
+    let findings = findings(vec![candidate], NOON, 1);
     findings.first().expect("it needs a look").detail()
 }
 
 #[test]
-fn the_worst_come_first_and_the_fullest_of_each_kind() {
-    let suspects = vec![
-        waiting(suspect(1, Standing::Paused), 9_000),
+fn findings_are_sorted_by_urgency_then_backlog() {
+    let candidates = vec![
+        waiting(candidate(1, Standing::Paused), 9_000),
         waiting(failing(2, 9, 10), 5),
         waiting(failing(3, 2, 10), 500),
         tripped_by(4, TripReason::ConsecutiveFailures, 10),
@@ -118,14 +118,14 @@ fn the_worst_come_first_and_the_fullest_of_each_kind() {
         disabled_by(7, gone()),
     ];
     let order = [7, 8, 6, 5, 4, 3, 2, 1];
-    assert_eq!(ids(&findings(suspects.clone(), NOON, 99)), order);
-    assert_eq!(ids(&findings(suspects.clone(), NOON, 3)), order[..3]);
-    let backwards = suspects.into_iter().rev().collect();
+    assert_eq!(ids(&findings(candidates.clone(), NOON, 99)), order);
+    assert_eq!(ids(&findings(candidates.clone(), NOON, 3)), order[..3]);
+    let backwards = candidates.into_iter().rev().collect();
     assert_eq!(ids(&findings(backwards, NOON, 99)), order);
 }
 
 #[test]
-fn nobody_looks_at_what_is_well_or_as_somebody_wants_it() {
+fn healthy_and_manually_disabled_endpoints_need_no_attention() {
     let mut deleted = tripped_by(4, TripReason::FailureRatio, 9);
     deleted.row.standing = Standing::Deleted;
     let well = vec![
@@ -138,7 +138,7 @@ fn nobody_looks_at_what_is_well_or_as_somebody_wants_it() {
 }
 
 #[test]
-fn a_person_who_pauses_or_disables_knows_of_the_rest() {
+fn manual_status_hides_other_reasons() {
     let mut paused = tripped_by(1, TripReason::FailureRatio, 9);
     paused.row.standing = Standing::Paused;
     let found = findings(vec![paused], NOON, 9);
@@ -150,10 +150,10 @@ fn a_person_who_pauses_or_disables_knows_of_the_rest() {
 }
 
 #[test]
-fn it_is_said_in_words() {
+fn detail_describes_the_problem() {
     let mut dead = tripped_by(1, TripReason::ConsecutiveFailures, 412);
     assert_eq!(detail_of(dead.clone()), "412 failures in a row");
-    dead.lately.last_failure = Some(answered(503));
+    dead.recent.last_failure = Some(answered(503));
     assert_eq!(detail_of(dead), "412 failures in a row; last: HTTP 503");
     let words = |reason, in_a_row| detail_of(tripped_by(1, reason, in_a_row));
     assert_eq!(words(TripReason::FailureRatio, 1), "1 failure in a row");
@@ -173,23 +173,23 @@ fn it_is_said_in_words() {
         detail_of(disabled_by(1, gone())),
         "disabled automatically: the receiver answered 410 Gone"
     );
-    let paused = |pending| detail_of(waiting(suspect(1, Standing::Paused), pending));
+    let paused = |pending| detail_of(waiting(candidate(1, Standing::Paused), pending));
     assert_eq!(paused(0), "paused by hand; nothing waits");
     assert_eq!(paused(1), "paused by hand; 1 delivery waits");
     assert_eq!(paused(7), "paused by hand; 7 deliveries wait");
 }
 
 #[test]
-fn every_cause_has_words() {
+fn every_cause_has_a_text() {
     for kind in FailureKind::ALL {
         let failure = LastFailure {
             at: NOON,
             kind,
             status_code: None,
         };
-        let mut suspect = failing(1, 9, 10);
-        suspect.lately.last_failure = Some(failure);
-        let detail = detail_of(suspect);
+        let mut candidate = failing(1, 9, 10);
+        candidate.recent.last_failure = Some(failure);
+        let detail = detail_of(candidate);
         let said = detail.split_once("; last: ").expect("a cause").1;
         assert!(said.len() > 3, "{kind:?}: {said}");
     }

@@ -9,14 +9,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::openapi;
+use posthaste_store::LimitName;
+
+use crate::resources::{
+    AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
+    CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
+    EndpointSecret, Event, EventSummary, IdOwner, Plans, PortalLink, ProblemBody, Replay, Stats,
+    StatsSeries, Tenant, Usage,
+};
+use crate::route::Content;
+use crate::{openapi, routes};
 
 /// The check of one type against one schema.
-pub(super) struct Agreement {
+struct Agreement {
     schemas: Value,
     name: &'static str,
     /// Values for properties whose schema does not say which texts are valid.
-    samples: Vec<(&'static str, Value)>,
+    samples: Vec<(String, Value)>,
     /// Properties of which the type always writes a value, although the schema allows null or absence, or of which
     /// it accepts any JSON.
     loose: Vec<String>,
@@ -39,7 +48,7 @@ const MAX_CHOICES: usize = 40;
 
 impl Agreement {
     /// Checks against the schema of this name.
-    pub(super) fn with(name: &'static str) -> Agreement {
+    fn with(name: &'static str) -> Agreement {
         Agreement {
             schemas: openapi::document()["components"]["schemas"].clone(),
             name,
@@ -50,29 +59,29 @@ impl Agreement {
     }
 
     /// Uses `value` for the property at `path`.
-    pub(super) fn sample(mut self, path: &'static str, value: Value) -> Agreement {
-        self.samples.push((path, value));
+    fn sample(mut self, path: impl Into<String>, value: Value) -> Agreement {
+        self.samples.push((path.into(), value));
         self
     }
 
     /// Does not check if the property at `path` is required or nullable.
-    pub(super) fn loose(mut self, path: impl Into<String>) -> Agreement {
+    fn loose(mut self, path: impl Into<String>) -> Agreement {
         self.loose.push(path.into());
         self
     }
 
     /// Does not compare the order of the properties.
-    pub(super) fn unordered(mut self) -> Agreement {
+    fn unordered(mut self) -> Agreement {
         self.is_ordered = false;
         self
     }
 
-    /// Checks the type `T`.
+    /// Checks the type `T`. Returns the name of the schema.
     ///
     /// # Panics
     /// If it does not agree with the schema.
     #[track_caller]
-    pub(super) fn check<T: Serialize + DeserializeOwned>(self) {
+    fn check<T: Serialize + DeserializeOwned>(self) -> &'static str {
         let schema = &self.schemas[self.name];
         assert!(schema.is_object(), "there is no schema {}", self.name);
         let full = self.document(schema, Variant::Full, "");
@@ -91,6 +100,7 @@ impl Agreement {
             let read = serde_json::from_value::<T>(document);
             assert!(read.is_err(), "{}: {path} must not be null", self.name);
         }
+        self.name
     }
 
     #[track_caller]
@@ -238,4 +248,85 @@ fn is_nullable(schema: &Value) -> bool {
     has_null("enum")
         || has_null("anyOf")
         || types.is_some_and(|types| types.contains(&json!("null")))
+}
+
+/// Allows that limits are absent at `path`: requests may omit them, responses contain all of them.
+fn with_limits(mut agreement: Agreement, path: &'static str) -> Agreement {
+    for limit in LimitName::ALL {
+        agreement = agreement.loose(format!("{path}.{}", limit.name()));
+    }
+    for name in ["retention", "payload_retention", "attempt_retention"] {
+        agreement = agreement.sample(format!("{path}.{name}"), json!("30d"));
+    }
+    agreement.unordered()
+}
+
+/// Response schemas without a type in [`crate::resources`].
+const UNCHECKED: [&str; 5] = [
+    // Two constants.
+    "Liveness",
+    // Written by hand for speed; its items are checked.
+    "AcceptedEvents",
+    // Reports of `posthaste_core` and [`crate::reports`], which cannot be deserialized.
+    "PolicyExplanation",
+    "Presets",
+    "SimulationReport",
+];
+
+#[test]
+fn every_response_schema_agrees_with_its_type() {
+    let endpoint = |name| {
+        // The type keeps a policy as it was written.
+        let agreement = Agreement::with(name).loose("retry_policy");
+        agreement.loose("rate_limit.burst")
+    };
+    let delivery = |name| Agreement::with(name).loose("last_error.kind");
+    let mut tenant = with_limits(Agreement::with("Tenant"), "limits");
+    for part in ["backoff", "jitter", "rules"] {
+        tenant = tenant.loose(format!("default_retry_policy.{part}"));
+    }
+    let plans = with_limits(Agreement::with("Plans"), "default");
+    let checked = [
+        Agreement::with("Problem")
+            .unordered()
+            .check::<ProblemBody>(),
+        tenant.check::<Tenant>(),
+        Agreement::with("Usage").unordered().check::<Usage>(),
+        with_limits(plans, "data[].limits").check::<Plans>(),
+        Agreement::with("CreatedKey").check::<CreatedApiKey>(),
+        Agreement::with("Key").check::<ApiKey>(),
+        Agreement::with("CreatedPortalLink").check::<CreatedPortalLink>(),
+        Agreement::with("PortalLink").check::<PortalLink>(),
+        endpoint("Endpoint").check::<Endpoint>(),
+        endpoint("CreatedEndpoint").check::<CreatedEndpoint>(),
+        Agreement::with("EndpointSecret").check::<EndpointSecret>(),
+        Agreement::with("EndpointHealth").check::<EndpointHealth>(),
+        Agreement::with("AcceptedEvent").check::<AcceptedEvent>(),
+        Agreement::with("EventSummary").check::<EventSummary>(),
+        Agreement::with("Event")
+            .loose("deliveries")
+            .check::<Event>(),
+        delivery("DeliverySummary").check::<DeliverySummary>(),
+        delivery("Delivery").check::<Delivery>(),
+        Agreement::with("DeadLetterGroup")
+            .loose("newest.last_error.kind")
+            .check::<DeadLetterGroup>(),
+        Agreement::with("Replay")
+            .sample("filter.status", json!("failed"))
+            .sample("filter.error_kind", json!("timeout"))
+            .check::<Replay>(),
+        Agreement::with("Stats").check::<Stats>(),
+        Agreement::with("Series").check::<StatsSeries>(),
+        Agreement::with("Attention").check::<Attention>(),
+        Agreement::with("Alert").loose("detail").check::<Alert>(),
+        Agreement::with("AuditEntry").check::<AuditEntry>(),
+        Agreement::with("Found").check::<IdOwner>(),
+    ];
+    for response in routes::all().flat_map(|route| route.gives) {
+        let (Content::Json(name) | Content::List(name)) = response.content else {
+            continue;
+        };
+        let is_known = checked.contains(&name) || UNCHECKED.contains(&name);
+        assert!(is_known, "{name} has no check");
+    }
 }
