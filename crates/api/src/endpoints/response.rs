@@ -41,7 +41,7 @@ pub(super) fn describe(
         max_in_flight: endpoint.max_in_flight,
         rate_limit: endpoint.rate.into(),
         ordered: endpoint.ordered,
-        headers: as_text(open_headers(app, endpoint)?),
+        headers: as_text(&open_headers(app, endpoint)?),
         signature_style: style_name(endpoint.signature_style).to_owned(),
         auth: credentials.auth.as_ref().map(Into::into),
         client_certificate: credentials.client_certificate.as_ref().map(Into::into),
@@ -51,13 +51,12 @@ pub(super) fn describe(
 }
 
 /// Returns headers as text. Only text is accepted as a value.
-fn as_text(headers: Map<String, Value>) -> Headers {
-    let text = |value: Value| match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
-    let headers = headers.into_iter();
-    Headers(headers.map(|(name, value)| (name, text(value))).collect())
+fn as_text(headers: &Map<String, Value>) -> Headers {
+    let headers = headers.iter().map(|(name, value)| {
+        let text = value.as_str().unwrap_or_default();
+        (name.clone(), text.to_owned())
+    });
+    Headers(headers.collect())
 }
 
 /// Decrypts an endpoint's custom headers. A new endpoint has none yet.

@@ -161,10 +161,6 @@ impl From<RateLimit> for EndpointRateLimit {
 }
 
 /// Writes whole numbers without a decimal point: `50`, not `50.0`. Writes 0 for what is not a number.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 fn whole_without_point<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     let whole = *number as u64;
     if whole as f64 == *number || !number.is_finite() {
