@@ -1,7 +1,7 @@
 //! Delivery stats: five health ratios with their ranges, and counts by time bucket.
 
 use posthaste_store::Tally;
-use posthaste_telemetry::metrics::health::{Condition, Figure, Health, HealthReport};
+use posthaste_telemetry::metrics::health::{Condition, Health, HealthReport, Reading};
 use posthaste_telemetry::metrics::window::Window;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -134,13 +134,13 @@ impl From<&Health> for HealthStats {
     }
 }
 
-impl From<Figure> for HealthValue {
-    fn from(figure: Figure) -> HealthValue {
+impl From<Reading> for HealthValue {
+    fn from(reading: Reading) -> HealthValue {
         HealthValue {
-            value: figure.value,
-            healthy: figure.healthy.to_owned(),
-            alert: figure.alert.to_owned(),
-            state: match figure.state {
+            value: reading.value,
+            healthy: reading.healthy.to_owned(),
+            alert: reading.alert.to_owned(),
+            state: match reading.state {
                 Condition::Healthy => HealthState::Healthy,
                 Condition::Warning => HealthState::Warning,
                 Condition::Alert => HealthState::Alert,
