@@ -71,12 +71,17 @@ impl Receiver {
         format!("http://{}/", self.address)
     }
 
+    /// Waits until so many requests have arrived. Fails if none arrives for [`TEST_TIMEOUT`]: how long all of them take
+    /// depends on the machine.
     async fn arrivals(&self, wanted: usize) -> Vec<String> {
         let mut arrived = self.arrived.subscribe();
-        let enough = arrived.wait_for(|ids| ids.len() >= wanted);
-        match timeout(TEST_TIMEOUT, enough).await {
-            Ok(ids) => ids.unwrap().clone(),
-            Err(_) => panic!("only {} have arrived", self.arrived.borrow().len()),
+        loop {
+            let count = arrived.borrow_and_update().len();
+            if count >= wanted {
+                return arrived.borrow().clone();
+            }
+            let more = timeout(TEST_TIMEOUT, arrived.changed()).await;
+            assert!(more.is_ok(), "only {count} have arrived");
         }
     }
 
@@ -325,11 +330,11 @@ async fn more_deliveries_than_the_inbox_holds_are_all_delivered() {
     let second = fixture.events(2_000);
     let (mut deliveries, more) = tokio::join!(first, second);
     deliveries.extend(more);
+    let mut arrived = receiver.arrivals(count).await;
     fixture
         .until(deliveries[count - 1], Status::Succeeded)
         .await;
     fixture.until(deliveries[0], Status::Succeeded).await;
-    let mut arrived = receiver.arrivals(count).await;
     arrived.sort();
     arrived.dedup();
     assert_eq!(arrived.len(), count);

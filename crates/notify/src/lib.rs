@@ -8,7 +8,7 @@
 
 pub mod alerts;
 pub mod notifications;
-mod periodic;
+mod owner_task;
 pub mod runbook;
 #[cfg(test)]
 mod testing;

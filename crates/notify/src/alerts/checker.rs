@@ -33,7 +33,7 @@ use super::readings::{FROM_COUNTERS, buckets, from_tally};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
 use super::{disk_space, endpoint_alerts, text};
 use crate::notifications::Audience;
-use crate::periodic::{PeriodicTask, run_while_owner};
+use crate::owner_task::{OwnerTask, run_while_owner};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::alerts::watch";
@@ -79,7 +79,7 @@ type OpenAlerts = FxHashMap<(AlertName, Scope), Alert>;
 /// Values read in a round.
 type Readings = Vec<(AlertName, Scope, Seen)>;
 
-impl PeriodicTask for AlertChecker {
+impl OwnerTask for AlertChecker {
     fn interval(&self) -> Duration {
         Duration::from_millis(self.settings.every.as_millis())
     }

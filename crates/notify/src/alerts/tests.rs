@@ -22,7 +22,7 @@ use posthaste_system::clock::Clock;
 
 use super::{AlertChecker, AlertSettings, EndpointAlerts};
 use crate::notifications::Audience;
-use crate::periodic::PeriodicTask;
+use crate::owner_task::OwnerTask;
 use crate::testing;
 
 /// Start time of the tests.

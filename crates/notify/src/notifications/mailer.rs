@@ -16,7 +16,7 @@ use posthaste_telemetry::metrics::notification_counters::EmailOutcome;
 use tokio::task::JoinSet;
 
 use super::mail::{EmailError, SendEmail};
-use crate::periodic::PeriodicTask;
+use crate::owner_task::OwnerTask;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::letters";
@@ -48,7 +48,7 @@ pub(super) struct Mailer {
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl PeriodicTask for Mailer {
+impl OwnerTask for Mailer {
     fn interval(&self) -> Duration {
         POLL_INTERVAL
     }

@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 pub use dispatcher::{NotificationObserver, ObserverFuture};
 pub use settings::{Audience, NotificationSettings};
 
-use crate::periodic::run_while_owner;
+use crate::owner_task::run_while_owner;
 use dispatcher::{NotificationDispatcher, dispatching_shard};
 use mail::{MailSettings, SendEmail};
 use mailer::Mailer;

@@ -30,7 +30,7 @@ use super::dispatcher::{NotificationDispatcher, NotificationObserver, ObserverFu
 use super::mail::{EmailError, SendEmail, SendFuture};
 use super::mailer::Mailer;
 use super::settings::Audience;
-use crate::periodic::PeriodicTask;
+use crate::owner_task::OwnerTask;
 use crate::testing::{self, event, tenant_id as tenant};
 
 const START: u64 = 1_700_000_000_000;

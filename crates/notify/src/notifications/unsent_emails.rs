@@ -11,7 +11,7 @@ use posthaste_store::{MaxEmailDelay, Posted, Store, StoreError};
 use posthaste_system::clock::Clock;
 
 use super::mailer::MAX_RETRY_TIME;
-use crate::periodic::PeriodicTask;
+use crate::owner_task::OwnerTask;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::unposted";
@@ -29,7 +29,7 @@ pub(super) struct UnsentEmails {
     pub(super) clock: Clock,
 }
 
-impl PeriodicTask for UnsentEmails {
+impl OwnerTask for UnsentEmails {
     fn interval(&self) -> Duration {
         INTERVAL
     }

@@ -34,7 +34,7 @@ pub(super) struct Target {
 impl Target {
     /// Opens it for writing, migrates it to the newest schema version, and excludes all other users.
     pub(super) async fn open(to: &Destination) -> Result<Target, CopyError> {
-        let conn = CopyConnection::open(to).await?;
+        let conn = CopyConnection::open(&to.server, &to.dial).await?;
         let mut target = Target {
             conn,
             _keeper: None,
@@ -43,7 +43,7 @@ impl Target {
         if target.has_live_node().await? {
             return Err(target.in_use());
         }
-        let keeper = CopyConnection::open(to).await?;
+        let keeper = CopyConnection::open(&to.server, &to.dial).await?;
         let kept = keeper
             .batch("SET idle_in_transaction_session_timeout = 0; BEGIN; LOCK TABLE nodes IN EXCLUSIVE MODE NOWAIT")
             .await;
@@ -57,7 +57,7 @@ impl Target {
     /// Opens it for reading, without excluding other users. Migrates it as well.
     pub(super) async fn look(to: &Destination) -> Result<Target, CopyError> {
         Ok(Target {
-            conn: CopyConnection::open(to).await?,
+            conn: CopyConnection::open(&to.server, &to.dial).await?,
             _keeper: None,
             server: to.server.to_string(),
         })

@@ -10,8 +10,8 @@ use super::schema::columns::Id;
 use super::schema::migrate;
 use super::schema::partitions::{Day, PARTITIONED, Partitions};
 use super::settings::PostgresSettings;
+use super::{Dial, ServerUrl};
 use crate::OpenError;
-use crate::copy::Destination;
 
 /// A connection to copy a store over.
 pub(crate) struct CopyConnection {
@@ -21,22 +21,25 @@ pub(crate) struct CopyConnection {
 
 impl CopyConnection {
     /// Connects, and migrates the database to the newest schema version. Must run inside a `LocalSet`.
-    pub(crate) async fn open(to: &Destination) -> Result<CopyConnection, OpenError> {
+    pub(crate) async fn open(
+        server: &ServerUrl,
+        dial: &Arc<dyn Dial>,
+    ) -> Result<CopyConnection, OpenError> {
         let clock = Arc::new(Tick::default);
-        let settings = PostgresSettings::new(to.server.clone(), to.dial.clone(), clock);
-        let connected = connect(&settings, &to.server).await;
+        let settings = PostgresSettings::new(server.clone(), dial.clone(), clock);
+        let connected = connect(&settings, server).await;
         let (conn, driver) =
-            connected.map_err(|why| migrate::explain_not_connected(&to.server, &why))?;
+            connected.map_err(|why| migrate::explain_not_connected(server, &why))?;
         tokio::task::spawn_local(async move {
             // The next statement on the connection reports its end.
             let _ = driver.await;
         });
-        migrate::migrate(&conn, &to.server).await?;
+        migrate::migrate(&conn, server).await?;
         let patient = conn.batch(
             "SET statement_timeout = 0; SET lock_timeout = 0; \
              SET idle_in_transaction_session_timeout = 0",
         );
-        let explain = |fault: DbError| migrate::explain(&to.server, &fault);
+        let explain = |fault: DbError| migrate::explain(server, &fault);
         patient.await.map_err(explain)?;
         Ok(CopyConnection {
             conn,

@@ -207,7 +207,7 @@ fn a_receiver_with_a_limit_that_also_fails_at_random_gets_what_it_accepts() {
     let mut limit = capacity(20);
     let receiver: Receiver = Box::new(move |now, dice| match limit(now, dice) {
         Answer::Ok if dice.chance(10, 100) => Answer::Overloaded,
-        answer => answer,
+        answer @ (Answer::Ok | Answer::Failed | Answer::Overloaded) => answer,
     });
     let counts = run(&default_endpoint(), receiver, 1);
     let rate = counts.delivered as f64 / 120.0;

@@ -58,7 +58,7 @@ async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
     let forged = [arrival.body.as_ref(), b" "].concat();
     assert!(webhook.verify(&forged, &arrival.headers).is_err());
 
-    let shown = api.until_status("acme", &delivery, "succeeded").await;
+    let shown = api.until_status("acme", delivery, "succeeded").await;
     assert_eq!(shown["attempt_count"], 1);
     assert_eq!(shown["attempts"][0]["status_code"], 200);
     assert_eq!(shown["timeline"], json!([]));
