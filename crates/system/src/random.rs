@@ -35,14 +35,14 @@ pub fn fresh_private_key() -> PrivateKey {
     PrivateKey::from_seed(random_bytes())
 }
 
-/// Creates an API key. It is shown once; only its [`hash_key`] is stored.
+/// Creates an API key. It is shown once; only its `hash_key` is stored.
 pub fn fresh_api_key() -> String {
     let mut key = API_KEY_PREFIX.to_owned();
     BASE64_URL_SAFE_NO_PAD.encode_string(random_bytes::<API_KEY_BYTES>(), &mut key);
     key
 }
 
-/// Creates a token of a session or a link. Like a key it is shown once, and only its [`hash_key`] is stored.
+/// Creates a token of a session or a link. Like a key it is shown once, and only its `hash_key` is stored.
 pub fn fresh_token() -> String {
     BASE64_URL_SAFE_NO_PAD.encode(random_bytes::<API_KEY_BYTES>())
 }
