@@ -1,16 +1,6 @@
 //! Lists and their pagination.
 
 use maud::{Markup, html};
-use serde::Deserialize;
-
-/// One page of an API list.
-#[derive(Deserialize)]
-pub(crate) struct Listed<T> {
-    /// Items of this page.
-    pub(crate) data: Vec<T>,
-    /// Cursor of the next page, if there is one.
-    pub(crate) next_cursor: Option<String>,
-}
 
 /// The text that is shown instead of an empty list.
 pub(crate) fn empty_list(sentence: &str) -> Markup {

@@ -11,6 +11,6 @@ mod time;
 pub(super) use badge::{BadgeKind, badge, delivery_badge, humanize};
 pub(super) use button::{action_button, copy_button, copyable};
 pub(super) use field::{Field, FieldErrors, csrf_field};
-pub(super) use list::{Listed, empty_list, pager};
+pub(super) use list::{empty_list, pager};
 pub(super) use policy_preview::PolicyPreview;
 pub(super) use time::{duration, time, to_the_second};

@@ -3,14 +3,12 @@
 use http::StatusCode;
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{Alert, AlertScope, ListPage};
 use posthaste_core::alert::AlertName;
-use serde::Deserialize;
 
 use super::form_state::FormState;
 use super::time_input::in_utc_query;
-use crate::components::{
-    BadgeKind, Field, FieldErrors, Listed, badge, empty_list, humanize, pager, time,
-};
+use crate::components::{BadgeKind, Field, FieldErrors, badge, empty_list, humanize, pager, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -32,21 +30,6 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[
     page_route!(Tenant, "/alerts", show),
 ];
 
-#[derive(Deserialize)]
-struct Alert {
-    name: String,
-    scope: Scope,
-    raised_at: String,
-    resolved_at: Option<String>,
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct Scope {
-    tenant_id: Option<String>,
-    endpoint_id: Option<String>,
-}
-
 /// Loads the alerts that match the filter.
 async fn load(
     request: &PageRequest,
@@ -54,7 +37,7 @@ async fn load(
     state: &str,
     limit: &str,
     cursor: &str,
-) -> Result<Listed<Alert>, Problem> {
+) -> Result<ListPage<Alert>, Problem> {
     let page = [("state", state), ("limit", limit), ("cursor", cursor)];
     let query = in_utc_query(filter.fields().chain(page));
     request.scope_get(&format!("/alerts{query}")).await
@@ -108,7 +91,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         .into())
 }
 
-fn open_alerts(request: &PageRequest, open: &Listed<Alert>) -> Markup {
+fn open_alerts(request: &PageRequest, open: &ListPage<Alert>) -> Markup {
     html! {
         @if open.data.is_empty() {
             p.card { (badge(BadgeKind::Good, "nothing")) " Nothing is wrong that fits." }
@@ -122,7 +105,7 @@ fn open_alerts(request: &PageRequest, open: &Listed<Alert>) -> Markup {
 /// Renders the open alerts for the top of another page; `None` if there are none.
 pub(super) async fn summary(request: &PageRequest) -> Result<Option<Markup>, Problem> {
     let query = query_string([("state", "open"), ("limit", SUMMARY_ALERTS)]);
-    let open: Listed<Alert> = request.scope_get(&format!("/alerts{query}")).await?;
+    let open: ListPage<Alert> = request.scope_get(&format!("/alerts{query}")).await?;
     if open.data.is_empty() {
         return Ok(None);
     }
@@ -183,7 +166,7 @@ fn table(request: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
     }
 }
 
-fn scope_links(request: &PageRequest, scope: &Scope) -> Markup {
+fn scope_links(request: &PageRequest, scope: &AlertScope) -> Markup {
     let is_server_page = request.tenant.is_none();
     html! {
         @match (&scope.tenant_id, &scope.endpoint_id) {

@@ -3,13 +3,11 @@
 use http::StatusCode;
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
-use serde::Deserialize;
+use posthaste_api::resources::{AuditEntry, ListPage};
 
 use super::form_state::FormState;
 use super::time_input::in_utc_query;
-use crate::components::{
-    BadgeKind, Field, FieldErrors, Listed, badge, empty_list, humanize, pager, time,
-};
+use crate::components::{BadgeKind, Field, FieldErrors, badge, empty_list, humanize, pager, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -22,26 +20,14 @@ const FILTER_FIELDS: [&str; 3] = ["tenant", "since", "until"];
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Server, "/audit", show)];
 
-#[derive(Deserialize)]
-struct Entry {
-    at: String,
-    actor: String,
-    via: String,
-    from: Option<String>,
-    action: String,
-    tenant_id: Option<String>,
-    resource: String,
-    outcome: Option<String>,
-    code: Option<String>,
-}
-
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let filter = FormState::read(&FILTER_FIELDS, |name| request.query(name));
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
     let page = [("limit", limit.as_str()), ("cursor", cursor)];
     let query = in_utc_query(filter.fields().chain(page));
-    let result: Result<Listed<Entry>, Problem> = request.get(&format!("/v1/audit{query}")).await;
+    let result: Result<ListPage<AuditEntry>, Problem> =
+        request.get(&format!("/v1/audit{query}")).await;
     let page = Page::new(Tab::Audit, "Audit")
         .lead(html! { "Who did what, from where, and what came of it." });
     let listed = match result {
@@ -84,7 +70,7 @@ fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) 
     }
 }
 
-fn table(request: &PageRequest, entries: &[Entry]) -> Markup {
+fn table(request: &PageRequest, entries: &[AuditEntry]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "What was done, newest first" }
@@ -122,7 +108,7 @@ fn via_text(via: &str) -> String {
     }
 }
 
-fn outcome_badge(entry: &Entry) -> Markup {
+fn outcome_badge(entry: &AuditEntry) -> Markup {
     match entry.outcome.as_deref() {
         Some("done") => badge(BadgeKind::Good, "done"),
         Some(_) => {

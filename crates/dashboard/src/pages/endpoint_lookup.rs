@@ -5,28 +5,12 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
-use serde::Deserialize;
+use posthaste_api::resources::{Endpoint, EndpointStatus, ListPage};
 
-use crate::components::Listed;
 use crate::page_request::PageRequest;
 
 /// Maximum number of endpoints in a selection. A tenant with more endpoints enters the id instead.
 pub(super) const MAX_CHOICES: usize = 100;
-
-/// The endpoint status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum EndpointStatus {
-    /// Deliveries are sent.
-    Enabled,
-    /// Deliveries are held.
-    Paused,
-    /// Nothing is sent, and new events make no deliveries.
-    Disabled,
-    /// The endpoint is deleted or never existed.
-    #[serde(other)]
-    Unknown,
-}
 
 /// The fields of an endpoint that lists show.
 #[derive(Clone)]
@@ -39,21 +23,12 @@ pub(super) struct EndpointSummary {
     pub(super) headers: BTreeMap<String, String>,
 }
 
-/// A deleted endpoint.
+/// An endpoint that is deleted or never existed.
 static DELETED_ENDPOINT: EndpointSummary = EndpointSummary {
     url: None,
-    status: EndpointStatus::Unknown,
+    status: EndpointStatus::Deleted,
     headers: BTreeMap::new(),
 };
-
-#[derive(Deserialize)]
-struct Endpoint {
-    id: String,
-    url: String,
-    status: EndpointStatus,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-}
 
 /// Endpoints by id.
 pub(super) struct EndpointLookup {
@@ -74,7 +49,7 @@ impl EndpointLookup {
     /// Loads the tenant's newest endpoints, for a selection.
     pub(super) async fn newest(request: &PageRequest) -> Result<EndpointLookup, Problem> {
         let path = format!("/endpoints?limit={MAX_CHOICES}");
-        let listed: Listed<Endpoint> = request.tenant_get(&path).await?;
+        let listed: ListPage<Endpoint> = request.tenant_get(&path).await?;
         let mut lookup = EndpointLookup::empty();
         lookup.has_more = listed.next_cursor.is_some();
         for endpoint in listed.data {
@@ -87,7 +62,7 @@ impl EndpointLookup {
         let summary = EndpointSummary {
             url: Some(endpoint.url),
             status: endpoint.status,
-            headers: endpoint.headers,
+            headers: endpoint.headers.0.into_iter().collect(),
         };
         self.by_id.insert(endpoint.id, summary);
     }

@@ -3,9 +3,12 @@
 use maud::{Markup, html};
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{Endpoint, EndpointHealth, ListPage};
 
-use super::endpoint::{Endpoint, Health};
-use crate::components::{Listed, empty_list, pager};
+use super::endpoint::description::{
+    backlog_text, badges, next_attempt, subscription_text, success_text,
+};
+use crate::components::{empty_list, pager};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -20,12 +23,12 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
-    let listed: Listed<Endpoint> = request.tenant_get(&format!("/endpoints{query}")).await?;
+    let listed: ListPage<Endpoint> = request.tenant_get(&format!("/endpoints{query}")).await?;
     let next_cursor = listed.next_cursor;
     let mut rows = Vec::with_capacity(listed.data.len());
     for endpoint in listed.data {
         let path = format!("/endpoints/{}/health", endpoint.id);
-        match request.tenant_get::<Health>(&path).await {
+        match request.tenant_get::<EndpointHealth>(&path).await {
             Ok(health) => rows.push((endpoint, health)),
             // The endpoint was deleted in the meantime.
             Err(problem) if problem.code == Code::NotFound => {}
@@ -53,7 +56,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     Ok(page.live("list", html! { (list) (pager) }).into())
 }
 
-fn table(request: &PageRequest, rows: &[(Endpoint, Health)]) -> Markup {
+fn table(request: &PageRequest, rows: &[(Endpoint, EndpointHealth)]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "Endpoints, newest first" }
@@ -66,7 +69,7 @@ fn table(request: &PageRequest, rows: &[(Endpoint, Health)]) -> Markup {
     }
 }
 
-fn row(request: &PageRequest, endpoint: &Endpoint, health: &Health) -> Markup {
+fn row(request: &PageRequest, endpoint: &Endpoint, health: &EndpointHealth) -> Markup {
     let link = request.tenant_link(&format!("/endpoints/{}", endpoint.id));
     html! {
         tr {
@@ -74,11 +77,11 @@ fn row(request: &PageRequest, endpoint: &Endpoint, health: &Health) -> Markup {
                 a href=(link) { (endpoint.url) }
                 @if !endpoint.description.is_empty() { div.hint { (endpoint.description) } }
             }
-            td data-label="State" { (endpoint.badges(health)) }
-            td data-label="Takes" { (endpoint.types()) }
-            td data-label="Success lately" { (health.success()) }
-            td data-label="Backlog" { (health.backlog()) }
-            td data-label="Next attempt" { (health.next(endpoint)) }
+            td data-label="State" { (badges(endpoint, health)) }
+            td data-label="Takes" { (subscription_text(endpoint)) }
+            td data-label="Success lately" { (success_text(health)) }
+            td data-label="Backlog" { (backlog_text(health)) }
+            td data-label="Next attempt" { (next_attempt(endpoint, health)) }
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{DeliverySummary, Event, ListPage};
 use posthaste_charts::words::count;
 
 use super::deliveries::endpoint_ids;
 use super::deliveries::table::{TableStyle, table};
-use super::delivery::api_types::Delivery;
-use super::delivery::payload::{self, Event};
+use super::delivery::payload;
 use super::endpoint_lookup::EndpointLookup;
-use crate::components::{Listed, copyable, empty_list, time};
+use crate::components::{copyable, empty_list, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -31,7 +31,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         event_type.unwrap_or_default()
     });
     let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
-    let deliveries: Listed<Delivery> = request.tenant_get(&path).await?;
+    let deliveries: ListPage<DeliverySummary> = request.tenant_get(&path).await?;
     let mut lookup = EndpointLookup::empty();
     lookup
         .look_up(&request, &endpoint_ids(&deliveries.data))
@@ -69,7 +69,7 @@ fn facts(event: &Event) -> Markup {
 
 fn deliveries_section(
     request: &PageRequest,
-    deliveries: &Listed<Delivery>,
+    deliveries: &ListPage<DeliverySummary>,
     lookup: &EndpointLookup,
 ) -> Markup {
     let all = request.tenant_link(&format!("/deliveries?id={}", request.path_param("event")));

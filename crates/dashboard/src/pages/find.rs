@@ -2,7 +2,7 @@
 
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
-use serde::Deserialize;
+use posthaste_api::resources::IdOwner;
 
 use crate::page::PageResult;
 use crate::page_request::PageRequest;
@@ -13,11 +13,6 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[
     page_route!(Server, "/find", find_in_server),
     page_route!(Tenant, "/find", find_in_tenant),
 ];
-
-#[derive(Deserialize)]
-struct IdOwner {
-    tenant_id: String,
-}
 
 async fn find_in_server(request: PageRequest) -> Result<PageResult, Problem> {
     let id = &request.query("id").to_ascii_lowercase();

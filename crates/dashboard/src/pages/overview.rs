@@ -2,13 +2,15 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{
+    Attention, AttentionItem, AttentionReason, ListPage, Stats, StatsSeries,
+};
 use posthaste_charts::words;
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::stats::{Series, Stats, Window};
+use super::stats::{self, Window};
 use super::{alerts, dead_letters, portal_links, usage};
-use crate::components::{BadgeKind, Listed, badge, copy_button, humanize, time};
+use crate::components::{BadgeKind, badge, copy_button, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -22,26 +24,8 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[
 /// URL of this server if neither the settings nor the request name item.
 const DEFAULT_URL: &str = "http://127.0.0.1:8420";
 
-/// An endpoint that needs attention.
-#[derive(Deserialize)]
-struct AttentionItem {
-    tenant_id: String,
-    endpoint_id: String,
-    url: String,
-    reason: String,
-    since: Option<String>,
-    detail: String,
-    pending: u64,
-    last_failure_at: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Attention {
-    data: Vec<AttentionItem>,
-}
-
 async fn show_server(request: PageRequest) -> Result<PageResult, Problem> {
-    let tenants: Listed<Value> = request.get("/v1/tenants?limit=1").await?;
+    let tenants: ListPage<Value> = request.get("/v1/tenants?limit=1").await?;
     let page = Page::new(Tab::Overview, "Overview");
     if tenants.data.is_empty() {
         let page = page.lead(html! { "Nothing is here yet." });
@@ -51,7 +35,7 @@ async fn show_server(request: PageRequest) -> Result<PageResult, Problem> {
 }
 
 async fn show_tenant(request: PageRequest) -> Result<PageResult, Problem> {
-    let endpoints: Listed<Value> = request.tenant_get("/endpoints?limit=1").await?;
+    let endpoints: ListPage<Value> = request.tenant_get("/endpoints?limit=1").await?;
     let title = match request.is_portal() {
         true => "Overview".to_owned(),
         false => request.tenant().to_string(),
@@ -77,7 +61,7 @@ async fn with_stats(request: &PageRequest, page: Page) -> Result<Page, Problem> 
     let query = query_string([("window", window.name())]);
     let attention: Attention = request.scope_get("/attention").await?;
     let stats: Stats = request.scope_get("/stats").await?;
-    let series: Series = request.scope_get(&format!("/stats/series{query}")).await?;
+    let series: StatsSeries = request.scope_get(&format!("/stats/series{query}")).await?;
     // The section is always present, so that a new alert appears without a reload.
     let open_alerts = alerts::summary(request).await?.unwrap_or_default();
     Ok(page
@@ -87,12 +71,12 @@ async fn with_stats(request: &PageRequest, page: Page) -> Result<Page, Problem> 
             "health",
             html! {
                 div.titled { h2 { "Health" } (window.choice(&request.path)) }
-                (stats.cards(window, &series))
+                (stats::cards(&stats, window, &series))
             },
         )
         .live(
             "traffic",
-            html! { h2 { "Traffic" } (series.charts(window)) },
+            html! { h2 { "Traffic" } (stats::charts(&series, window)) },
         ))
 }
 
@@ -119,7 +103,7 @@ fn attention_table(request: &PageRequest, items: &[AttentionItem]) -> Markup {
                     @if is_server_page {
                         td data-label="Tenant" { a href=(request.link_for_tenant(&item.tenant_id, "")) { (item.tenant_id) } }
                     }
-                    td data-label="State" { (reason_badge(&item.reason)) }
+                    td data-label="State" { (reason_badge(item.reason)) }
                     td.words data-label="Why" { (item.detail) }
                     td data-label="Waiting" { (words::count(item.pending)) }
                     td data-label="Failing since" {
@@ -135,13 +119,12 @@ fn attention_table(request: &PageRequest, items: &[AttentionItem]) -> Markup {
     }
 }
 
-fn reason_badge(reason: &str) -> Markup {
+fn reason_badge(reason: AttentionReason) -> Markup {
     match reason {
-        "disabled" => badge(BadgeKind::Bad, "disabled"),
-        "breaker_tripped" => badge(BadgeKind::Bad, "breaker tripped"),
-        "failing" => badge(BadgeKind::Warning, "failing"),
-        "paused" => badge(BadgeKind::Warning, "paused"),
-        other => badge(BadgeKind::Quiet, &humanize(other)),
+        AttentionReason::Disabled => badge(BadgeKind::Bad, "disabled"),
+        AttentionReason::BreakerTripped => badge(BadgeKind::Bad, "breaker tripped"),
+        AttentionReason::Failing => badge(BadgeKind::Warning, "failing"),
+        AttentionReason::Paused => badge(BadgeKind::Warning, "paused"),
     }
 }
 

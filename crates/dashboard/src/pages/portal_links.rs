@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{CreatedPortalLink, ListPage, PortalLink};
 use posthaste_api::route::Verb;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::components::{Field, FieldErrors, Listed, action_button, copyable, csrf_field, time};
+use crate::components::{Field, FieldErrors, action_button, copyable, csrf_field, time};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, Tab};
 use crate::page_request::PageRequest;
@@ -20,23 +20,16 @@ pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
     action_route!(Tenant, "/portal-link/{link}/end", revoke),
 ];
 
-#[derive(Deserialize)]
-struct ActiveLink {
-    id: String,
-    created_at: String,
-    expires_at: String,
-}
-
 /// Adds the sections about portal links to a page.
 pub(super) async fn add_sections(request: &PageRequest, page: Page) -> Result<Page, Problem> {
-    let listed: Listed<ActiveLink> = request
+    let listed: ListPage<PortalLink> = request
         .tenant_get(&format!("/portal-links?limit={MAX_LISTED}"))
         .await?;
     let page = page.static_section("share", link_form(request, "1h", &FieldErrors::default()));
     Ok(page.live("links", table(request, &listed.data)))
 }
 
-fn table(request: &PageRequest, links: &[ActiveLink]) -> Markup {
+fn table(request: &PageRequest, links: &[PortalLink]) -> Markup {
     if links.is_empty() {
         return html! {};
     }
@@ -82,19 +75,13 @@ fn link_form(request: &PageRequest, lifetime: &str, errors: &FieldErrors) -> Mar
     }
 }
 
-#[derive(Deserialize)]
-struct Link {
-    url: String,
-    expires_at: String,
-}
-
 async fn create(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let lifetime = form.text("expires_in");
     let document = match lifetime {
         "" => json!({}),
         lifetime => json!({"expires_in": lifetime}),
     };
-    let created: Result<Link, Problem> = request
+    let created: Result<CreatedPortalLink, Problem> = request
         .tenant_call(Verb::Post, "/portal-links", Some(document))
         .await;
     let page = Page::new(Tab::Overview, "A link to the portal")

@@ -1,70 +1,14 @@
 //! Delivery stats on pages: five health indicators with their normal ranges, and charts over time.
 //!
-//! [`Stats`] holds the indicators and [`Series`] the counts by time bucket. [`Window`] is the time range that the
+//! [`Stats`] holds the indicators and [`StatsSeries`] the counts by time bucket. [`Window`] is the time range that the
 //! visitor chose.
 
 use maud::{Markup, html};
+use posthaste_api::resources::{HealthState, HealthValue, Stats, StatsBucket, StatsSeries};
 use posthaste_charts::words;
-use serde::Deserialize;
 
 use crate::components::chart::{self, ChartText, Marks};
 use crate::components::{BadgeKind, badge, duration, empty_list};
-
-/// The health indicators of a scope, as the API returns them.
-#[derive(Deserialize)]
-pub(super) struct Stats {
-    windows: Windows,
-}
-
-#[derive(Deserialize)]
-struct Windows {
-    #[serde(rename = "1h")]
-    hour: HealthFigures,
-    #[serde(rename = "24h")]
-    day: HealthFigures,
-}
-
-#[derive(Deserialize)]
-struct HealthFigures {
-    retry_ratio: Figure,
-    dead_letter_ratio: Figure,
-    attempts_per_success: Figure,
-    second_attempt_success_ratio: Figure,
-    retrying_over_24h: Figure,
-}
-
-#[derive(Deserialize)]
-struct Figure {
-    value: f64,
-    healthy: String,
-    alert: String,
-    state: String,
-}
-
-/// Counts by time bucket, as the API returns them.
-#[derive(Deserialize)]
-pub(super) struct Series {
-    bucket: String,
-    buckets: Vec<Bucket>,
-}
-
-#[derive(Deserialize)]
-struct Bucket {
-    start: String,
-    attempts: u32,
-    succeeded: u32,
-    failed: u32,
-    retries: u32,
-    second_attempts: u32,
-    second_successes: u32,
-    latency_ms: Option<Latency>,
-}
-
-#[derive(Deserialize)]
-struct Latency {
-    mean: f64,
-    max: f64,
-}
 
 /// The time range of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,26 +100,24 @@ fn short(value: f64) -> String {
     format!("{}", (value * digits).round() / digits)
 }
 
-impl Stats {
-    /// Renders the five indicators over a range, each with its values over time.
-    pub(super) fn cards(&self, window: Window, series: &Series) -> Markup {
-        let figures = match window {
-            Window::Hour => &self.windows.hour,
-            Window::Day => &self.windows.day,
-        };
-        html! {
-            ul.cards.figures {
-                (card(&figures.retry_ratio, Unit::Share, "Retries", "of all attempts were not the first",
-                    &series.trend(|it| (it.retries, it.attempts), |it| it.attempts)))
-                (card(&figures.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
-                    &series.trend(|it| (it.failed, it.finished()), Bucket::finished)))
-                (card(&figures.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
-                    &series.attempts_per_success()))
-                (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
-                    &series.trend(|it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
-                (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
-                    &Trend::without_series()))
-            }
+/// Renders the five indicators over a range, each with its values over time.
+pub(super) fn cards(stats: &Stats, window: Window, series: &StatsSeries) -> Markup {
+    let health = match window {
+        Window::Hour => &stats.windows.hour,
+        Window::Day => &stats.windows.day,
+    };
+    html! {
+        ul.cards.figures {
+            (card(&health.retry_ratio, Unit::Share, "Retries", "of all attempts were not the first",
+                &trend(series, |it| (it.retries, it.attempts), |it| it.attempts)))
+            (card(&health.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
+                &trend(series, |it| (it.failed, finished(it)), finished)))
+            (card(&health.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
+                &attempts_per_success(series)))
+            (card(&health.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
+                &trend(series, |it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
+            (card(&health.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
+                &Trend::without_series()))
         }
     }
 }
@@ -201,17 +143,17 @@ impl Trend {
     }
 }
 
-fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
+fn card(indicator: &HealthValue, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
     // Without data the API returns the value of a healthy state. Nothing was measured, so the page does not say
     // "healthy".
-    let (kind, state) = match (trend.has_data, figure.state.as_str()) {
+    let (kind, state) = match (trend.has_data, indicator.state) {
         (false, _) => (BadgeKind::Quiet, "nothing to tell"),
-        (true, "healthy") => (BadgeKind::Good, "healthy"),
-        (true, "alert") => (BadgeKind::Bad, "alert"),
-        (true, _) => (BadgeKind::Warning, "worth a look"),
+        (true, HealthState::Healthy) => (BadgeKind::Good, "healthy"),
+        (true, HealthState::Alert) => (BadgeKind::Bad, "alert"),
+        (true, HealthState::Warning) => (BadgeKind::Warning, "worth a look"),
     };
     let value = match (trend.has_data, trend.replacement) {
-        (true, None) => unit.write(figure.value),
+        (true, None) => unit.write(indicator.value),
         (true, Some(text)) => text.to_owned(),
         (false, _) => "–".to_owned(),
     };
@@ -221,115 +163,125 @@ fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -
             p.value { strong { (value) } " " (badge(kind, state)) }
             p.hint { (meaning) }
             (chart::sparkline(&trend.values, name))
-            p.hint { "Healthy " (unit.range(&figure.healthy)) ", alert " (unit.range(&figure.alert)) "." }
+            p.hint { "Healthy " (unit.range(&indicator.healthy)) ", alert " (unit.range(&indicator.alert)) "." }
         }
     }
 }
 
-impl Bucket {
-    /// Deliveries that succeeded or failed for good.
-    fn finished(&self) -> u32 {
-        self.failed.saturating_add(self.succeeded)
+/// Deliveries that succeeded or failed for good.
+fn finished(bucket: &StatsBucket) -> u64 {
+    bucket.failed.saturating_add(bucket.succeeded)
+}
+
+/// Attempts per successful delivery. Undefined where no delivery succeeded.
+fn attempts_per_success(series: &StatsSeries) -> Trend {
+    let trend = trend(series, |it| (it.attempts, it.succeeded), |it| it.attempts);
+    let none_arrived = series.buckets.iter().all(|it| it.succeeded == 0);
+    Trend {
+        replacement: none_arrived.then_some("none arrived"),
+        ..trend
     }
 }
 
-impl Series {
-    /// Attempts per successful delivery. Undefined where no delivery succeeded.
-    fn attempts_per_success(&self) -> Trend {
-        let trend = self.trend(|it| (it.attempts, it.succeeded), |it| it.attempts);
-        let none_arrived = self.buckets.iter().all(|it| it.succeeded == 0);
-        Trend {
-            replacement: none_arrived.then_some("none arrived"),
-            ..trend
-        }
+/// Returns a ratio by bucket. There is data for it if any bucket has samples.
+fn trend(
+    series: &StatsSeries,
+    ratio: fn(&StatsBucket) -> (u64, u64),
+    samples: fn(&StatsBucket) -> u64,
+) -> Trend {
+    let value = |bucket: &StatsBucket| {
+        let (numerator, denominator) = ratio(bucket);
+        (denominator > 0).then(|| numerator as f64 / denominator as f64)
+    };
+    Trend {
+        values: series.buckets.iter().map(value).collect(),
+        has_data: series.buckets.iter().any(|bucket| samples(bucket) > 0),
+        replacement: None,
     }
+}
 
-    /// Returns a ratio by bucket. There is data for it if any bucket has samples.
-    fn trend(&self, ratio: fn(&Bucket) -> (u32, u32), samples: fn(&Bucket) -> u32) -> Trend {
-        let value = |bucket: &Bucket| {
-            let (numerator, denominator) = ratio(bucket);
-            (denominator > 0).then(|| f64::from(numerator) / f64::from(denominator))
+/// Charts of successful and failed attempts, and of latency.
+pub(super) fn charts(series: &StatsSeries, window: Window) -> Markup {
+    let attempts: u64 = series.buckets.iter().map(|it| it.attempts).sum();
+    if attempts == 0 {
+        let when = match window {
+            Window::Hour => "hour",
+            Window::Day => "day",
         };
-        Trend {
-            values: self.buckets.iter().map(value).collect(),
-            has_data: self.buckets.iter().any(|bucket| samples(bucket) > 0),
-            replacement: None,
-        }
+        return empty_list(&format!("Nothing was sent in the last {when}."));
     }
+    html! {
+        div.columns { div.card { (throughput(series, attempts)) } div.card { (latency(series)) } }
+    }
+}
 
-    /// Charts of successful and failed attempts, and of latency.
-    pub(super) fn charts(&self, window: Window) -> Markup {
-        let attempts: u64 = self.buckets.iter().map(|it| u64::from(it.attempts)).sum();
-        if attempts == 0 {
-            let when = match window {
-                Window::Hour => "hour",
-                Window::Day => "day",
-            };
-            return empty_list(&format!("Nothing was sent in the last {when}."));
-        }
-        html! {
-            div.columns { div.card { (self.throughput(attempts)) } div.card { (self.latency()) } }
-        }
-    }
+fn time_labels(series: &StatsSeries) -> (Markup, Markup) {
+    let clock = |at: Option<&StatsBucket>| {
+        let start = at.map_or("", |bucket| bucket.start.as_str());
+        html! { time datetime=(start) { (start.get(11..16).unwrap_or_default()) } }
+    };
+    (clock(series.buckets.first()), clock(series.buckets.last()))
+}
 
-    fn time_labels(&self) -> (Markup, Markup) {
-        let clock = |at: Option<&Bucket>| {
-            let start = at.map_or("", |bucket| bucket.start.as_str());
-            html! { time datetime=(start) { (start.get(11..16).unwrap_or_default()) } }
-        };
-        (clock(self.buckets.first()), clock(self.buckets.last()))
-    }
+fn throughput(series: &StatsSeries, attempts: u64) -> Markup {
+    let counts = |bucket: &StatsBucket| {
+        let failed = bucket.attempts.saturating_sub(bucket.succeeded);
+        (bucket.succeeded as f64, failed as f64)
+    };
+    let heights: Vec<(f64, f64)> = series.buckets.iter().map(counts).collect();
+    let max = series
+        .buckets
+        .iter()
+        .map(|it| it.attempts)
+        .max()
+        .unwrap_or(0);
+    let succeeded: u64 = series.buckets.iter().map(|it| it.succeeded).sum();
+    let (left_label, right_label) = time_labels(series);
+    let bucket = bucket_name(&series.bucket);
+    chart::columns(
+        &chart::equal_columns(&heights),
+        max as f64,
+        Marks::default(),
+        ChartText {
+            title: &format!("Attempts per {bucket}"),
+            description: &format!(
+                "{} attempts in all, {} of them succeeded; at most {} in one {bucket}.",
+                words::count(attempts),
+                words::count(succeeded),
+                words::count(max),
+            ),
+            max_label: &words::count(max),
+            legend: &[("good", "succeeded"), ("bad", "failed")],
+            left_label,
+            right_label,
+        },
+    )
+}
 
-    fn throughput(&self, attempts: u64) -> Markup {
-        let counts = |bucket: &Bucket| {
-            let failed = bucket.attempts.saturating_sub(bucket.succeeded);
-            (f64::from(bucket.succeeded), f64::from(failed))
-        };
-        let heights: Vec<(f64, f64)> = self.buckets.iter().map(counts).collect();
-        let max = self.buckets.iter().map(|it| it.attempts).max().unwrap_or(0);
-        let succeeded: u64 = self.buckets.iter().map(|it| u64::from(it.succeeded)).sum();
-        let (left_label, right_label) = self.time_labels();
-        let bucket = bucket_name(&self.bucket);
-        chart::columns(
-            &chart::equal_columns(&heights),
-            f64::from(max),
-            Marks::default(),
-            ChartText {
-                title: &format!("Attempts per {bucket}"),
-                description: &format!(
-                    "{} attempts in all, {} of them succeeded; at most {} in one {bucket}.",
-                    words::count(attempts),
-                    words::count(succeeded),
-                    words::count(u64::from(max)),
-                ),
-                max_label: &words::count(u64::from(max)),
-                legend: &[("good", "succeeded"), ("bad", "failed")],
-                left_label,
-                right_label,
-            },
-        )
-    }
-
-    fn latency(&self) -> Markup {
-        let all = || self.buckets.iter().map(|bucket| bucket.latency_ms.as_ref());
-        let mean: Vec<Option<f64>> = all().map(|it| it.map(|it| it.mean)).collect();
-        let slowest: Vec<Option<f64>> = all().map(|it| it.map(|it| it.max)).collect();
-        let max = slowest.iter().flatten().copied().fold(0.0, f64::max);
-        let (left_label, right_label) = self.time_labels();
-        let max_text = duration(max.ceil() as u64);
-        chart::lines(
-            &[("slowest", slowest), ("mean", mean)],
-            max,
-            ChartText {
-                title: "How long an attempt takes",
-                description: &format!("The slowest took {max_text}."),
-                max_label: &max_text,
-                legend: &[("slowest", "slowest"), ("mean", "mean")],
-                left_label,
-                right_label,
-            },
-        )
-    }
+fn latency(series: &StatsSeries) -> Markup {
+    let all = || {
+        series
+            .buckets
+            .iter()
+            .map(|bucket| bucket.latency_ms.as_ref())
+    };
+    let mean: Vec<Option<f64>> = all().map(|it| it.map(|it| it.mean)).collect();
+    let slowest: Vec<Option<f64>> = all().map(|it| it.map(|it| it.max)).collect();
+    let max = slowest.iter().flatten().copied().fold(0.0, f64::max);
+    let (left_label, right_label) = time_labels(series);
+    let max_text = duration(max.ceil() as u64);
+    chart::lines(
+        &[("slowest", slowest), ("mean", mean)],
+        max,
+        ChartText {
+            title: "How long an attempt takes",
+            description: &format!("The slowest took {max_text}."),
+            max_label: &max_text,
+            legend: &[("slowest", "slowest"), ("mean", "mean")],
+            left_label,
+            right_label,
+        },
+    )
 }
 
 /// The length of a bucket, as it follows "per".
@@ -369,29 +321,29 @@ mod tests {
             "latency_ms": {"mean": 2.5, "max": 80.0}})
     }
 
-    fn series(buckets: &[Value]) -> Series {
+    fn series(buckets: &[Value]) -> StatsSeries {
         let series = json!({"window": "1h", "bucket": "1m", "buckets": buckets});
         serde_json::from_value(series).expect("a valid series")
     }
 
     #[test]
     fn ratio_without_successes_is_replaced_by_text() {
-        let none = series(&[bucket(26, 0)]).attempts_per_success();
+        let none = attempts_per_success(&series(&[bucket(26, 0)]));
         assert_eq!(
             (none.has_data, none.replacement),
             (true, Some("none arrived"))
         );
-        let markup = stats().cards(Window::Hour, &series(&[bucket(26, 0)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(26, 0)])).0;
         assert!(markup.contains("none arrived"), "{markup}");
         assert_eq!(
-            series(&[bucket(3, 2)]).attempts_per_success().replacement,
+            attempts_per_success(&series(&[bucket(3, 2)])).replacement,
             None
         );
     }
 
     #[test]
     fn indicators_are_shown_with_their_ranges() {
-        let markup = stats().cards(Window::Hour, &series(&[bucket(3, 2)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(3, 2)])).0;
         for part in [
             "12.3 %",
             "Healthy below 5 %, alert above 10 %.",
@@ -409,26 +361,26 @@ mod tests {
 
     #[test]
     fn indicator_without_data_is_not_called_healthy() {
-        let markup = stats().cards(Window::Hour, &series(&[bucket(0, 0)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(0, 0)])).0;
         assert_eq!(markup.matches("nothing to tell").count(), 4, "{markup}");
         assert!(
             !markup.contains("> healthy<") && markup.contains("1,200"),
             "{markup}"
         );
         // If no delivery succeeded yet, attempts count all the same.
-        let markup = stats().cards(Window::Hour, &series(&[bucket(9, 0)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(9, 0)])).0;
         assert_eq!(markup.matches("nothing to tell").count(), 2, "{markup}");
     }
 
     #[test]
     fn charts_are_drawn_only_if_there_were_attempts() {
-        let markup = series(&[bucket(4, 1), bucket(0, 0)]).charts(Window::Hour).0;
+        let markup = charts(&series(&[bucket(4, 1), bucket(0, 0)]), Window::Hour).0;
         assert!(
             markup.contains("4 attempts in all, 1 of them succeeded; at most 4 in one minute.")
         );
         assert!(markup.contains(">03:04</time>"), "{markup}");
         assert!(markup.contains("The slowest took 80ms."), "{markup}");
-        let markup = series(&[bucket(0, 0)]).charts(Window::Day).0;
+        let markup = charts(&series(&[bucket(0, 0)]), Window::Day).0;
         assert!(
             markup.contains("Nothing was sent in the last day."),
             "{markup}"

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{ListPage, Tenant};
 use posthaste_api::route::Verb;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::components::{Field, FieldErrors, Listed, csrf_field, empty_list, pager, time};
+use crate::components::{Field, FieldErrors, csrf_field, empty_list, pager, time};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -19,13 +19,6 @@ const PER_PAGE: u8 = 50;
 pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Server, "/tenants", show)];
 
 pub(super) const ACTIONS: &[Route<ActionHandler>] = &[action_route!(Server, "/tenants", create)];
-
-#[derive(Deserialize)]
-struct Tenant {
-    id: String,
-    name: String,
-    created_at: String,
-}
 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     Ok(page(&request, "", "", &FieldErrors::default())
@@ -42,7 +35,7 @@ async fn page(
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
-    let listed: Listed<Tenant> = request.get(&format!("/v1/tenants{query}")).await?;
+    let listed: ListPage<Tenant> = request.get(&format!("/v1/tenants{query}")).await?;
     let link = |cursor: &str| {
         let query = query_string([("cursor", cursor)]);
         request.link(&format!("/tenants{query}"))

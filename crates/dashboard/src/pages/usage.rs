@@ -1,11 +1,9 @@
 //! Limits of a tenant and their current usage.
 
-use std::collections::BTreeMap;
-
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{LimitUsage, Usage};
 use posthaste_charts::words;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::components::{BadgeKind, badge, time};
@@ -23,21 +21,6 @@ const LIMITS: [(&str, &str); 9] = [
     ("payload_retention", "Its payloads"),
     ("attempt_retention", "Its attempts but the last"),
 ];
-
-#[derive(Deserialize)]
-struct Usage {
-    plan: Option<String>,
-    plan_found: bool,
-    limits: BTreeMap<String, Limit>,
-}
-
-#[derive(Deserialize)]
-struct Limit {
-    limit: Value,
-    used: Option<u64>,
-    source: String,
-    resets_at: Option<String>,
-}
 
 /// Renders the limits and their usage.
 pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
@@ -68,7 +51,7 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
     })
 }
 
-fn used(limit: &Limit) -> Markup {
+fn used(limit: &LimitUsage) -> Markup {
     let Some(used) = limit.used else {
         return html! { "–" };
     };
@@ -87,7 +70,7 @@ fn allowed(limit: &Value) -> Markup {
     }
 }
 
-fn source(limit: &Limit) -> &'static str {
+fn source(limit: &LimitUsage) -> &'static str {
     match limit.source.as_str() {
         "tenant" => "the tenant's own limits",
         "plan" => "its plan",

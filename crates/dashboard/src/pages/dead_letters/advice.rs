@@ -1,8 +1,7 @@
 //! Advice on dead letters: whether a failure can be fixed, by whom, and how.
 
+use posthaste_api::resources::EndpointStatus;
 use posthaste_core::classify::FailureKind;
-
-use crate::pages::endpoint_lookup::EndpointStatus;
 
 /// The party that has to act before a replay can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub(super) fn advice(
     endpoint_status: EndpointStatus,
 ) -> (FixableBy, &'static str) {
     match endpoint_status {
-        EndpointStatus::Unknown => {
+        EndpointStatus::Deleted => {
             return (
                 FixableBy::NotFixable,
                 "the endpoint was deleted, and these cannot be sent any more.",
@@ -126,7 +125,7 @@ mod tests {
     fn endpoint_status_takes_precedence_over_the_failure() {
         let http = Some(FailureKind::Http);
         assert_eq!(
-            advice(http, Some(503), EndpointStatus::Unknown).0,
+            advice(http, Some(503), EndpointStatus::Deleted).0,
             FixableBy::NotFixable
         );
         let (fixable_by, text) = advice(http, Some(503), EndpointStatus::Disabled);

@@ -8,19 +8,20 @@ mod advice;
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{
+    CreatedPortalLink, DeadLetterGroup, EndpointStatus, ListPage, Replay,
+};
 use posthaste_api::route::Verb;
 use posthaste_charts::words::count;
 use posthaste_core::classify::FailureKind;
-use serde::Deserialize;
+use posthaste_store::ReplayStatus;
 use serde_json::json;
 
 use self::advice::advice;
-use super::delivery::api_types::Delivery;
 use super::delivery::status_text;
-use super::endpoint_lookup::{EndpointLookup, EndpointStatus};
+use super::endpoint_lookup::EndpointLookup;
 use super::replays;
-use super::replays::api_types::{Progress, Replay};
-use crate::components::{BadgeKind, Listed, badge, copyable, csrf_field, empty_list, pager, time};
+use crate::components::{BadgeKind, badge, copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
 use crate::page::{ActionResult, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -45,50 +46,29 @@ pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
     action_route!(Tenant, "/dead-letters/link", create_link),
 ];
 
-/// The dead letters of one endpoint with one cause.
-#[derive(Deserialize)]
-struct Group {
-    endpoint_id: String,
-    endpoint_url: String,
-    endpoint_status: EndpointStatus,
-    error_kind: Option<FailureKind>,
-    count: u64,
-    count_is_exact: bool,
-    newest_at: String,
-    oldest_at: String,
-    newest: Delivery,
+/// Returns the number of deliveries of a group, as text.
+fn count_text(group: &DeadLetterGroup) -> String {
+    match group.count_is_exact {
+        true => count(group.count),
+        false => format!("more than {}", count(group.count)),
+    }
 }
 
-impl Group {
-    /// Number of deliveries, as text.
-    fn count_text(&self) -> String {
-        match self.count_is_exact {
-            true => count(self.count),
-            false => format!("more than {}", count(self.count)),
-        }
-    }
+fn kind_name(group: &DeadLetterGroup) -> &'static str {
+    group.error_kind.map_or("", FailureKind::name)
+}
 
-    fn kind_name(&self) -> &'static str {
-        self.error_kind.map_or("", FailureKind::name)
+/// Returns whether a replay can select exactly these deliveries and would send them.
+fn can_be_replayed(group: &DeadLetterGroup) -> bool {
+    match group.endpoint_status {
+        EndpointStatus::Enabled | EndpointStatus::Paused => group.error_kind.is_some(),
+        EndpointStatus::Disabled | EndpointStatus::Deleted => false,
     }
+}
 
-    /// Returns whether a replay can select exactly these deliveries and would send them.
-    fn can_be_replayed(&self) -> bool {
-        match self.endpoint_status {
-            EndpointStatus::Enabled | EndpointStatus::Paused => self.error_kind.is_some(),
-            EndpointStatus::Disabled | EndpointStatus::Unknown => false,
-        }
-    }
-
-    /// Element id on its card. The script uses it to restore the focus after an update.
-    fn element_id(&self, prefix: &str) -> String {
-        format!("{prefix}-{}-{}", self.endpoint_id, self.kind_name())
-    }
-
-    /// The path of the list of its deliveries.
-    fn deliveries_path(&self) -> String {
-        deliveries_path(&self.endpoint_id, self.kind_name())
-    }
+/// Returns an element id on the card of a group. The script uses it to restore the focus after an update.
+fn element_id(group: &DeadLetterGroup, prefix: &str) -> String {
+    format!("{prefix}-{}-{}", group.endpoint_id, kind_name(group))
 }
 
 fn deliveries_path(endpoint: &str, kind: &str) -> String {
@@ -108,12 +88,13 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         ("cursor", cursor),
         ("limit", &limit),
     ]);
-    let groups: Listed<Group> = request.tenant_get(&format!("/dead-letters{query}")).await?;
+    let groups: ListPage<DeadLetterGroup> =
+        request.tenant_get(&format!("/dead-letters{query}")).await?;
     let path = format!("/replays?limit={REPLAYS_CHECKED}");
-    let mut running: Listed<Replay> = request.tenant_get(&path).await?;
+    let mut running: ListPage<Replay> = request.tenant_get(&path).await?;
     running
         .data
-        .retain(|replay| replay.status == Progress::Running);
+        .retain(|replay| replay.status == ReplayStatus::Running);
     let mut lookup = EndpointLookup::empty();
     replays::look_up_endpoints(&request, &mut lookup, &running.data).await?;
     let link = |cursor: &str| {
@@ -162,7 +143,7 @@ fn running_replays(request: &PageRequest, running: &[Replay], lookup: &EndpointL
 /// Renders the newest groups, for the overview page.
 pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
     let path = format!("/dead-letters?limit={SUMMARY_GROUPS}");
-    let groups: Listed<Group> = request.tenant_get(&path).await?;
+    let groups: ListPage<DeadLetterGroup> = request.tenant_get(&path).await?;
     let all = request.tenant_link("/dead-letters");
     Ok(html! {
         @if !groups.data.is_empty() {
@@ -173,7 +154,7 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
                 tbody { @for group in &groups.data { tr {
                     th scope="row" { a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (group.endpoint_url) } }
                     td data-label="Why" { (badge(BadgeKind::Bad, group.error_kind.map_or("it failed", status_text::failure_kind))) }
-                    td.number data-label="How many" { (group.count_text()) }
+                    td.number data-label="How many" { (count_text(group)) }
                     td data-label="The newest" { (time(&group.newest_at)) }
                 } } }
             }
@@ -182,7 +163,7 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
 }
 
 /// Renders a group: endpoint, cause, count, time, advice and actions.
-fn card(request: &PageRequest, group: &Group) -> Markup {
+fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
     let endpoint_status = group.endpoint_status;
     let error = group.newest.last_error.as_ref();
     let status = error.and_then(|error| error.status_code);
@@ -196,7 +177,7 @@ fn card(request: &PageRequest, group: &Group) -> Markup {
         section.card.group {
             h2 {
                 @match endpoint_status {
-                    EndpointStatus::Unknown => span { (group.endpoint_url) },
+                    EndpointStatus::Deleted => span { (group.endpoint_url) },
                     EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => {
                         a href=(endpoint_link) { (group.endpoint_url) }
                     }
@@ -206,11 +187,11 @@ fn card(request: &PageRequest, group: &Group) -> Markup {
                     EndpointStatus::Enabled => {}
                     EndpointStatus::Paused => { " " (badge(BadgeKind::Warning, "paused")) }
                     EndpointStatus::Disabled => { " " (badge(BadgeKind::Warning, "disabled")) }
-                    EndpointStatus::Unknown => { " " (badge(BadgeKind::Quiet, "deleted")) }
+                    EndpointStatus::Deleted => { " " (badge(BadgeKind::Quiet, "deleted")) }
                 }
             }
             dl.facts {
-                dt { "How often" } dd { strong { (group.count_text()) } }
+                dt { "How often" } dd { strong { (count_text(group)) } }
                 dt { "Why" }
                 dd {
                     @if let Some(error) = error { (error.detail) "; see " } @else { "See " }
@@ -230,18 +211,18 @@ fn card(request: &PageRequest, group: &Group) -> Markup {
                 }
             }
             div.actions {
-                @if group.can_be_replayed() {
+                @if can_be_replayed(group) {
                     (replay_form(request, group))
                 }
-                a.button href=(request.tenant_link(&group.deliveries_path())) { "Choose some" }
+                a.button href=(request.tenant_link(&deliveries_path(&group.endpoint_id, kind_name(group)))) { "Choose some" }
                 @if !request.is_portal() { (link_form(request, group)) }
             }
         }
     }
 }
 
-fn replay_form(request: &PageRequest, group: &Group) -> Markup {
-    let count = group.count_text();
+fn replay_form(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
+    let count = count_text(group);
     let question = format!(
         "Replay {count} to {}? They are sent again, paced like any other traffic.",
         group.endpoint_url
@@ -250,21 +231,21 @@ fn replay_form(request: &PageRequest, group: &Group) -> Markup {
         form.act method="post" action=(request.tenant_link("/dead-letters/replay")) data-ask=(question) {
             (csrf_field(request))
             (group_fields(group))
-            button.primary #(group.element_id("replay")) type="submit" { "Replay all " (count) }
+            button.primary #(element_id(group, "replay")) type="submit" { "Replay all " (count) }
         }
     }
 }
 
 /// Hidden fields that identify a group in a form.
-fn group_fields(group: &Group) -> Markup {
+fn group_fields(group: &DeadLetterGroup) -> Markup {
     html! {
         input type="hidden" name="endpoint" value=(group.endpoint_id);
-        input type="hidden" name="error_kind" value=(group.kind_name());
+        input type="hidden" name="error_kind" value=(kind_name(group));
     }
 }
 
-fn link_form(request: &PageRequest, group: &Group) -> Markup {
-    let id = group.element_id("for");
+fn link_form(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
+    let id = element_id(group, "for");
     html! {
         form.act.link method="post" action=(request.tenant_link("/dead-letters/link")) {
             (csrf_field(request))
@@ -275,7 +256,7 @@ fn link_form(request: &PageRequest, group: &Group) -> Markup {
                     option value=(value) selected[value == DEFAULT_LINK_LIFETIME] { "for " (label) }
                 }
             }
-            button #(group.element_id("link")) type="submit" { "Make a link for the customer" }
+            button #(element_id(group, "link")) type="submit" { "Make a link for the customer" }
         }
     }
 }
@@ -288,19 +269,13 @@ async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Proble
     replays::start_replay(&request, filter).await
 }
 
-#[derive(Deserialize)]
-struct PortalLink {
-    url: String,
-    expires_at: String,
-}
-
 /// Creates a portal link that opens on this group. It gives no access to other tenants' data.
 async fn create_link(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let document = json!({
         "expires_in": form.filled("expires_in").unwrap_or(DEFAULT_LINK_LIFETIME),
         "path": deliveries_path(form.text("endpoint"), form.text("error_kind")),
     });
-    let link: PortalLink = request
+    let link: CreatedPortalLink = request
         .tenant_call(Verb::Post, "/portal-links", Some(document))
         .await?;
     let body = html! {
@@ -336,7 +311,7 @@ mod tests {
 
     #[test]
     fn group_shows_its_count_and_whether_it_can_be_replayed() {
-        let group = |exact: bool| -> Group {
+        let group = |exact: bool| -> DeadLetterGroup {
             let newest = json!({
                 "id": "dlv_1", "event_id": "evt_1", "event_type": "a.b", "endpoint_id": "ep_1",
                 "status": "failed", "reason": "exhausted", "attempt_count": 3, "max_attempts": 3,
@@ -352,12 +327,12 @@ mod tests {
             });
             serde_json::from_value(group).expect("a valid group")
         };
-        assert!(!group(true).can_be_replayed(), "the endpoint is deleted");
-        assert_eq!(group(true).element_id("replay"), "replay-ep_1-http");
-        assert_eq!(group(true).count_text(), "1,000");
-        assert_eq!(group(false).count_text(), "more than 1,000");
+        assert!(!can_be_replayed(&group(true)), "the endpoint is deleted");
+        assert_eq!(element_id(&group(true), "replay"), "replay-ep_1-http");
+        assert_eq!(count_text(&group(true)), "1,000");
+        assert_eq!(count_text(&group(false)), "more than 1,000");
         assert_eq!(
-            group(true).deliveries_path(),
+            deliveries_path("ep_1", kind_name(&group(true))),
             "/deliveries?status=failed&endpoint=ep_1&error_kind=http"
         );
     }

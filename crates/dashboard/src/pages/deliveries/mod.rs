@@ -5,14 +5,14 @@ pub(super) mod table;
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{DeliverySummary, ListPage};
 use posthaste_api::route::Verb;
 use serde_json::Value;
 
 use self::filters::Filters;
 use self::table::{SELECTED_FIELD, TableStyle};
-use super::delivery::api_types::Delivery;
 use super::endpoint_lookup::EndpointLookup;
-use crate::components::{Listed, csrf_field, empty_list, pager};
+use crate::components::{csrf_field, empty_list, pager};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -41,13 +41,16 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
 }
 
 /// Returns the endpoint ids of deliveries.
-pub(super) fn endpoint_ids(deliveries: &[Delivery]) -> Vec<&str> {
+pub(super) fn endpoint_ids(deliveries: &[DeliverySummary]) -> Vec<&str> {
     let ids = deliveries.iter();
     ids.map(|delivery| delivery.endpoint_id.as_str()).collect()
 }
 
 /// Loads the deliveries that match the valid filters.
-async fn load(request: &PageRequest, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
+async fn load(
+    request: &PageRequest,
+    filters: &mut Filters,
+) -> Result<ListPage<DeliverySummary>, Problem> {
     let path =
         |filters: &Filters| format!("/deliveries{}", filters.api_query(request.now, PER_PAGE));
     loop {
@@ -62,7 +65,7 @@ async fn load(request: &PageRequest, filters: &mut Filters) -> Result<Listed<Del
 fn list(
     request: &PageRequest,
     filters: &Filters,
-    deliveries: &Listed<Delivery>,
+    deliveries: &ListPage<DeliverySummary>,
     lookup: &EndpointLookup,
 ) -> Markup {
     let link =

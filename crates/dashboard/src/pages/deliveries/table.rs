@@ -1,10 +1,10 @@
 //! A table of deliveries: each with its status and its next step.
 
 use maud::{Markup, html};
+use posthaste_api::resources::DeliverySummary;
 
 use crate::components::{delivery_badge, time};
 use crate::page_request::PageRequest;
-use crate::pages::delivery::api_types::Delivery;
 use crate::pages::delivery::status_text;
 use crate::pages::endpoint_lookup::{self, EndpointLookup};
 
@@ -24,7 +24,7 @@ pub(in crate::pages) enum TableStyle {
 pub(in crate::pages) fn table(
     request: &PageRequest,
     caption: &str,
-    deliveries: &[Delivery],
+    deliveries: &[DeliverySummary],
     lookup: &EndpointLookup,
     style: TableStyle,
 ) -> Markup {
@@ -59,7 +59,7 @@ pub(in crate::pages) fn table(
 
 fn row(
     request: &PageRequest,
-    delivery: &Delivery,
+    delivery: &DeliverySummary,
     lookup: &EndpointLookup,
     is_selectable: bool,
 ) -> Markup {

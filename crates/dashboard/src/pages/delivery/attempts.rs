@@ -1,12 +1,14 @@
 //! The attempts of a delivery: past ones with details, and expected ones. Each as a chart and as a table.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
-use posthaste_charts::journey::{DeliveryChart, ExpectedAttempt, PastAttempt, TimeOrigin};
+use posthaste_api::resources::{Attempt, Delivery, ExpectedAttempt, Headers};
+use posthaste_charts::journey::{self, DeliveryChart, PastAttempt, TimeOrigin};
 use posthaste_charts::words::count;
 use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
-use super::api_types::{Attempt, Delivery, Upcoming};
 use super::status_text;
 use crate::components::{BadgeKind, badge, duration, time};
 
@@ -32,7 +34,7 @@ pub(super) fn charts(delivery: &Delivery, now: Timestamp) -> Vec<DeliveryChart> 
 fn chart(
     delivery: &Delivery,
     past: &[Attempt],
-    expected: &[Upcoming],
+    expected: &[ExpectedAttempt],
     origin: TimeOrigin,
 ) -> DeliveryChart {
     let first = past.first().map(|attempt| attempt.started_at.as_str());
@@ -46,7 +48,7 @@ fn chart(
     let attempts = past.iter().map(|attempt| PastAttempt {
         number: attempt.number,
         at_ms: since(&attempt.started_at),
-        delivered: attempt.delivered(),
+        delivered: attempt.is_success(),
         ended: outcome(attempt),
     });
     let windows = expected.iter().map(|upcoming| {
@@ -58,7 +60,7 @@ fn chart(
             // does not change.
             true => (2 * expected_ms).saturating_sub(earliest_ms),
         };
-        ExpectedAttempt {
+        journey::ExpectedAttempt {
             number: upcoming.number,
             earliest_ms,
             expected_ms,
@@ -84,7 +86,7 @@ fn chart(
 }
 
 /// Returns whether the delivery's deadline cuts the attempt's time window short.
-fn is_cut_by_deadline(upcoming: &Upcoming, delivery: &Delivery) -> bool {
+fn is_cut_by_deadline(upcoming: &ExpectedAttempt, delivery: &Delivery) -> bool {
     upcoming.latest_at == delivery.give_up_at
 }
 
@@ -225,7 +227,7 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
         .last()
         .is_some_and(|last| last.number == attempt.number);
     html! {
-        @if attempt.delivered() { "done" }
+        @if attempt.is_success() { "done" }
         @else if let Some(at) = &attempt.next_attempt_at {
             "another at " (time(at))
             @if let Some(wait_ms) = attempt.retry_after_ms {
@@ -248,11 +250,11 @@ fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &s
                 None => p.soft { "No content is kept of it." },
             }
             @match &attempt.response_headers {
-                Some(headers) if !headers.is_empty() => {
+                Some(headers) => {
                     h3 { "Headers of the answer" }
-                    dl.facts.mono { @for (name, value) in headers { dt { (name) } dd { (value) } } }
+                    dl.facts.mono { @for (name, value) in by_name(headers) { dt { (name) } dd { (value) } } }
                 }
-                Some(_) | None => p.soft { "No headers are kept of it." },
+                None => p.soft { "No headers are kept of it." },
             }
             h3 { "Headers that were sent" }
             dl.facts.mono {
@@ -264,6 +266,14 @@ fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &s
             }
         }
     }
+}
+
+/// Sorts headers by name.
+fn by_name(headers: &Headers) -> BTreeMap<&str, &str> {
+    let headers = headers.0.iter();
+    headers
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
 }
 
 /// The headers of an attempt, as far as they can be derived from stored data.
@@ -473,7 +483,7 @@ mod tests {
         let mut delivery = delivery(json!({}));
         let attempt = &mut delivery.attempts[0];
         attempt.response_snippet = Some("<script>alert(1)</script>".to_owned());
-        attempt.response_headers = Some([("server".to_owned(), "<b>".to_owned())].into());
+        attempt.response_headers = Some(Headers(vec![("server".to_owned(), "<b>".to_owned())]));
         let markup = past_table(&delivery, "application/json").0;
         assert!(markup.contains("&lt;script&gt;alert(1)"), "{markup}");
         assert!(

@@ -1,6 +1,5 @@
 //! One delivery: status, attempts, next step, payload.
 
-pub(super) mod api_types;
 mod attempts;
 mod curl;
 pub(super) mod payload;
@@ -8,15 +7,13 @@ pub(super) mod status_text;
 
 use maud::{Markup, PreEscaped, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{Delivery, EndpointHealth, EndpointStatus, Event};
 use posthaste_api::route::Verb;
 use posthaste_core::delivery::Status;
-use serde::Deserialize;
 use serde_json::Value;
 
-use self::api_types::Delivery;
 use self::curl::{CurlRequest, PAYLOAD_FILE};
-use self::payload::Event;
-use super::endpoint_lookup::{self, EndpointLookup, EndpointStatus, EndpointSummary};
+use super::endpoint_lookup::{self, EndpointLookup, EndpointSummary};
 use crate::components::{action_button, copy_button, copyable, csrf_field, delivery_badge, time};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
@@ -48,7 +45,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         ),
     };
     let content_type = request.cached_value.get_or_init(|| {
-        let content_type = event.as_ref().map(Event::content_type);
+        let content_type = event.as_ref().map(payload::content_type);
         content_type.unwrap_or_default().to_owned()
     });
     let probe_at = probe_at(&request, &delivery, endpoint).await?;
@@ -93,16 +90,6 @@ fn path(request: &PageRequest, suffix: &str) -> String {
     format!("/deliveries/{}{suffix}", request.path_param("delivery"))
 }
 
-#[derive(Deserialize)]
-struct Health {
-    breaker: Breaker,
-}
-
-#[derive(Deserialize)]
-struct Breaker {
-    until: Option<String>,
-}
-
 /// Returns the time of the next probe of a held delivery's endpoint, if it is known.
 async fn probe_at(
     request: &PageRequest,
@@ -113,7 +100,7 @@ async fn probe_at(
         return Ok(None);
     }
     let path = format!("/endpoints/{}/health", delivery.endpoint_id);
-    let health: Health = request.tenant_get(&path).await?;
+    let health: EndpointHealth = request.tenant_get(&path).await?;
     Ok(health.breaker.until)
 }
 
@@ -165,7 +152,7 @@ enum PossibleAction {
 fn possible_action(delivery: &Delivery, endpoint: &EndpointSummary) -> PossibleAction {
     match (endpoint.status, delivery.status) {
         (_, Status::InProgress) => PossibleAction::None,
-        (EndpointStatus::Unknown, _) => PossibleAction::EndpointDeleted,
+        (EndpointStatus::Deleted, _) => PossibleAction::EndpointDeleted,
         (EndpointStatus::Disabled, _) => PossibleAction::EnableEndpoint,
         (EndpointStatus::Enabled | EndpointStatus::Paused, Status::Succeeded) => {
             PossibleAction::SendAgain
@@ -230,10 +217,10 @@ fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) 
     };
     let next = delivery.attempt_count + 1;
     let mut headers: Vec<(&str, String)> =
-        attempts::common_headers(delivery, event.content_type(), next);
+        attempts::common_headers(delivery, payload::content_type(event), next);
     let own = endpoint.headers.iter();
     headers.extend(own.map(|(name, value)| (name.as_str(), value.clone())));
-    let payload = event.payload();
+    let payload = payload::payload(event);
     let repeated = CurlRequest {
         url,
         headers,
@@ -294,7 +281,8 @@ mod tests {
             "attempts": [{
                 "number": 3, "trigger": "manual", "started_at": "2026-11-15T12:00:10.000Z",
                 "finished_at": "2026-11-15T12:00:11.000Z", "latency_ms": 1012, "status_code": 503,
-                "error_kind": "http", "response_snippet": "busy", "will_retry": true,
+                "error_kind": "http", "response_snippet": "busy", "response_headers": null,
+                "will_retry": true,
                 "next_attempt_at": "2026-11-15T12:01:10.000Z", "retry_after_ms": 2000,
             }],
             "timeline": [
@@ -331,7 +319,7 @@ mod tests {
         assert_eq!(action("failed", EndpointStatus::Enabled), "Send again");
         assert_eq!(action("held", EndpointStatus::Paused), "Retry now");
         assert_eq!(action("failed", EndpointStatus::Disabled), "enable");
-        assert_eq!(action("failed", EndpointStatus::Unknown), "gone");
+        assert_eq!(action("failed", EndpointStatus::Deleted), "gone");
         assert_eq!(action("in_progress", EndpointStatus::Enabled), "wait");
     }
 }

@@ -6,9 +6,8 @@
 use base64::prelude::{BASE64_STANDARD, Engine};
 use maud::{Markup, html};
 use posthaste_api::json_indent::indented;
+use posthaste_api::resources::Event;
 use posthaste_charts::words::count;
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 
 use crate::components::{copy_button, time};
 
@@ -18,27 +17,6 @@ const MAX_SHOWN_BYTES: usize = 32 << 10;
 const MAX_HEX_BYTES: usize = 1 << 10;
 /// Bytes per line of the hex dump.
 const HEX_LINE: usize = 16;
-
-/// The fields of an event that pages show.
-#[derive(Deserialize)]
-pub(in crate::pages) struct Event {
-    pub(in crate::pages) id: String,
-    pub(in crate::pages) r#type: String,
-    pub(in crate::pages) created_at: String,
-    pub(in crate::pages) deliver_at: Option<String>,
-    pub(in crate::pages) idempotency_key: Option<String>,
-    pub(in crate::pages) delivery_count: u64,
-    pub(in crate::pages) payload_removed_at: Option<String>,
-    #[serde(default, deserialize_with = "as_it_stands")]
-    payload: Option<Box<RawValue>>,
-    body_base64: Option<String>,
-    content_type: Option<String>,
-}
-
-/// Reads any JSON value, because `null` is a valid payload too.
-fn as_it_stands<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(source).map(Some)
-}
 
 /// The payload of an event.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,25 +29,23 @@ pub(in crate::pages) enum Payload {
     Bytes(Vec<u8>),
 }
 
-impl Event {
-    /// Returns the payload.
-    pub(in crate::pages) fn payload(&self) -> Payload {
-        if let Some(payload) = &self.payload {
-            return Payload::Json(payload.get().to_owned());
-        }
-        let body = self.body_base64.as_deref().unwrap_or_default();
-        // Decoding cannot fail: the API encoded it.
-        let bytes = BASE64_STANDARD.decode(body).unwrap_or_default();
-        match String::from_utf8(bytes) {
-            Ok(text) => Payload::Text(text),
-            Err(error) => Payload::Bytes(error.into_bytes()),
-        }
+/// Returns the payload of an event.
+pub(super) fn payload(event: &Event) -> Payload {
+    if let Some(payload) = &event.payload {
+        return Payload::Json(payload.get().to_owned());
     }
+    let body = event.body_base64.as_deref().unwrap_or_default();
+    // Decoding cannot fail: the API encoded it.
+    let bytes = BASE64_STANDARD.decode(body).unwrap_or_default();
+    match String::from_utf8(bytes) {
+        Ok(text) => Payload::Text(text),
+        Err(error) => Payload::Bytes(error.into_bytes()),
+    }
+}
 
-    /// Returns the `Content-Type` it is sent with.
-    pub(in crate::pages) fn content_type(&self) -> &str {
-        self.content_type.as_deref().unwrap_or("application/json")
-    }
+/// Returns the `Content-Type` that an event is sent with.
+pub(super) fn content_type(event: &Event) -> &str {
+    event.content_type.as_deref().unwrap_or("application/json")
 }
 
 impl Payload {
@@ -93,10 +69,10 @@ pub(in crate::pages) fn section(event: &Event) -> Markup {
             }
         };
     }
-    let payload = event.payload();
+    let payload = payload(event);
     html! {
         h2 { "Payload" }
-        p.soft { (count(payload.len() as u64)) " bytes of " code { (event.content_type()) } }
+        p.soft { (count(payload.len() as u64)) " bytes of " code { (content_type(event)) } }
         @match &payload {
             Payload::Json(raw) => {
                 (text_block("payload-pretty", "Laid out", "the payload, laid out", &indented(raw), true))
@@ -169,7 +145,7 @@ mod tests {
     fn event(rest: &str) -> Event {
         let json = format!(
             r#"{{"id":"evt_1","type":"a.b","created_at":"2026-11-15T12:00:00.000Z","deliver_at":null,
-            "idempotency_key":null,"delivery_count":1,{rest}}}"#
+            "idempotency_key":null,"trace_id":null,"delivery_count":1,"deliveries":[],{rest}}}"#
         );
         serde_json::from_str(&json).expect("a valid event")
     }
@@ -178,14 +154,14 @@ mod tests {
     fn json_is_shown_byte_for_byte() {
         let raw = r#"{"b": 12345678901234567890123, "a":1.0e5,"b":"\u0041"}"#;
         let event = event(&format!(r#""payload":{raw}"#));
-        assert_eq!(event.payload(), Payload::Json(raw.to_owned()));
+        assert_eq!(payload(&event), Payload::Json(raw.to_owned()));
         let markup = section(&event).0;
         assert!(
             markup.contains("12345678901234567890123, &quot;a&quot;:1.0e5"),
             "{markup}"
         );
         let null = self::event(r#""payload":null"#);
-        assert_eq!(null.payload(), Payload::Json("null".to_owned()));
+        assert_eq!(payload(&null), Payload::Json("null".to_owned()));
     }
 
     #[test]
@@ -200,7 +176,7 @@ mod tests {
     #[test]
     fn utf8_bodies_are_shown_as_text_others_as_hex() {
         let text = event(r#""body_base64":"PGI+aGk8L2I+","content_type":"text/html""#);
-        assert_eq!(text.payload(), Payload::Text("<b>hi</b>".to_owned()));
+        assert_eq!(payload(&text), Payload::Text("<b>hi</b>".to_owned()));
         let markup = section(&text).0;
         assert!(
             markup.contains("&lt;b&gt;hi") && !markup.contains("<b>"),

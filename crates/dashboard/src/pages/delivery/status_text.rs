@@ -4,20 +4,20 @@
 //! the text says so.
 
 use maud::{Markup, html};
+use posthaste_api::resources::{DeliverySummary, EndpointStatus};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Status, Trigger};
 use posthaste_core::time::{Span, Timestamp};
 
-use super::api_types::Delivery;
 use crate::components::{time, to_the_second};
-use crate::pages::endpoint_lookup::{EndpointStatus, EndpointSummary};
+use crate::pages::endpoint_lookup::EndpointSummary;
 
 /// Usual time from due to sent if no limit holds the delivery back.
 const USUAL_DELAY: Span = Span::from_secs(2);
 
 /// Returns whether the delivery should have been attempted by now. It then waits for other deliveries or for limits
 /// of its endpoint.
-pub(super) fn is_overdue(delivery: &Delivery, now: Timestamp) -> bool {
+pub(super) fn is_overdue(delivery: &DeliverySummary, now: Timestamp) -> bool {
     let due = delivery.next_attempt_at.as_deref();
     let due = due.and_then(|at| at.parse::<Timestamp>().ok());
     due.is_some_and(|due| now > due.after(USUAL_DELAY))
@@ -25,7 +25,7 @@ pub(super) fn is_overdue(delivery: &Delivery, now: Timestamp) -> bool {
 
 /// Returns the next step, for a row of a list.
 pub(in crate::pages) fn next_step(
-    delivery: &Delivery,
+    delivery: &DeliverySummary,
     endpoint: &EndpointSummary,
     now: Timestamp,
 ) -> Markup {
@@ -50,7 +50,7 @@ pub(in crate::pages) fn next_step(
 /// Returns the past and the next step in one or two sentences. `probe_at` is the time of the endpoint's next probe,
 /// if its breaker is tripped.
 pub(super) fn summary(
-    delivery: &Delivery,
+    delivery: &DeliverySummary,
     endpoint: &EndpointSummary,
     probe_at: Option<&str>,
     now: Timestamp,
@@ -112,7 +112,7 @@ fn held_reason(endpoint: &EndpointSummary) -> &'static str {
         EndpointStatus::Paused => "the endpoint is paused",
         EndpointStatus::Enabled => "the endpoint's breaker is tripped",
         EndpointStatus::Disabled => "the endpoint is disabled",
-        EndpointStatus::Unknown => "the endpoint is deleted",
+        EndpointStatus::Deleted => "the endpoint is deleted",
     }
 }
 
@@ -120,7 +120,7 @@ fn held_until(endpoint: &EndpointSummary) -> &'static str {
     match endpoint.status {
         EndpointStatus::Paused => "It goes on when somebody resumes the endpoint.",
         EndpointStatus::Enabled => "It goes on when a probe finds the receiver well again.",
-        EndpointStatus::Disabled | EndpointStatus::Unknown => "It is about to be given up.",
+        EndpointStatus::Disabled | EndpointStatus::Deleted => "It is about to be given up.",
     }
 }
 

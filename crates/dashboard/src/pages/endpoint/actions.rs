@@ -3,11 +3,11 @@
 use maud::html;
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{AcceptedEvent, Delivery, Endpoint};
 use posthaste_api::route::Verb;
-use serde::Deserialize;
+use posthaste_core::delivery::Status;
 use serde_json::{Value, json};
 
-use super::api_types::Endpoint;
 use super::detail;
 use super::subpage::{path, subpage};
 use crate::components::{FieldErrors, csrf_field};
@@ -111,28 +111,12 @@ async fn confirmation(
     Ok(ActionResult::Page(page))
 }
 
-#[derive(Deserialize)]
-struct Accepted {
-    id: String,
-    deliveries: Vec<AcceptedDelivery>,
-}
-
-#[derive(Deserialize)]
-struct AcceptedDelivery {
-    id: String,
-}
-
-#[derive(Deserialize)]
-struct TestDelivery {
-    status: String,
-}
-
 pub(super) async fn send_test_event(
     request: PageRequest,
     _: Form,
 ) -> Result<ActionResult, Problem> {
     let target = format!("{}/test", path(&request));
-    let accepted: Accepted = request.tenant_call(Verb::Post, &target, None).await?;
+    let accepted: AcceptedEvent = request.tenant_call(Verb::Post, &target, None).await?;
     let link = match accepted.deliveries.first() {
         Some(delivery) => request.tenant_link(&format!("/deliveries/{}", delivery.id)),
         None => request.tenant_link(&format!("/events/{}", accepted.id)),
@@ -141,10 +125,10 @@ pub(super) async fn send_test_event(
         None => FlashMessage::Tested,
         Some(delivery) => {
             let path = format!("/deliveries/{}", delivery.id);
-            let delivery: TestDelivery = request.tenant_get(&path).await?;
-            match delivery.status.as_str() {
-                "held" => FlashMessage::TestHeld,
-                _ => FlashMessage::Tested,
+            let delivery: Delivery = request.tenant_get(&path).await?;
+            match delivery.status == Status::Held {
+                true => FlashMessage::TestHeld,
+                false => FlashMessage::Tested,
             }
         }
     };

@@ -2,20 +2,27 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{
+    Attention, DeliverySummary, Endpoint, EndpointAuth, EndpointHealth, EndpointStatus, LastError,
+    ListPage, Stats, StatsSeries,
+};
 use posthaste_api::route::Verb;
+use posthaste_core::classify::FailureKind;
 use posthaste_core::time::{Span, Timestamp};
-use serde::Deserialize;
 
-use super::api_types::{Endpoint, Health};
+use super::description::{
+    backlog_text, badges, breaker_text, is_passing, latency_text, next_attempt, policy_origin_text,
+    rate_text, status_text, subscription_text, success_text,
+};
 use super::secret;
 use super::subpage::path;
 use crate::components::{
-    Field, FieldErrors, Listed, PolicyPreview, action_button, copyable, csrf_field, delivery_badge,
+    Field, FieldErrors, PolicyPreview, action_button, copyable, csrf_field, delivery_badge,
     empty_list, humanize, time,
 };
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::pages::stats::{Series, Stats, Window};
+use crate::pages::stats::{self, Window};
 use crate::urls::query_string;
 
 /// Number of recent failures shown.
@@ -24,22 +31,6 @@ const FAILURES_SHOWN: usize = 5;
 const HELD_SEARCHED: usize = 50;
 /// Default range of a replay of missed events.
 const DEFAULT_MISSED_RANGE: Span = Span::from_hours(24);
-
-#[derive(Deserialize)]
-struct Delivery {
-    id: String,
-    event_type: String,
-    status: String,
-    created_at: String,
-    last_error: Option<LastError>,
-}
-
-#[derive(Deserialize)]
-struct LastError {
-    kind: String,
-    status_code: Option<u16>,
-    detail: String,
-}
 
 pub(super) async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     Ok(page(&request, &FieldErrors::default(), None).await?.into())
@@ -53,11 +44,11 @@ pub(super) async fn page(
 ) -> Result<Page, Problem> {
     let path = path(request);
     let endpoint: Endpoint = request.tenant_get(&path).await?;
-    let health: Health = request.tenant_get(&format!("{path}/health")).await?;
+    let health: EndpointHealth = request.tenant_get(&format!("{path}/health")).await?;
     let stats: Stats = request.tenant_get(&format!("{path}/stats")).await?;
     let window = Window::read(request.query("window"));
     let query = query_string([("window", window.name())]);
-    let series: Series = request
+    let series: StatsSeries = request
         .tenant_get(&format!("{path}/stats/series{query}"))
         .await?;
     let target = "/v1/policies/preview";
@@ -79,8 +70,8 @@ pub(super) async fn page(
             "health",
             html! {
                 div.titled { h2 { "Health" } (window.choice(&link)) }
-                (series.charts(window))
-                (stats.cards(window, &series))
+                (stats::charts(&series, window))
+                (stats::cards(&stats, window, &series))
             },
         )
         .live(
@@ -91,7 +82,7 @@ pub(super) async fn page(
             "policy",
             html! { div.card {
                 h2 { "When it is tried again" }
-                p.hint { "The policy is " (policy.name()) ", " (endpoint.policy_from()) "." }
+                p.hint { "The policy is " (policy.name()) ", " (policy_origin_text(endpoint.retry_policy_from)) "." }
                 (policy.render())
             } },
         )
@@ -111,12 +102,12 @@ fn default_missed_since(now: Timestamp) -> String {
 async fn recent_failures(
     request: &PageRequest,
     endpoint: &Endpoint,
-    health: &Health,
-) -> Result<Vec<Delivery>, Problem> {
+    health: &EndpointHealth,
+) -> Result<Vec<DeliverySummary>, Problem> {
     let mut failures = Vec::new();
     // Either all waiting deliveries of an endpoint are held, or none. A query for the other status would scan slowly
     // and find nothing.
-    let is_holding = endpoint.status != "enabled" || !health.breaker.is_passing();
+    let is_holding = endpoint.status != EndpointStatus::Enabled || !is_passing(&health.breaker);
     let waiting = match is_holding {
         true => ("held", HELD_SEARCHED),
         false => ("retrying", FAILURES_SHOWN),
@@ -128,26 +119,15 @@ async fn recent_failures(
             ("status", status),
             ("limit", limit.as_str()),
         ]);
-        let listed: Listed<Delivery> = request.tenant_get(&format!("/deliveries{query}")).await?;
-        let failed = |delivery: &Delivery| delivery.last_error.is_some();
+        let listed: ListPage<DeliverySummary> =
+            request.tenant_get(&format!("/deliveries{query}")).await?;
+        let failed = |delivery: &DeliverySummary| delivery.last_error.is_some();
         failures.extend(listed.data.into_iter().filter(failed));
     }
     // Ids sort by time.
     failures.sort_by(|a, b| b.id.cmp(&a.id));
     failures.truncate(FAILURES_SHOWN);
     Ok(failures)
-}
-
-/// An endpoint that needs attention, and why.
-#[derive(Deserialize)]
-struct Needy {
-    endpoint_id: String,
-    detail: String,
-}
-
-#[derive(Deserialize)]
-struct Attention {
-    data: Vec<Needy>,
 }
 
 /// Returns the reason why the endpoint needs attention, if it does.
@@ -164,38 +144,38 @@ async fn attention_reason(
 fn status_section(
     request: &PageRequest,
     endpoint: &Endpoint,
-    health: &Health,
+    health: &EndpointHealth,
     attention_reason: Option<&str>,
 ) -> Markup {
     let link = |verb: &str| request.tenant_link(&format!("/endpoints/{}/{verb}", endpoint.id));
     html! {
         div.card {
-            p { (endpoint.badges(health)) }
+            p { (badges(endpoint, health)) }
             @if !endpoint.description.is_empty() { p { (endpoint.description) } }
-            p { (endpoint.state_in_words(health)) }
+            p { (status_text(endpoint, health)) }
             dl.facts {
                 @if let Some(reason) = attention_reason { dt { "What is wrong" } dd { (reason) } }
-                dt { "Breaker" } dd { (health.breaker.in_words(endpoint.status == "enabled")) }
-                dt { "Backlog" } dd { (health.backlog()) }
-                dt { "Next attempt" } dd { (health.next(endpoint)) }
+                dt { "Breaker" } dd { (breaker_text(&health.breaker, endpoint.status == EndpointStatus::Enabled)) }
+                dt { "Backlog" } dd { (backlog_text(health)) }
+                dt { "Next attempt" } dd { (next_attempt(endpoint, health)) }
                 dt { "Success lately" } dd {
-                    (health.success())
+                    (success_text(health))
                     @if health.consecutive_failures > 0 { "; the last " (health.consecutive_failures) " failed" }
                 }
-                @if let Some(latency) = health.latency() { dt { "Latency" } dd { (latency) } }
+                @if let Some(latency) = latency_text(health) { dt { "Latency" } dd { (latency) } }
             }
             div.actions {
-                @match endpoint.status.as_str() {
-                    "enabled" => {
+                @match endpoint.status {
+                    EndpointStatus::Enabled => {
                         (action_button(request, &link("test"), "primary", "Send a test event"))
                         (action_button(request, &link("pause"), "", "Pause"))
-                        @if !health.breaker.is_passing() { (action_button(request, &link("resume"), "", "Close the breaker")) }
+                        @if !is_passing(&health.breaker) { (action_button(request, &link("resume"), "", "Close the breaker")) }
                     }
-                    "paused" => {
+                    EndpointStatus::Paused => {
                         (action_button(request, &link("resume"), "primary", "Resume"))
                         (action_button(request, &link("test"), "", "Send a test event"))
                     }
-                    _ => { (action_button(request, &link("enable"), "primary", "Enable")) }
+                    EndpointStatus::Disabled | EndpointStatus::Deleted => { (action_button(request, &link("enable"), "primary", "Enable")) }
                 }
                 a.button href=(link("edit")) { "Edit" }
                 a href=(request.tenant_link(&format!("/deliveries?endpoint={}", endpoint.id))) { "Its deliveries" }
@@ -208,8 +188,8 @@ fn status_section(
 fn failures_section(
     request: &PageRequest,
     endpoint: &Endpoint,
-    health: &Health,
-    failures: &[Delivery],
+    health: &EndpointHealth,
+    failures: &[DeliverySummary],
 ) -> Markup {
     let held_link =
         request.tenant_link(&format!("/deliveries?endpoint={}&status=held", endpoint.id));
@@ -232,7 +212,7 @@ fn failures_section(
                 } }
                 tbody { @for delivery in failures { tr {
                     th scope="row" { a href=(request.tenant_link(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
-                    td data-label="Status" { (delivery_badge(&delivery.status)) }
+                    td data-label="Status" { (delivery_badge(delivery.status.name())) }
                     td data-label="Event" { (delivery.event_type) }
                     td.words data-label="What went wrong" { (error_text(delivery.last_error.as_ref())) }
                     td data-label="Since" { (time(&delivery.created_at)) }
@@ -247,9 +227,9 @@ fn error_text(error: Option<&LastError>) -> String {
     match error {
         None => "not tried yet".to_owned(),
         Some(error) => {
-            let reason = match (error.kind.as_str(), error.status_code) {
-                ("http", Some(code)) => format!("answered {code}"),
-                (kind, _) => humanize(kind),
+            let reason = match (error.kind, error.status_code) {
+                (FailureKind::Http, Some(code)) => format!("answered {code}"),
+                (kind, _) => humanize(kind.name()),
             };
             match error.detail.is_empty() {
                 true => reason,
@@ -260,25 +240,23 @@ fn error_text(error: Option<&LastError>) -> String {
 }
 
 fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
-    let names: Vec<&str> = endpoint.headers.keys().map(String::as_str).collect();
+    let headers = endpoint.headers.0.iter();
+    let names: Vec<&str> = headers.map(|(name, _)| name.as_str()).collect();
     let style = match endpoint.signature_style.as_str() {
         "github" => "Standard Webhooks, and as GitHub signs",
         "stripe" => "Standard Webhooks, and as Stripe signs",
         _ => "Standard Webhooks",
     };
-    let auth = endpoint
-        .auth
-        .as_ref()
-        .and_then(|auth| auth["kind"].as_str());
+    let auth = endpoint.auth.as_ref().map(EndpointAuth::kind);
     html! {
         div.card {
             h2 { "Settings" }
             dl.facts {
                 dt { "Id" } dd { (copyable(&endpoint.id, "the id")) }
-                dt { "Takes" } dd { (endpoint.types()) }
+                dt { "Takes" } dd { (subscription_text(endpoint)) }
                 dt { "Time limit" } dd { (endpoint.timeout) " for each attempt" }
                 dt { "In flight" } dd { "at most " (endpoint.max_in_flight) " at once" }
-                dt { "Rate" } dd { "at most " (endpoint.rate()) }
+                dt { "Rate" } dd { "at most " (rate_text(endpoint)) }
                 dt { "Order" } dd {
                     @if endpoint.ordered { "one after the other, for each ordering key" }
                     @else { "as they come" }
@@ -292,8 +270,8 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
                     @match &endpoint.client_certificate {
                         None => { "none" }
                         Some(certificate) => {
-                            code { (certificate["fingerprint"].as_str().unwrap_or("unknown")) }
-                            @if let Some(end) = certificate["expires_at"].as_str() { ", expires " (time(end)) }
+                            code { (certificate.fingerprint.as_deref().unwrap_or("unknown")) }
+                            @if let Some(end) = &certificate.expires_at { ", expires " (time(end)) }
                         }
                     }
                 }

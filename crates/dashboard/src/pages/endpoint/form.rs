@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{Endpoint, PolicyOrigin};
 use serde_json::{Map, Value, json};
 
-use super::api_types::Endpoint;
 use crate::components::{Field, FieldErrors};
 use crate::form::Form;
 use crate::pages::policy_presets::CUSTOM_POLICY;
@@ -56,7 +56,7 @@ impl EndpointForm {
 
     /// Fills the form from an existing endpoint. Secrets are not shown: their fields are empty.
     pub(super) fn from_endpoint(endpoint: &Endpoint) -> EndpointForm {
-        let has_own_policy = endpoint.retry_policy_from == "endpoint";
+        let has_own_policy = endpoint.retry_policy_from == PolicyOrigin::Endpoint;
         let policy = &endpoint.retry_policy;
         let preset = policy["preset"].as_str().filter(|_| is_only_preset(policy));
         let (policy, custom) = match (has_own_policy, preset) {
@@ -64,10 +64,8 @@ impl EndpointForm {
             (true, Some(preset)) => (preset.to_owned(), String::new()),
             (true, None) => (CUSTOM_POLICY.to_owned(), pretty(policy)),
         };
-        let header = |(name, value): (&String, &Value)| {
-            format!("{name}: {}", value.as_str().unwrap_or_default())
-        };
-        let headers: Vec<String> = endpoint.headers.iter().map(header).collect();
+        let header = |(name, value): &(String, String)| format!("{name}: {value}");
+        let headers: Vec<String> = endpoint.headers.0.iter().map(header).collect();
         let values = [
             ("url", endpoint.url.clone()),
             ("description", endpoint.description.clone()),
@@ -248,7 +246,7 @@ pub(super) fn errors_in_form(problem: Problem) -> Result<FieldErrors, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api_types::tests::endpoint;
+    use super::super::description::tests::endpoint;
     use super::*;
 
     #[test]

@@ -2,12 +2,11 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{CreatedEndpoint, Endpoint};
 use posthaste_api::route::Verb;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::api_types::Endpoint;
 use super::form::{EndpointForm, errors_in_form};
 use super::secret::secret_text;
 use super::subpage::path;
@@ -42,19 +41,10 @@ async fn new_page(
     ))
 }
 
-/// The API's answer to a new endpoint.
-#[derive(Deserialize)]
-struct Created {
-    id: String,
-    url: String,
-    secret: String,
-    public_key: Option<String>,
-}
-
 pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let form = EndpointForm::read(&sent);
     let document = form.document(true);
-    let created: Created = match call(&request, Verb::Post, "/endpoints", document).await? {
+    let created: CreatedEndpoint = match call(&request, Verb::Post, "/endpoints", document).await? {
         Ok(created) => created,
         Err(errors) => {
             let page = new_page(&request, &form, &errors).await?;
@@ -71,7 +61,7 @@ pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionRes
     };
     let page = Page::new(Tab::Endpoints, "The endpoint is there")
         .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
-        .breadcrumb(created.url, link)
+        .breadcrumb(created.url.clone(), link)
         .static_section("shown", body);
     Ok(ActionResult::Page(page))
 }

@@ -1,7 +1,7 @@
 //! The pages of one endpoint: its status, health, stats and settings; the forms to create and change it; its actions.
 
 mod actions;
-mod api_types;
+pub(super) mod description;
 mod detail;
 mod form;
 mod form_page;
@@ -9,8 +9,6 @@ mod secret;
 mod subpage;
 
 use crate::routes::{ActionHandler, PageHandler, Route, action_route, page_route};
-
-pub(super) use api_types::{Endpoint, Health};
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
     page_route!(Tenant, "/endpoints/new", form_page::new),

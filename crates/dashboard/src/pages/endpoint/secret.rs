@@ -3,11 +3,10 @@
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{Endpoint, EndpointSecret};
 use posthaste_api::route::Verb;
-use serde::Deserialize;
 use serde_json::json;
 
-use super::Endpoint;
 use super::subpage::{path, subpage};
 use crate::components::{Field, FieldErrors, action_button, copyable, csrf_field, time};
 use crate::form::Form;
@@ -39,22 +38,8 @@ pub(super) fn section(request: &PageRequest) -> Markup {
     }
 }
 
-/// The current secret, and previous ones that still sign.
-#[derive(Deserialize)]
-struct Secret {
-    secret: String,
-    public_key: Option<String>,
-    previous: Vec<Previous>,
-}
-
-#[derive(Deserialize)]
-struct Previous {
-    secret: String,
-    valid_until: String,
-}
-
 pub(super) async fn show(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
-    let secret: Secret = request
+    let secret: EndpointSecret = request
         .tenant_get(&format!("{}/secret", path(&request)))
         .await?;
     secret_page(&request, "Signing secret", &secret).await
@@ -66,7 +51,7 @@ pub(super) async fn rotate(request: PageRequest, form: Form) -> Result<ActionRes
         Some(overlap) => json!({"overlap": overlap}),
     };
     let target = format!("{}/secret/rotate", path(&request));
-    let secret: Secret = request
+    let secret: EndpointSecret = request
         .tenant_call(Verb::Post, &target, Some(document))
         .await?;
     secret_page(&request, "The new signing secret", &secret).await
@@ -75,7 +60,7 @@ pub(super) async fn rotate(request: PageRequest, form: Form) -> Result<ActionRes
 async fn secret_page(
     request: &PageRequest,
     title: &str,
-    secret: &Secret,
+    secret: &EndpointSecret,
 ) -> Result<ActionResult, Problem> {
     let endpoint: Endpoint = request.tenant_get(&path(request)).await?;
     let body = html! {

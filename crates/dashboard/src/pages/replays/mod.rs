@@ -1,17 +1,19 @@
 //! Replays: list, progress, start and cancellation.
 
-pub(super) mod api_types;
+mod description;
 mod form;
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
+use posthaste_api::resources::{ListPage, Replay};
 use posthaste_api::route::Verb;
+use posthaste_store::ReplayStatus;
 use serde_json::Value;
 
-use self::api_types::{Progress, Replay};
+use self::description::{deliveries_query, filter_text, progress_text, status_badge};
 use self::form::ReplayForm;
 use super::endpoint_lookup::EndpointLookup;
-use crate::components::{Listed, copyable, csrf_field, empty_list, pager, time};
+use crate::components::{copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -40,7 +42,7 @@ async fn list_page(request: &PageRequest, form: &ReplayForm) -> Result<Page, Pro
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_string([("limit", limit.as_str()), ("cursor", cursor)]);
-    let replays: Listed<Replay> = request.tenant_get(&format!("/replays{query}")).await?;
+    let replays: ListPage<Replay> = request.tenant_get(&format!("/replays{query}")).await?;
     let mut lookup = EndpointLookup::newest(request).await?;
     look_up_endpoints(request, &mut lookup, &replays.data).await?;
     let link = |cursor: &str| {
@@ -90,10 +92,10 @@ pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &Endpoint
                     tr {
                         th scope="row" {
                             a href=(request.tenant_link(&format!("/replays/{}", replay.id))) {
-                                (replay.filter.in_words(lookup))
+                                (filter_text(&replay.filter, lookup))
                             }
                         }
-                        td data-label="Status" { (replay.badge()) }
+                        td data-label="Status" { (status_badge(replay.status)) }
                         td data-label="Progress" { (progress(replay)) }
                         td data-label="Begun" { (time(&replay.created_at)) }
                     }
@@ -105,9 +107,9 @@ pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &Endpoint
 
 /// Renders the progress of a replay as a bar and in words.
 pub(super) fn progress(replay: &Replay) -> Markup {
-    let words = replay.progress_in_words();
+    let words = progress_text(replay);
     html! {
-        @if replay.total > 0 && replay.status == Progress::Running {
+        @if replay.total > 0 && replay.status == ReplayStatus::Running {
             progress max=(replay.total) value=(replay.replayed.min(replay.total)) aria-label="How far it is" { (words) }
             " "
         }
@@ -133,18 +135,18 @@ fn path(request: &PageRequest, suffix: &str) -> String {
 fn progress_section(request: &PageRequest, replay: &Replay) -> Markup {
     html! {
         div.card.verdict {
-            p { (replay.badge()) " " (progress(replay)) }
+            p { (status_badge(replay.status)) " " (progress(replay)) }
             p.hint {
                 @match (&replay.finished_at, replay.status) {
-                    (Some(at), Progress::Cancelled) => { "Stopped at " (time(at)) ". What it had set going goes on." }
-                    (Some(at), Progress::Running | Progress::Done) => {
+                    (Some(at), ReplayStatus::Cancelled) => { "Stopped at " (time(at)) ". What it had set going goes on." }
+                    (Some(at), ReplayStatus::Running | ReplayStatus::Done) => {
                         "Done at " (time(at)) ". What somebody else had sent again meanwhile, or whose endpoint takes part no more, "
                         "was left as it is. How each fares, their deliveries tell."
                     }
                     (None, _) => "It is paced like any other traffic: the endpoint's limits hold, and others come first.",
                 }
             }
-            @if replay.status == Progress::Running {
+            @if replay.status == ReplayStatus::Running {
                 div.actions {
                     form.act method="post" action=(request.tenant_link(&path(request, "/cancel")))
                         data-ask="Stop this replay? What it has set going already goes on." {
@@ -158,11 +160,12 @@ fn progress_section(request: &PageRequest, replay: &Replay) -> Markup {
 }
 
 fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup) -> Markup {
-    let deliveries = request.tenant_link(&format!("/deliveries{}", replay.filter.deliveries()));
+    let deliveries =
+        request.tenant_link(&format!("/deliveries{}", deliveries_query(&replay.filter)));
     html! {
         div.card {
             h2 { "What was asked for" }
-            p { (replay.filter.in_words(lookup)) "." }
+            p { (filter_text(&replay.filter, lookup)) "." }
             dl.facts {
                 dt { "Replay" } dd { (copyable(&replay.id, "the id of the replay")) }
                 dt { "Begun" } dd { (time(&replay.created_at)) }

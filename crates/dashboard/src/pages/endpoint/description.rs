@@ -1,0 +1,261 @@
+//! An endpoint and its health in words.
+
+use maud::{Markup, html};
+use posthaste_api::resources::{
+    BreakerState, DisabledReason, Endpoint, EndpointBreaker, EndpointHealth, EndpointStatus,
+    PolicyOrigin,
+};
+use posthaste_charts::words;
+use posthaste_core::lane::TripReason;
+
+use crate::components::{BadgeKind, badge, to_the_second};
+
+/// An endpoint with a lower success ratio counts as failing, regardless of its last attempt.
+const FAILING_BELOW_RATIO: f64 = 0.9;
+
+/// Returns the subscription of an endpoint in words.
+pub(in crate::pages) fn subscription_text(endpoint: &Endpoint) -> String {
+    match endpoint.event_types.is_empty() {
+        true => "all types".to_owned(),
+        false => endpoint.event_types.join(", "),
+    }
+}
+
+/// Returns the rate limit of an endpoint in words.
+pub(super) fn rate_text(endpoint: &Endpoint) -> String {
+    let rate = &endpoint.rate_limit;
+    format!(
+        "{}, up to {} at once after a pause",
+        words::rate(rate.per_second),
+        words::count(u64::from(rate.burst))
+    )
+}
+
+/// Returns the origin of a retry policy in words.
+pub(super) fn policy_origin_text(origin: PolicyOrigin) -> &'static str {
+    match origin {
+        PolicyOrigin::Endpoint => "set for this endpoint",
+        PolicyOrigin::Tenant => "the tenant's default",
+        PolicyOrigin::Server => "the server's default",
+    }
+}
+
+/// Renders the status of an endpoint and of its breaker as badges.
+pub(in crate::pages) fn badges(endpoint: &Endpoint, health: &EndpointHealth) -> Markup {
+    let (kind, word) = match endpoint.status {
+        EndpointStatus::Enabled => (BadgeKind::Good, "enabled"),
+        EndpointStatus::Paused => (BadgeKind::Warning, "paused"),
+        EndpointStatus::Disabled | EndpointStatus::Deleted => (BadgeKind::Bad, "disabled"),
+    };
+    html! {
+        (badge(kind, word))
+        @match health.breaker.state {
+            BreakerState::Tripped => { " " (badge(BadgeKind::Bad, "breaker tripped")) }
+            BreakerState::Probing => { " " (badge(BadgeKind::Busy, "breaker probing")) }
+            BreakerState::Passing => { @if is_failing(health) { " " (badge(BadgeKind::Warning, "failing")) } }
+        }
+    }
+}
+
+/// Returns the meaning of an endpoint's status in a sentence.
+pub(super) fn status_text(endpoint: &Endpoint, health: &EndpointHealth) -> &'static str {
+    match (endpoint.status, endpoint.disabled_reason) {
+        (EndpointStatus::Enabled, _) if !is_passing(&health.breaker) => {
+            "It is enabled, and its breaker holds deliveries back: none is lost."
+        }
+        (EndpointStatus::Enabled, _) => "Events it wants are delivered to it.",
+        (EndpointStatus::Paused, _) => {
+            "Somebody paused it. Deliveries are held, and none is lost; resume it to let them go."
+        }
+        (_, Some(DisabledReason::Gone)) => {
+            "It was disabled because the receiver answered 410 Gone: nothing is there any more. Nothing is sent to it."
+        }
+        (_, Some(DisabledReason::PermanentFailures)) => {
+            "It was disabled because the receiver refused too many deliveries in a row for good. Nothing is sent to it."
+        }
+        (_, Some(DisabledReason::FailingForDays)) => {
+            "It was disabled because it did nothing but fail for days. Nothing is sent to it."
+        }
+        (_, Some(DisabledReason::Manual) | None) => "Somebody disabled it. Nothing is sent to it.",
+    }
+}
+
+/// Returns whether a breaker lets attempts through.
+pub(super) fn is_passing(breaker: &EndpointBreaker) -> bool {
+    breaker.state == BreakerState::Passing
+}
+
+/// Returns the state of a breaker and its reason in words. `is_sending` is false while the endpoint is paused or
+/// disabled, so that nothing is sent anyway.
+pub(super) fn breaker_text(breaker: &EndpointBreaker, is_sending: bool) -> Markup {
+    let why = match breaker.reason {
+        Some(TripReason::FailureRatio) => "too large a share of the latest attempts failed",
+        Some(TripReason::ConsecutiveFailures) => "too many attempts in a row failed",
+        Some(TripReason::ExhaustedDeliveries) => "too many deliveries were given up within a day",
+        None => "the receiver kept failing",
+    };
+    html! {
+        @match breaker.state {
+            BreakerState::Tripped if !is_sending => {
+                "Tripped: " (why) ". Nothing is sent, as a probe neither, until the endpoint takes part again."
+            }
+            BreakerState::Tripped => {
+                "Tripped: " (why) ". Deliveries are held"
+                @if let Some(until) = &breaker.until { " until " (to_the_second(until)) }
+                "; then one is sent as a probe, and if it succeeds the rest follows, gently."
+            }
+            BreakerState::Probing => {
+                "Probing: " (why) ". One delivery is sent as a probe; if it succeeds the rest follows, gently."
+            }
+            BreakerState::Passing => { "Passing: attempts go through as they come due." }
+        }
+    }
+}
+
+fn is_failing(health: &EndpointHealth) -> bool {
+    let tried = health.latency_ms.p50.is_some();
+    health.consecutive_failures > 0 || (tried && health.success_ratio < FAILING_BELOW_RATIO)
+}
+
+/// Returns the share of recent attempts that succeeded.
+pub(in crate::pages) fn success_text(health: &EndpointHealth) -> String {
+    match health.latency_ms.p50 {
+        Some(_) => format!("{} %", (health.success_ratio * 1_000.0).round() / 10.0),
+        // Without attempts the ratio means nothing.
+        None => "nothing was sent lately".to_owned(),
+    }
+}
+
+/// Returns the latency of attempts in words.
+pub(super) fn latency_text(health: &EndpointHealth) -> Option<String> {
+    let ms = |ms: f64| words::duration(ms.ceil() as u64);
+    let (p50, p99) = (health.latency_ms.p50?, health.latency_ms.p99?);
+    Some(format!(
+        "half within {}, 99 of 100 within {}",
+        ms(p50),
+        ms(p99)
+    ))
+}
+
+/// Returns the size of the backlog in words.
+pub(in crate::pages) fn backlog_text(health: &EndpointHealth) -> String {
+    let waiting = match health.pending {
+        0 => "nothing waits".to_owned(),
+        count => format!("{} waiting", words::count(count)),
+    };
+    match health.in_flight {
+        0 => waiting,
+        count => format!("{waiting}, {} being sent", words::count(u64::from(count))),
+    }
+}
+
+/// Renders the time of the next attempt, or the reason why there is none.
+pub(in crate::pages) fn next_attempt(endpoint: &Endpoint, health: &EndpointHealth) -> Markup {
+    let has_backlog = health.pending > 0;
+    html! {
+        @match (&health.next_attempt_at, endpoint.status) {
+            (Some(at), _) => { (to_the_second(at)) }
+            (None, EndpointStatus::Paused) if has_backlog => { "when it is resumed" }
+            (None, EndpointStatus::Enabled) if has_backlog => { "not known right now" }
+            (None, EndpointStatus::Enabled | EndpointStatus::Paused) => { "none is due" }
+            (None, EndpointStatus::Disabled | EndpointStatus::Deleted) => { "none: it is disabled" }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    pub(in crate::pages) fn endpoint(change: &Value) -> Endpoint {
+        let mut shown = json!({
+            "id": "ep_01jd2kq8z3w5x7y9a1b2c3d4e5", "url": "https://example.com/hooks", "description": "",
+            "event_types": [], "status": "enabled", "disabled_reason": null,
+            "retry_policy": {"preset": "recommended"}, "retry_policy_from": "server", "timeout": "30s",
+            "max_in_flight": 10, "rate_limit": {"per_second": 50, "burst": 100}, "ordered": false,
+            "headers": {"X-Team": "billing"}, "signature_style": "standard", "auth": null,
+            "client_certificate": null, "owner_email": null, "created_at": "2026-01-02T03:04:05.678Z",
+        });
+        for (name, value) in change.as_object().into_iter().flatten() {
+            shown[name] = value.clone();
+        }
+        serde_json::from_value(shown).expect("an endpoint")
+    }
+
+    fn health(change: &Value) -> EndpointHealth {
+        let mut shown = json!({
+            "breaker": {"state": "passing", "until": null, "reason": null}, "pending": 0, "in_flight": 0,
+            "next_attempt_at": null, "consecutive_failures": 0, "success_ratio": 1.0,
+            "latency_ms": {"p50": null, "p99": null},
+        });
+        for (name, value) in change.as_object().into_iter().flatten() {
+            shown[name] = value.clone();
+        }
+        serde_json::from_value(shown).expect("health")
+    }
+
+    #[test]
+    fn the_breaker_says_until_when_and_why() {
+        let tripped = json!({"breaker": {
+            "state": "tripped", "until": "2026-01-02T03:04:05.678Z", "reason": "consecutive_failures",
+        }});
+        let told = breaker_text(&health(&tripped).breaker, true).0;
+        assert!(told.starts_with(
+            "Tripped: too many attempts in a row failed. Deliveries are held until <time"
+        ));
+        let shown = badges(&endpoint(&json!({})), &health(&tripped)).0;
+        assert!(
+            shown.contains("enabled") && shown.contains("breaker tripped"),
+            "{shown}"
+        );
+        let failing = health(&json!({"consecutive_failures": 2}));
+        assert!(
+            badges(&endpoint(&json!({})), &failing)
+                .0
+                .contains("failing")
+        );
+        let often = json!({"success_ratio": 0.7, "latency_ms": {"p50": 1.0, "p99": 2.0}});
+        let shown = badges(&endpoint(&json!({})), &health(&often)).0;
+        assert!(shown.contains("failing"), "{shown}");
+        let words = status_text(&endpoint(&json!({})), &health(&tripped));
+        assert!(words.contains("breaker holds"), "{words}");
+    }
+
+    #[test]
+    fn without_attempts_no_success_is_claimed() {
+        assert_eq!(success_text(&health(&json!({}))), "nothing was sent lately");
+        let busy =
+            health(&json!({"success_ratio": 0.9876, "latency_ms": {"p50": 12.2, "p99": 80.0}}));
+        assert_eq!(success_text(&busy), "98.8 %");
+        assert_eq!(
+            latency_text(&busy).as_deref(),
+            Some("half within 13ms, 99 of 100 within 80ms")
+        );
+    }
+
+    #[test]
+    fn milliseconds_that_come_and_go_do_not_change_a_page() {
+        let at =
+            |ms: &str| health(&json!({"next_attempt_at": format!("2026-01-02T03:04:05.{ms}Z")}));
+        let endpoint = endpoint(&json!({}));
+        let shown = next_attempt(&endpoint, &at("720")).0;
+        assert_eq!(shown, next_attempt(&endpoint, &at("721")).0);
+        assert!(shown.contains("\"2026-01-02T03:04:05Z\""), "{shown}");
+    }
+
+    #[test]
+    fn when_the_next_attempt_comes_is_told_or_why_none_does() {
+        let waiting = health(&json!({"pending": 3}));
+        let paused = endpoint(&json!({"status": "paused"}));
+        assert_eq!(next_attempt(&paused, &waiting).0, "when it is resumed");
+        let disabled = endpoint(&json!({"status": "disabled", "disabled_reason": "gone"}));
+        assert_eq!(next_attempt(&disabled, &waiting).0, "none: it is disabled");
+        assert!(status_text(&disabled, &waiting).contains("410 Gone"));
+        assert_eq!(
+            next_attempt(&endpoint(&json!({})), &health(&json!({}))).0,
+            "none is due"
+        );
+        assert_eq!(backlog_text(&waiting), "3 waiting");
+    }
+}

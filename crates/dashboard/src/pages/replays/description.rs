@@ -1,0 +1,160 @@
+//! Replays in words.
+
+use maud::Markup;
+use posthaste_api::resources::{Replay, ReplayFilter};
+use posthaste_charts::words::count;
+use posthaste_core::delivery::Status;
+use posthaste_store::ReplayStatus;
+
+use crate::components::{BadgeKind, badge};
+use crate::pages::delivery::status_text;
+use crate::pages::endpoint_lookup::EndpointLookup;
+use crate::urls::query_string;
+
+/// Renders the status as a badge.
+pub(super) fn status_badge(status: ReplayStatus) -> Markup {
+    match status {
+        ReplayStatus::Running => badge(BadgeKind::Busy, "running"),
+        ReplayStatus::Done => badge(BadgeKind::Good, "done"),
+        ReplayStatus::Cancelled => badge(BadgeKind::Quiet, "stopped"),
+    }
+}
+
+/// Returns the progress in words.
+pub(super) fn progress_text(replay: &Replay) -> String {
+    match (replay.total, replay.replayed) {
+        (0, 0) => "nothing to send".to_owned(),
+        (total, replayed) => {
+            let skipped = match replay.skipped {
+                0 => String::new(),
+                skipped => format!(", {} passed over", count(skipped)),
+            };
+            let total = count(total.max(replayed));
+            format!("{} of {total} gone through{skipped}", count(replayed))
+        }
+    }
+}
+
+/// Returns the filter in words.
+pub(super) fn filter_text(filter: &ReplayFilter, lookup: &EndpointLookup) -> String {
+    let mut text = match (&filter.missed_since, &filter.status) {
+        (Some(_), _) => "Everything missed".to_owned(),
+        (None, Some(status)) => format!("All that {}", past(*status)),
+        (None, None) => "Everything".to_owned(),
+    };
+    if let Some(event_type) = &filter.event_type {
+        text.push_str(&format!(" of type {event_type}"));
+    }
+    if let Some(endpoint) = &filter.endpoint {
+        let url = lookup.get(endpoint).url.as_deref();
+        text.push_str(&format!(" for {}", url.unwrap_or(endpoint)));
+    }
+    if let Some(kind) = filter.error_kind {
+        text.push_str(&format!(" ({})", status_text::failure_kind(kind)));
+    }
+    if let Some(since) = filter.missed_since.as_ref().or(filter.since.as_ref()) {
+        text.push_str(&format!(", since {}", plain(since)));
+    }
+    if let Some(until) = &filter.until {
+        text.push_str(&format!(", until {}", plain(until)));
+    }
+    text
+}
+
+/// Builds the query that lists its deliveries. It has no status filter, because the replay has changed their
+/// status.
+pub(super) fn deliveries_query(filter: &ReplayFilter) -> String {
+    let value = |field: &Option<String>| field.clone().unwrap_or_default();
+    let since = filter.missed_since.as_ref().or(filter.since.as_ref());
+    let fields = [
+        ("endpoint", value(&filter.endpoint)),
+        ("event_type", value(&filter.event_type)),
+        ("since", since.cloned().unwrap_or_default()),
+        ("until", value(&filter.until)),
+    ];
+    query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
+}
+
+fn past(status: Status) -> &'static str {
+    match status {
+        Status::Cancelled => "were called off",
+        // `failed` and `succeeded` are verbs already.
+        Status::Failed
+        | Status::Succeeded
+        | Status::Pending
+        | Status::InProgress
+        | Status::Retrying
+        | Status::Held => status.name(),
+    }
+}
+
+/// Formats a time as plain text for use inside a link, where no relative time is added.
+fn plain(at: &str) -> String {
+    let at = at.split('.').next().unwrap_or(at);
+    at.trim_end_matches('Z').replace('T', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn filter(filter: Value) -> ReplayFilter {
+        serde_json::from_value(filter).expect("a filter")
+    }
+
+    #[test]
+    fn what_was_asked_for_is_said_in_words() {
+        let none = EndpointLookup::empty();
+        let all = filter(json!({"status": "failed"}));
+        assert_eq!(filter_text(&all, &none), "All that failed");
+        let one = filter(json!({
+            "status": "failed", "endpoint": "ep_1", "error_kind": "timeout", "event_type": "a.b",
+            "since": "2026-11-15T12:00:00.000Z", "until": "2026-11-15T13:00:00.000Z",
+        }));
+        assert_eq!(
+            filter_text(&one, &none),
+            "All that failed of type a.b for ep_1 (no answer in time), since 2026-11-15 12:00:00, \
+             until 2026-11-15 13:00:00"
+        );
+        assert_eq!(
+            deliveries_query(&one),
+            "?endpoint=ep_1&event_type=a.b&since=2026-11-15T12%3A00%3A00.000Z\
+             &until=2026-11-15T13%3A00%3A00.000Z"
+        );
+        let missed =
+            filter(json!({"endpoint": "ep_1", "missed_since": "2026-11-15T12:00:00.000Z"}));
+        assert_eq!(
+            filter_text(&missed, &none),
+            "Everything missed for ep_1, since 2026-11-15 12:00:00"
+        );
+    }
+
+    #[test]
+    fn progress_never_says_more_than_all() {
+        let replay = |total: u64, replayed: u64| Replay {
+            id: String::new(),
+            status: ReplayStatus::Running,
+            total,
+            replayed,
+            skipped: 0,
+            filter: ReplayFilter::default(),
+            created_at: String::new(),
+            finished_at: None,
+        };
+        assert_eq!(
+            progress_text(&replay(1_500, 20)),
+            "20 of 1,500 gone through"
+        );
+        assert_eq!(progress_text(&replay(10, 12)), "12 of 12 gone through");
+        assert_eq!(progress_text(&replay(0, 0)), "nothing to send");
+        let passed_over = Replay {
+            skipped: 3,
+            ..replay(10, 7)
+        };
+        assert_eq!(
+            progress_text(&passed_over),
+            "7 of 10 gone through, 3 passed over"
+        );
+    }
+}
