@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
+use posthaste_api::resources::{FieldProblem, ProblemBody};
 use posthaste_charts::terminal::printable;
 use posthaste_egress::operator::{Origin, TrustedClientError};
-use serde::Deserialize;
 
 /// A request that failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,37 +49,24 @@ pub enum ClientError {
 }
 
 /// An error response of the API (RFC 9457).
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug)]
 pub struct Problem {
-    title: String,
-    #[serde(skip)]
-    status: u16,
-    detail: String,
-    code: String,
-    errors: Vec<FieldMistake>,
-    #[serde(skip)]
+    status: StatusCode,
+    body: ProblemBody,
     retry_after: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct FieldMistake {
-    field: String,
-    message: String,
 }
 
 impl Problem {
     /// Parses an error response, if it is one.
     pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
-        let problem: Problem = serde_json::from_slice(body).ok()?;
+        let body: ProblemBody = serde_json::from_slice(body).ok()?;
         let retry_after = headers
             .get(RETRY_AFTER)
             .and_then(|after| after.to_str().ok());
-        (!problem.title.is_empty()).then(|| Problem {
-            status: status.as_u16(),
+        (!body.title.is_empty()).then(|| Problem {
+            status,
+            body,
             retry_after: retry_after.map(str::to_owned),
-            ..problem
         })
     }
 
@@ -123,17 +110,19 @@ fn unreachable_message(origin: &Origin, error: &TrustedClientError) -> String {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let title = printable(&self.title);
-        write!(f, "{title} ({} {})", self.status, printable(&self.code))?;
+        let body = &self.body;
+        let (title, status) = (printable(&body.title), self.status.as_u16());
+        write!(f, "{title} ({status} {})", printable(&body.code))?;
+        let errors = body.errors.as_deref().unwrap_or_default();
         // The detail of a problem with fields only repeats the fields in one line.
-        if self.errors.is_empty() && !self.detail.is_empty() {
-            write!(f, "\n{}", printable(&self.detail))?;
+        if errors.is_empty() && !body.detail.is_empty() {
+            write!(f, "\n{}", printable(&body.detail))?;
         }
-        for FieldMistake { field, message } in &self.errors {
+        for FieldProblem { field, message } in errors {
             let field = if field.is_empty() { "body" } else { field };
             write!(f, "\n{}: {}", printable(field), printable(message))?;
         }
-        match self.code.as_str() {
+        match body.code.as_str() {
             "unauthorized" => f.write_str("\nCheck --key or POSTHASTE_KEY.")?,
             "forbidden" => f.write_str("\nGive an admin key with --key or in POSTHASTE_KEY.")?,
             "unsafe_destination" => f.write_str(

@@ -1,8 +1,10 @@
 //! Reads the state of the endpoints through the API.
 
-use posthaste_core::lane::TripReason;
+use posthaste_api::resources::{
+    BreakerState, DeliverySummary, EndpointBreaker, EndpointHealth, ListPage,
+};
+use posthaste_core::delivery::DeadReason;
 use posthaste_core::time::Timestamp;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::receiver::Receiver;
@@ -14,60 +16,23 @@ use crate::client::{ApiClient, ApiRequest, ClientError};
 /// Maximum page size of the API.
 const PAGE_SIZE: usize = 250;
 
-#[derive(Deserialize)]
-struct Health {
-    breaker: ToldBreaker,
-    pending: u64,
-    in_flight: u64,
-    consecutive_failures: u64,
-}
-
-#[derive(Deserialize)]
-struct ToldBreaker {
-    state: String,
-    until: Option<String>,
-    reason: Option<TripReason>,
-}
-
-impl ToldBreaker {
-    fn read(&self) -> Option<Breaker> {
-        match (self.state.as_str(), &self.until, self.reason) {
-            ("passing", _, _) => Some(Breaker::Passing),
-            ("tripped", Some(until), Some(reason)) => Some(Breaker::Tripped {
-                until: until.parse::<Timestamp>().ok()?,
-                reason,
-            }),
-            ("probing", _, Some(reason)) => Some(Breaker::Probing { reason }),
-            (_, _, _) => None,
-        }
+/// Reads a breaker; `None` if its fields contradict its state.
+fn read_breaker(breaker: &EndpointBreaker) -> Option<Breaker> {
+    match (breaker.state, &breaker.until, breaker.reason) {
+        (BreakerState::Passing, _, _) => Some(Breaker::Passing),
+        (BreakerState::Tripped, Some(until), Some(reason)) => Some(Breaker::Tripped {
+            until: until.parse::<Timestamp>().ok()?,
+            reason,
+        }),
+        (BreakerState::Probing, _, Some(reason)) => Some(Breaker::Probing { reason }),
+        (BreakerState::Tripped | BreakerState::Probing, _, _) => None,
     }
 }
 
-#[derive(Deserialize)]
-struct Page {
-    data: Vec<Delivery>,
-    next_cursor: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Delivery {
-    id: String,
-    event_id: String,
-    reason: Option<String>,
-    last_error: Option<LastError>,
-}
-
-#[derive(Deserialize)]
-struct LastError {
-    status_code: Option<u64>,
-}
-
-impl Page {
-    fn count(&self) -> Count {
-        Count {
-            number: self.data.len() as u64,
-            or_more: self.next_cursor.is_some(),
-        }
+fn count(page: &ListPage<DeliverySummary>) -> Count {
+    Count {
+        number: page.data.len() as u64,
+        or_more: page.next_cursor.is_some(),
     }
 }
 
@@ -93,34 +58,37 @@ async fn poll_endpoint(
 ) -> Result<EndpointState, ClientError> {
     let endpoint = &receiver.endpoint;
     let path = format!("/v1/tenants/{TENANT}/endpoints/{endpoint}/health");
-    let health: Health = get(client, path.clone()).await?;
-    let breaker = health.breaker.read().ok_or_else(|| unexpected(&path))?;
+    let health: EndpointHealth = get(client, path.clone()).await?;
+    let breaker = read_breaker(&health.breaker).ok_or_else(|| unexpected(&path))?;
     let list = |status| {
         format!(
             "/v1/tenants/{TENANT}/deliveries?endpoint={endpoint}&status={status}&limit={PAGE_SIZE}"
         )
     };
-    let retrying: Page = get(client, list("retrying")).await?;
-    let failed: Page = get(client, list("failed")).await?;
+    let retrying: ListPage<DeliverySummary> = get(client, list("retrying")).await?;
+    let failed: ListPage<DeliverySummary> = get(client, list("failed")).await?;
     Ok(EndpointState {
         kind: receiver.kind,
         counts: RequestCounts::default(),
         pending: health.pending,
-        in_flight: health.in_flight,
-        retrying: retrying.count(),
-        consecutive_failures: health.consecutive_failures,
+        in_flight: u64::from(health.in_flight),
+        retrying: count(&retrying),
+        consecutive_failures: u64::from(health.consecutive_failures),
         breaker,
-        dead: failed.count(),
+        dead: count(&failed),
         dead_letters: failed.data.into_iter().map(dead_letter).collect(),
     })
 }
 
-fn dead_letter(delivery: Delivery) -> DeadLetter {
+fn dead_letter(delivery: DeliverySummary) -> DeadLetter {
     DeadLetter {
         delivery: delivery.id,
         event: delivery.event_id,
-        reason: delivery.reason.unwrap_or_default(),
-        status_code: delivery.last_error.and_then(|error| error.status_code),
+        reason: delivery.reason.map_or("", DeadReason::name).to_owned(),
+        status_code: delivery
+            .last_error
+            .and_then(|error| error.status_code)
+            .map(u64::from),
     }
 }
 
