@@ -69,7 +69,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{Mint, TenantId};
+use posthaste_core::id::{IdGenerator, TenantId};
 use posthaste_engine::Engine;
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_engine::vault::Vault;
@@ -116,7 +116,7 @@ pub struct App {
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
     audited_meters: Cache<TenantId, Arc<Meter>>,
-    mint: Mutex<Mint>,
+    mint: Mutex<IdGenerator>,
     documentation: Documentation,
 }
 
@@ -164,7 +164,7 @@ impl App {
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             audited_meters: Cache::new(MAX_KNOWN_TENANTS),
-            mint: Mutex::new(Mint::new(dice)),
+            mint: Mutex::new(IdGenerator::new(dice)),
             documentation: Documentation {
                 openapi: openapi::document_bytes,
                 page: docs::page,

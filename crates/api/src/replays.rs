@@ -4,7 +4,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::ReplayId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{ReplayFilter, ReplayScope, StoredStatus};
@@ -100,8 +100,9 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant.id;
     if let Some(endpoint) = filter.endpoint {
         let row = app.store.endpoint(endpoint).await?;
-        let exists = row
-            .is_some_and(|row| row.endpoint.tenant == *tenant && row.standing != Standing::Deleted);
+        let exists = row.is_some_and(|row| {
+            row.endpoint.tenant == *tenant && row.standing != EndpointStatus::Deleted
+        });
         if !exists {
             let detail = "There is no such endpoint. Check the id in `endpoint`.";
             return Err(Problem::new(Code::NotFound, detail));

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
 use posthaste_core::time::Timestamp;
@@ -313,7 +313,11 @@ async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
             first_error = first_error.and(joined(under_way.join_next().await));
         }
         let switchboard = app.switchboard.clone();
-        let shut = async move { switchboard.stand(endpoint, Standing::Deleted, None).await };
+        let shut = async move {
+            switchboard
+                .stand(endpoint, EndpointStatus::Deleted, None)
+                .await
+        };
         under_way.spawn(shut);
     }
     while !under_way.is_empty() {

@@ -17,7 +17,7 @@ use posthaste_core::dispatcher::{
 };
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{
-    Fetched, Health, LaneSettings, MAX_BURST, MAX_PER_SECOND, RateLimit, Standing,
+    EndpointStatus, Fetched, Health, LaneSettings, MAX_BURST, MAX_PER_SECOND, RateLimit,
 };
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 
@@ -196,7 +196,7 @@ impl World {
             endpoint,
             tenant: self.tenants[tenant].clone(),
             settings: self.settings.clone(),
-            standing: Standing::Enabled,
+            standing: EndpointStatus::Enabled,
             health: Health::default(),
             owned_since: Tick::START,
         })

@@ -2,7 +2,7 @@
 //!
 //! An id has 128 bits in the layout of a UUIDv7: 48 bits of milliseconds, a 12-bit counter within the millisecond,
 //! and 62 random bits. It sorts by creation time, so old data is one range of an index. Time and counter alone
-//! distinguish the ids of one [`Mint`], so a store may use them as its key. The text form is a prefix for the kind
+//! distinguish the ids of one [`IdGenerator`], so a store may use them as its key. The text form is a prefix for the kind
 //! and 26 characters that sort like the id, as in `evt_01jd2k…`.
 
 use std::fmt;
@@ -23,22 +23,22 @@ const CHANCE_BITS: u32 = 62;
 
 /// Generates ids that always increase, even if the clock goes back.
 #[derive(Clone, Debug)]
-pub struct Mint {
+pub struct IdGenerator {
     dice: Dice,
     /// Milliseconds and counter of the last id.
     last: u64,
 }
 
-impl Mint {
+impl IdGenerator {
     /// Creates a generator whose ids depend only on its RNG and on the given times.
-    pub fn new(dice: Dice) -> Mint {
-        Mint { dice, last: 0 }
+    pub fn new(dice: Dice) -> IdGenerator {
+        IdGenerator { dice, last: 0 }
     }
 
     /// Creates a generator that continues after `last`, an id of an earlier generator. Even if the clock was set
     /// back in between, no id is generated twice.
-    pub fn resume(dice: Dice, last: u128) -> Mint {
-        Mint {
+    pub fn resume(dice: Dice, last: u128) -> IdGenerator {
+        IdGenerator {
             dice,
             last: moment_of(last),
         }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn ids_increase_even_if_the_clock_goes_back() {
-        let mut mint = Mint::new(Dice::seeded(3));
+        let mut mint = IdGenerator::new(Dice::seeded(3));
         let mut last = EventId(0);
         for ms in [5_000, 5_000, 5_001, 1, 1, 9_000, 0, 9_000] {
             for _ in 0..1_000 {
@@ -260,14 +260,14 @@ mod tests {
 
     #[test]
     fn ids_contain_their_time_and_a_generator_continues_after_another() {
-        let mut mint = Mint::new(Dice::seeded(4));
+        let mut mint = IdGenerator::new(Dice::seeded(4));
         let ids: Vec<u128> = (0..9_000).map(|_| mint.next(Timestamp(7_000))).collect();
         assert!(ids.is_sorted_by(|a, b| moment_of(*a) < moment_of(*b)));
         // More ids than fit into one millisecond overflow into the next.
         assert_eq!(moment_of(ids[0]), first_moment(Timestamp(7_000)));
         assert!(moment_of(ids[8_999]) >= first_moment(Timestamp(7_002)));
         let last = ids[8_999];
-        let next: u128 = Mint::resume(Dice::seeded(4), last).next(Timestamp(5));
+        let next: u128 = IdGenerator::resume(Dice::seeded(4), last).next(Timestamp(5));
         assert_eq!(moment_of(next), moment_of(last) + 1);
         assert_eq!(id_of(moment_of(last), last as u64), last);
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use posthaste_core::cluster::Shard;
 use posthaste_core::dispatcher::{BreakerCounts, LaneView, TenantDemand};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
@@ -75,7 +75,7 @@ impl Engine {
     pub async fn set_status(
         &self,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
         let message = |reply| Message::SetStatus {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use posthaste_core::cluster::Shard;
 use posthaste_core::dispatcher::EndpointSnapshot;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_store::{DisabledReason, StoreError};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::sleep;
@@ -22,7 +22,7 @@ use super::waiting_callers::StatusRequest;
 /// A status change of one endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct StatusChange {
-    pub(super) standing: Standing,
+    pub(super) standing: EndpointStatus,
     pub(super) reason: Option<DisabledReason>,
     pub(super) health: Option<Health>,
 }
@@ -132,7 +132,7 @@ impl PendingStatusWrites {
         let Some((_, change)) = self.latest.get(&snapshot.endpoint) else {
             return;
         };
-        if snapshot.standing != Standing::Deleted {
+        if snapshot.standing != EndpointStatus::Deleted {
             snapshot.standing = change.standing;
         }
         if let Some(health) = &change.health {
@@ -144,8 +144,8 @@ impl PendingStatusWrites {
     /// pending change that would enable or pause it is older, and is dropped.
     pub(super) fn disabled(&mut self, endpoint: EndpointId) {
         let is_older = |change: &StatusChange| match change.standing {
-            Standing::Enabled | Standing::Paused => true,
-            Standing::Disabled | Standing::Deleted => false,
+            EndpointStatus::Enabled | EndpointStatus::Paused => true,
+            EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         };
         if self
             .latest

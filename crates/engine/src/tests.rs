@@ -16,8 +16,8 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::id::{DeliveryId, EndpointId, Mint, TenantId};
-use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP, RateLimit, Standing};
+use posthaste_core::id::{DeliveryId, EndpointId, IdGenerator, TenantId};
+use posthaste_core::lane::{BreakerSettings, EndpointStatus, RETRY_AFTER_CAP, RateLimit};
 use posthaste_core::sign::{SharedSecret, SigningKey};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
@@ -114,7 +114,7 @@ struct Fixture {
     engine: Engine,
     vault: Arc<Vault>,
     clock: Clock,
-    mint: Mutex<Mint>,
+    mint: Mutex<IdGenerator>,
     tenant: TenantId,
     resolver_panics: Arc<AtomicBool>,
     panics: watch::Sender<usize>,
@@ -151,7 +151,7 @@ impl Fixture {
             engine,
             vault,
             clock,
-            mint: Mutex::new(Mint::new(Dice::seeded(3))),
+            mint: Mutex::new(IdGenerator::new(Dice::seeded(3))),
             tenant,
             resolver_panics,
             panics,
@@ -374,7 +374,7 @@ async fn no_attempt_starts_after_a_disable_was_acknowledged() {
     receiver.arrivals(10).await;
     let disabled = fixture
         .engine
-        .set_status(endpoint, Standing::Disabled, None);
+        .set_status(endpoint, EndpointStatus::Disabled, None);
     disabled.await.unwrap();
     let begun = fixture.engine.deliveries_in_flight();
     receiver.answers.send_replace(true);
@@ -388,7 +388,7 @@ async fn no_attempt_starts_after_a_disable_was_acknowledged() {
     }
     assert_eq!(receiver.count(), 10);
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-    assert_eq!(row.standing, Standing::Disabled);
+    assert_eq!(row.standing, EndpointStatus::Disabled);
 }
 
 #[tokio::test]
@@ -448,7 +448,7 @@ async fn an_unpersisted_status_is_in_force_and_written_later() {
     fixture.store.fail_writes(Some(StoreError::Full));
     let disabled = fixture
         .engine
-        .set_status(endpoint, Standing::Disabled, None);
+        .set_status(endpoint, EndpointStatus::Disabled, None);
     assert_eq!(disabled.await, Err(EngineError::Store(StoreError::Full)));
     fixture.store.fail_writes(None);
     // The store still has it as enabled.
@@ -459,7 +459,7 @@ async fn an_unpersisted_status_is_in_force_and_written_later() {
     let written = async {
         loop {
             let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-            if row.standing == Standing::Disabled {
+            if row.standing == EndpointStatus::Disabled {
                 return row.disabled_reason;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -581,7 +581,9 @@ async fn after_stop_starting_requests_are_still_answered() {
     }
     let cancelled = fixture.engine.cancel(endpoint, later[0]).await;
     assert_eq!(cancelled, Ok(Cancelled::Done));
-    let paused = fixture.engine.set_status(endpoint, Standing::Paused, None);
+    let paused = fixture
+        .engine
+        .set_status(endpoint, EndpointStatus::Paused, None);
     assert_eq!(paused.await, Ok(()));
     let stopped = timeout(TEST_TIMEOUT, fixture.engine.shut_down());
     stopped.await.expect("it stops");

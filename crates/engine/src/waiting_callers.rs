@@ -1,7 +1,7 @@
 //! Callers that wait for the engine: for a status change to be persisted, or for a delivery to be cancelled.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_store::DisabledReason;
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use super::reply::{Cancelled, EngineError, Reply};
 
 /// A caller's request to change the status of an endpoint.
 pub(super) struct StatusRequest {
-    pub(super) standing: Standing,
+    pub(super) standing: EndpointStatus,
     pub(super) reason: Option<DisabledReason>,
     pub(super) reply: Reply<()>,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use posthaste_core::delivery::{DeadReason, Delivery, IllegalTransition, OrderingKey, Status};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointSnapshot, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{Fetched, Health, LaneSettings, Standing};
+use posthaste_core::lane::{EndpointStatus, Fetched, Health, LaneSettings};
 use posthaste_core::time::{Tick, Timestamp};
 
 /// The number of the process that owns the disk. Only the newest may write.
@@ -25,7 +25,7 @@ pub struct EndpointRow {
     /// Its limits and retry policy.
     pub settings: Arc<LaneSettings>,
     /// Its endpoint status.
-    pub standing: Standing,
+    pub standing: EndpointStatus,
     /// Its endpoint health.
     pub health: Health,
 }
@@ -163,8 +163,8 @@ impl Disk {
                     if let Some(health) = &attempt.health {
                         row.health.update(health);
                     }
-                    if attempt.disable.is_some() && row.standing != Standing::Deleted {
-                        row.standing = Standing::Disabled;
+                    if attempt.disable.is_some() && row.standing != EndpointStatus::Deleted {
+                        row.standing = EndpointStatus::Disabled;
                     }
                 }
                 self.put(after.clone());

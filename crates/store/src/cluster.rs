@@ -1,7 +1,7 @@
 //! The interface between nodes that share a store.
 //!
 //! Endpoints are divided into shards. A node owns shards while it holds a lease. The store grants and revokes shards
-//! through [`Orders`], which the node implements. Through [`Cluster`] the node looks up owners and asks other nodes
+//! through [`ClusterEvents`], which the node implements. Through [`Cluster`] the node looks up owners and asks other nodes
 //! for actions that only an owner can do.
 //!
 //! # Guarantees
@@ -23,7 +23,7 @@ use std::time::Duration;
 use posthaste_core::cluster::{NodeNo, Shard, ShareGrant};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Tick, Timestamp};
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ pub enum Change {
 }
 
 /// Receives cluster events from the shared store. Called from any thread; the methods must not block.
-pub trait Orders: Send + Sync {
+pub trait ClusterEvents: Send + Sync {
     /// The node owns these shards from now on. The waiting deliveries of their endpoints are in the store.
     fn granted(&self, shards: Vec<Shard>);
 
@@ -149,7 +149,7 @@ pub trait Cluster: Send + Sync {
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>>;
 

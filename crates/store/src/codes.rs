@@ -3,7 +3,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Trigger};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 
@@ -114,11 +114,11 @@ codes! {
         FailureKind::WebhookDisabled = 6,
         FailureKind::Unknown = 7,
     }
-    Standing {
-        Standing::Enabled = 0,
-        Standing::Paused = 1,
-        Standing::Disabled = 2,
-        Standing::Deleted = 3,
+    EndpointStatus {
+        EndpointStatus::Enabled = 0,
+        EndpointStatus::Paused = 1,
+        EndpointStatus::Disabled = 2,
+        EndpointStatus::Deleted = 3,
     }
     SignatureStyle {
         SignatureStyle::Standard = 0,
@@ -187,7 +187,7 @@ mod tests {
         round::<Trigger>(0..3);
         round::<DeadReason>(0..6);
         round::<FailureKind>(0..8);
-        round::<Standing>(0..4);
+        round::<EndpointStatus>(0..4);
         round::<ReplayStatus>(0..3);
         round::<ReplayScope>(0..7);
         round::<Via>(0..5);

@@ -2,7 +2,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use crate::StoredDelivery;
@@ -24,7 +24,7 @@ pub struct DeadGroup {
     /// Its current URL.
     pub url: String,
     /// Its status. Dead letters of a disabled or deleted endpoint cannot be replayed.
-    pub standing: Standing,
+    pub standing: EndpointStatus,
     /// The last failure kind of all of them: their [`StoredDelivery::error_kind`].
     pub error_kind: Option<FailureKind>,
     /// Number of dead letters in the group.

@@ -1,7 +1,7 @@
 //! The directory: tenants, their API keys and their endpoints.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
-use posthaste_core::lane::{DisableCause, Health, RateLimit, Standing, holds};
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, RateLimit, holds};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::Pattern;
@@ -139,7 +139,7 @@ pub struct EndpointRow {
     /// Its configuration.
     pub endpoint: Endpoint,
     /// Its status.
-    pub standing: Standing,
+    pub standing: EndpointStatus,
     /// The reason, if it is disabled.
     pub disabled_reason: Option<DisabledReason>,
     /// Its health.

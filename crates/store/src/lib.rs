@@ -55,7 +55,7 @@ pub use audit::{
     AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
     MAX_AUDIT_CHARS, Via,
 };
-pub use cluster::{Change, Cluster, Lease, Orders, Owner};
+pub use cluster::{Change, Cluster, ClusterEvents, Lease, Owner};
 pub use dead_letters::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT};
 pub use delivery::{DeliveryFilter, RetryResult, StoredDelivery, StoredStatus, Written};
 pub use directory::{

@@ -12,7 +12,7 @@ use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
     AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
 };
-use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::*;
 use posthaste_store_testing::contract::comparison::compare;
@@ -361,7 +361,7 @@ impl Store for Flawed {
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
         mut health: Option<Health>,
     ) -> Answer<bool> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Tick, Timestamp};
 use posthaste_store::{EndpointRow, Store, StoreError};
 use posthaste_system::clock::Clock;
@@ -92,7 +92,7 @@ async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError
 }
 
 fn could_send(row: &EndpointRow) -> bool {
-    row.standing == Standing::Enabled && row.health.trip.is_none()
+    row.standing == EndpointStatus::Enabled && row.health.trip.is_none()
 }
 
 /// Returns the due time of the oldest delivery that does not wait for another.
@@ -212,7 +212,7 @@ mod tests {
             let stood = store.set_standing(at(1), endpoint, standing, None, health);
             assert_eq!(stood.await, Ok(true));
         };
-        stand(paused, Standing::Paused, None).await;
+        stand(paused, EndpointStatus::Paused, None).await;
         assert_eq!(age(&store, at(35)).await, 15);
         let health = Health {
             revision: 1,
@@ -223,9 +223,9 @@ mod tests {
             }),
             ..Health::default()
         };
-        stand(tripped, Standing::Enabled, Some(health)).await;
+        stand(tripped, EndpointStatus::Enabled, Some(health)).await;
         assert_eq!(age(&store, at(35)).await, 5);
-        stand(busy, Standing::Paused, None).await;
+        stand(busy, EndpointStatus::Paused, None).await;
         assert_eq!(age(&store, at(35)).await, 0);
     }
 

@@ -10,7 +10,7 @@ mod ranking;
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_notify::alerts::readings::FROM_COUNTERS;
 use posthaste_store::{Alert, AlertFilter, EndpointRow, PageRequest, Scope};
 use posthaste_telemetry::metrics::RecentAttempts;
@@ -193,7 +193,7 @@ async fn still_enabled(
     }
     rows.retain(|row| {
         let is_of_tenant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
-        is_of_tenant && row.standing == Standing::Enabled
+        is_of_tenant && row.standing == EndpointStatus::Enabled
     });
     Ok(rows)
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::lane::{DisableCause, Standing, TripReason};
+use posthaste_core::lane::{DisableCause, EndpointStatus, TripReason};
 use posthaste_core::time::Timestamp;
 use posthaste_notify::alerts::words;
 use posthaste_store::{Alert, DisabledReason, EndpointRow};
@@ -123,14 +123,16 @@ pub(super) fn reason(
     now: Timestamp,
 ) -> Option<AttentionReason> {
     match row.standing {
-        Standing::Deleted => None,
-        Standing::Paused => Some(AttentionReason::Paused),
-        Standing::Disabled => match row.disabled_reason {
+        EndpointStatus::Deleted => None,
+        EndpointStatus::Paused => Some(AttentionReason::Paused),
+        EndpointStatus::Disabled => match row.disabled_reason {
             Some(DisabledReason::Automatic(_)) => Some(AttentionReason::Disabled),
             Some(DisabledReason::Manual) | None => None,
         },
-        Standing::Enabled if row.health.trip.is_some() => Some(AttentionReason::BreakerTripped),
-        Standing::Enabled => recent.is_failing(now).then_some(AttentionReason::Failing),
+        EndpointStatus::Enabled if row.health.trip.is_some() => {
+            Some(AttentionReason::BreakerTripped)
+        }
+        EndpointStatus::Enabled => recent.is_failing(now).then_some(AttentionReason::Failing),
     }
 }
 
@@ -139,7 +141,8 @@ pub(super) fn reason(
 pub(super) fn findings(candidates: Vec<Candidate>, now: Timestamp, limit: usize) -> Vec<Finding> {
     let judge = |candidate: Candidate| {
         let seen = reason(&candidate.row, &candidate.recent, now);
-        let is_alerted = candidate.alert.is_some() && candidate.row.standing == Standing::Enabled;
+        let is_alerted =
+            candidate.alert.is_some() && candidate.row.standing == EndpointStatus::Enabled;
         let reason = seen.or(is_alerted.then_some(AttentionReason::Failing))?;
         Some(Finding { candidate, reason })
     };

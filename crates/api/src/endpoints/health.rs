@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::lane::{Standing, TripReason};
+use posthaste_core::lane::{EndpointStatus, TripReason};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::owner_router::{BreakerReport, LaneReport};
 use posthaste_store::EndpointRow;
@@ -85,8 +85,8 @@ fn next_attempt(
     now: Timestamp,
 ) -> Option<Timestamp> {
     match row.standing {
-        Standing::Enabled => {}
-        Standing::Paused | Standing::Disabled | Standing::Deleted => return None,
+        EndpointStatus::Enabled => {}
+        EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => return None,
     }
     let quiet = match lane {
         Some(lane) => lane.quiet_until,

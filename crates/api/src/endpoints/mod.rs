@@ -13,7 +13,7 @@ mod secret;
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_engine::signing_keys::{SigningKeyring, reveal};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
@@ -243,7 +243,7 @@ pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
     let id: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let row = call.app.store.endpoint(id).await?;
     row.filter(|row| {
-        row.endpoint.tenant == call.tenant().tenant.id && row.standing != Standing::Deleted
+        row.endpoint.tenant == call.tenant().tenant.id && row.standing != EndpointStatus::Deleted
     })
     .ok_or_else(|| Problem::missing(ResourceKind::Endpoint))
 }
@@ -288,7 +288,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         CreateResult::Created => {
             let row = EndpointRow {
                 endpoint,
-                standing: Standing::Enabled,
+                standing: EndpointStatus::Enabled,
                 disabled_reason: None,
                 health: Health::default(),
             };
@@ -363,7 +363,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
 async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     let id = find(&call).await?.endpoint.id;
     let switchboard = &call.app.switchboard;
-    switchboard.stand(id, Standing::Deleted, None).await?;
+    switchboard.stand(id, EndpointStatus::Deleted, None).await?;
     Ok(body::nothing())
 }
 
@@ -394,26 +394,28 @@ async fn change_status(
 /// Returns the new status, or `None` if the endpoint has it already.
 fn next_status(
     request: StatusChangeRequest,
-    standing: Standing,
-) -> Result<Option<(Standing, Option<DisabledReason>)>, Problem> {
+    standing: EndpointStatus,
+) -> Result<Option<(EndpointStatus, Option<DisabledReason>)>, Problem> {
     match (request, standing) {
-        (_, Standing::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
+        (_, EndpointStatus::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
         // For an enabled endpoint, this allows a tripped breaker to close.
         (
             StatusChangeRequest::Enable,
-            Standing::Enabled | Standing::Paused | Standing::Disabled,
+            EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled,
         )
-        | (StatusChangeRequest::Resume, Standing::Enabled | Standing::Paused) => {
-            Ok(Some((Standing::Enabled, None)))
+        | (StatusChangeRequest::Resume, EndpointStatus::Enabled | EndpointStatus::Paused) => {
+            Ok(Some((EndpointStatus::Enabled, None)))
         }
         // Keeps the original reason why the endpoint was disabled.
-        (StatusChangeRequest::Disable, Standing::Disabled)
-        | (StatusChangeRequest::Pause, Standing::Paused) => Ok(None),
-        (StatusChangeRequest::Disable, Standing::Enabled | Standing::Paused) => {
-            Ok(Some((Standing::Disabled, Some(DisabledReason::Manual))))
+        (StatusChangeRequest::Disable, EndpointStatus::Disabled)
+        | (StatusChangeRequest::Pause, EndpointStatus::Paused) => Ok(None),
+        (StatusChangeRequest::Disable, EndpointStatus::Enabled | EndpointStatus::Paused) => Ok(
+            Some((EndpointStatus::Disabled, Some(DisabledReason::Manual))),
+        ),
+        (StatusChangeRequest::Pause, EndpointStatus::Enabled) => {
+            Ok(Some((EndpointStatus::Paused, None)))
         }
-        (StatusChangeRequest::Pause, Standing::Enabled) => Ok(Some((Standing::Paused, None))),
-        (StatusChangeRequest::Pause | StatusChangeRequest::Resume, Standing::Disabled) => {
+        (StatusChangeRequest::Pause | StatusChangeRequest::Resume, EndpointStatus::Disabled) => {
             Err(Problem::new(
                 Code::WrongState,
                 "The endpoint is disabled, so nothing waits for it. Enable it first: POST …/enable.",

@@ -1,6 +1,6 @@
 //! Endpoints in API responses.
 
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_engine::credentials::Credentials;
 use posthaste_engine::vault::Purpose;
 use posthaste_store::{Endpoint, EndpointRow, Tenant};
@@ -30,10 +30,10 @@ pub(super) fn describe(
         url: endpoint.url.clone(),
         description: endpoint.description.clone(),
         event_types: event_types.map(|one| one.to_string()).collect(),
-        status: row.standing.into(),
+        status: row.standing,
         disabled_reason: match row.standing {
-            Standing::Disabled => row.disabled_reason.map(Into::into),
-            Standing::Enabled | Standing::Paused | Standing::Deleted => None,
+            EndpointStatus::Disabled => row.disabled_reason.map(Into::into),
+            EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Deleted => None,
         },
         retry_policy,
         retry_policy_from,

@@ -15,7 +15,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, EventId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
@@ -144,9 +144,11 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     let row = app.store.endpoint(endpoint).await?;
     let row = row.filter(|row| row.endpoint.tenant == tenant.tenant.id);
     match row.map(|row| row.standing) {
-        None | Some(Standing::Deleted) => return Err(Problem::missing(ResourceKind::Endpoint)),
-        Some(Standing::Disabled) => return Err(endpoint_disabled()),
-        Some(Standing::Enabled | Standing::Paused) => {}
+        None | Some(EndpointStatus::Deleted) => {
+            return Err(Problem::missing(ResourceKind::Endpoint));
+        }
+        Some(EndpointStatus::Disabled) => return Err(endpoint_disabled()),
+        Some(EndpointStatus::Enabled | EndpointStatus::Paused) => {}
     }
     let owner = tenant.tenant.id.clone();
     let event = draft.into_event(now, owner, Some(endpoint), traced.context());

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::endpoint::EndpointStatus;
+use super::EndpointStatus;
 use super::schema::{Schema, object, text};
 
 /// Maximum number of endpoints in a response.

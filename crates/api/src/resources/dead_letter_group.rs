@@ -6,8 +6,8 @@ use posthaste_store::{BoundedCount, DeadGroup, MAX_GROUP_COUNT};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::EndpointStatus;
 use super::delivery::DeliverySummary;
-use super::endpoint::EndpointStatus;
 use super::schema::{Schema, failure_kinds_and_null, object, reference, text};
 
 /// The dead letters of one endpoint with one failure kind.
@@ -43,7 +43,7 @@ impl DeadLetterGroup {
         DeadLetterGroup {
             endpoint_id: group.endpoint.to_string(),
             endpoint_url: group.url,
-            endpoint_status: group.standing.into(),
+            endpoint_status: group.standing,
             error_kind: group.error_kind,
             count: count as u64,
             count_is_exact,

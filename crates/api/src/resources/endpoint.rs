@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use posthaste_core::lane::{
-    DisableCause, MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit, Standing,
+    DisableCause, EndpointStatus, MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
 };
 use posthaste_core::sign::SignatureStyle;
 use posthaste_engine::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
@@ -75,31 +75,6 @@ impl Deref for CreatedEndpoint {
 
     fn deref(&self) -> &Endpoint {
         &self.endpoint
-    }
-}
-
-/// The status of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EndpointStatus {
-    /// Deliveries are sent.
-    Enabled,
-    /// Deliveries are held.
-    Paused,
-    /// Nothing is sent, and new events make no deliveries.
-    Disabled,
-    /// The endpoint is deleted. Only deliveries refer to it.
-    Deleted,
-}
-
-impl From<Standing> for EndpointStatus {
-    fn from(standing: Standing) -> EndpointStatus {
-        match standing {
-            Standing::Enabled => EndpointStatus::Enabled,
-            Standing::Paused => EndpointStatus::Paused,
-            Standing::Disabled => EndpointStatus::Disabled,
-            Standing::Deleted => EndpointStatus::Deleted,
-        }
     }
 }
 

@@ -38,7 +38,7 @@ pub use dead_letter_group::DeadLetterGroup;
 pub use delivery::{Delivery, DeliverySummary, LastError};
 pub use endpoint::{
     CertificateSummary, CreatedEndpoint, DisabledReason, Endpoint, EndpointAuth, EndpointRateLimit,
-    EndpointStatus, PolicyOrigin,
+    PolicyOrigin,
 };
 pub use endpoint_health::{BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles};
 pub use endpoint_secret::{EndpointSecret, PreviousSecret};
@@ -47,6 +47,7 @@ pub use headers::Headers;
 pub use id_owner::IdOwner;
 pub use list_page::ListPage;
 pub use portal_link::{CreatedPortalLink, PortalLink};
+pub use posthaste_core::lane::EndpointStatus;
 pub use problem::{FieldProblem, ProblemBody};
 pub use replay::{Replay, ReplayFilter};
 pub use schema::Schema;

@@ -43,12 +43,12 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::dice::Dice;
-    use crate::id::Mint;
+    use crate::id::IdGenerator;
     use crate::time::Timestamp;
 
     #[test]
     fn endpoints_spread_over_all_shards() {
-        let mut mint = Mint::new(Dice::seeded(5));
+        let mut mint = IdGenerator::new(Dice::seeded(5));
         let mut sizes = [0_u32; SHARD_COUNT as usize];
         for number in 0..25_600 {
             let endpoint: EndpointId = mint.next(Timestamp(1_800_000_000_000 + number));

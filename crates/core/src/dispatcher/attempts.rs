@@ -17,8 +17,8 @@ use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Classification, Outcome, Scope};
 use crate::delivery::{DeadReason, Delivery, RetrySettings, SettledAttempt, State};
 use crate::lane::{
-    Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, HealthVerdict,
-    LaneSettings, Signal, Standing, StoredTrip, TripReason,
+    Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, EndpointStatus,
+    HealthVerdict, LaneSettings, Signal, StoredTrip, TripReason,
 };
 use crate::time::{Now, Timestamp};
 
@@ -245,7 +245,8 @@ impl Dispatcher {
         if let Some(asked) = settlement.retry_after {
             entry.gate.pause_for(now.tick, asked);
         }
-        if entry.gate.standing() == Standing::Disabled || entry.gate.standing() == Standing::Deleted
+        if entry.gate.standing() == EndpointStatus::Disabled
+            || entry.gate.standing() == EndpointStatus::Deleted
         {
             return None;
         }
@@ -258,7 +259,7 @@ impl Dispatcher {
             HealthVerdict::Disable(cause) => cause,
         };
         notify(News::Disabled(cause));
-        entry.gate.stand(Standing::Disabled, now.tick);
+        entry.gate.stand(EndpointStatus::Disabled, now.tick);
         entry.sweep = Sweep::AwaitsRecord;
         Some(cause)
     }
@@ -276,9 +277,9 @@ impl Dispatcher {
             return;
         }
         let ended = match self.lanes[lane].gate.standing() {
-            Standing::Enabled | Standing::Paused => return,
-            Standing::Disabled => delivery.disable(now.wall),
-            Standing::Deleted => delivery.delete(now.wall),
+            EndpointStatus::Enabled | EndpointStatus::Paused => return,
+            EndpointStatus::Disabled => delivery.disable(now.wall),
+            EndpointStatus::Deleted => delivery.delete(now.wall),
         };
         ended.expect("the delivery is waiting");
         settlement.next_attempt_at = None;

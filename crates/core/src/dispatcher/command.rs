@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::classify::Outcome;
 use crate::delivery::{DeadReason, Delivery, SettledAttempt, Trigger};
 use crate::id::{DeliveryId, EndpointId, EventId, TenantId};
-use crate::lane::{DisableCause, Fetched, Health, LaneSettings, Standing, TripReason};
+use crate::lane::{DisableCause, EndpointStatus, Fetched, Health, LaneSettings, TripReason};
 use crate::time::{Tick, Timestamp};
 
 /// Identifies one command, so that its result can be matched to it. A ticket is never reused. A result whose ticket
@@ -57,7 +57,7 @@ pub enum Input {
         /// The endpoint.
         endpoint: EndpointId,
         /// The requested endpoint status.
-        standing: Standing,
+        standing: EndpointStatus,
     },
     /// The answer to [`Command::Fetch`].
     Fetched {
@@ -134,7 +134,7 @@ pub struct EndpointSnapshot {
     /// The lane settings of the endpoint.
     pub settings: Arc<LaneSettings>,
     /// The endpoint status.
-    pub standing: Standing,
+    pub standing: EndpointStatus,
     /// The stored endpoint health.
     pub health: Health,
     /// The time since when this node owns the endpoint, or [`Tick::START`] for a single node. The previous owner
@@ -176,7 +176,7 @@ pub enum Command {
         /// The endpoint.
         endpoint: EndpointId,
         /// The new endpoint status.
-        standing: Standing,
+        standing: EndpointStatus,
         /// The new endpoint health, if it changed.
         health: Option<Health>,
     },

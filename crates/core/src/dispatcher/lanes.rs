@@ -12,7 +12,7 @@ use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{
-    Admission, Backlog, Breaker, Gate, Health, LaneSettings, RateLimit, Standing, StoredTrip,
+    Admission, Backlog, Breaker, EndpointStatus, Gate, Health, LaneSettings, RateLimit, StoredTrip,
 };
 use crate::time::{Now, Span, Tick, Timestamp};
 
@@ -43,7 +43,7 @@ pub(super) struct Lane {
     pub(super) sweep: Sweep,
     /// The requested endpoint status, which takes effect when the configuration is loaded and no sweep is in
     /// progress.
-    pub(super) wanted_standing: Option<Standing>,
+    pub(super) wanted_standing: Option<EndpointStatus>,
     /// True if the health in memory has not been written to the store.
     pub(super) unsaved: bool,
     /// After a failed fetch: no fetch before this time.
@@ -123,7 +123,7 @@ impl Dispatcher {
         let lane = self.lanes.insert(Lane {
             endpoint,
             known: None,
-            gate: Gate::new(Standing::Paused, 1, RateLimit::default()),
+            gate: Gate::new(EndpointStatus::Paused, 1, RateLimit::default()),
             health: Health::default(),
             backlog: Backlog::new(self.limits.ready_per_lane),
             queued: false,
@@ -203,7 +203,7 @@ impl Dispatcher {
         };
         let entry = &mut self.lanes[lane];
         if entry.known.is_none() {
-            entry.gate.stand(Standing::Deleted, now.tick);
+            entry.gate.stand(EndpointStatus::Deleted, now.tick);
             entry.wanted_standing = None;
             self.update_lane(now, lane, commands);
         }
@@ -213,15 +213,15 @@ impl Dispatcher {
         &mut self,
         now: Now,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         commands: &mut Vec<Command>,
     ) {
         let lane = self.find_or_open(endpoint, commands);
         let entry = &mut self.lanes[lane];
         let shuts = match standing {
-            Standing::Disabled | Standing::Deleted => true,
-            Standing::Paused => entry.gate.standing() == Standing::Enabled,
-            Standing::Enabled => false,
+            EndpointStatus::Disabled | EndpointStatus::Deleted => true,
+            EndpointStatus::Paused => entry.gate.standing() == EndpointStatus::Enabled,
+            EndpointStatus::Enabled => false,
         };
         // Closing takes effect at once, in any state of the lane. Opening waits until it is possible.
         if shuts {
@@ -346,7 +346,7 @@ impl Dispatcher {
         let Some(standing) = entry.wanted_standing.take() else {
             return;
         };
-        let health = (standing == Standing::Enabled).then(|| {
+        let health = (standing == EndpointStatus::Enabled).then(|| {
             // The failure history is cleared, so that old failures do not disable the endpoint again at the next
             // failure.
             entry.health.start_afresh();
@@ -414,7 +414,7 @@ impl Dispatcher {
         commands.push(Command::Sweep {
             ticket,
             endpoint: entry.endpoint,
-            reason: if entry.gate.standing() == Standing::Deleted {
+            reason: if entry.gate.standing() == EndpointStatus::Deleted {
                 DeadReason::EndpointDeleted
             } else {
                 DeadReason::EndpointDisabled
@@ -463,7 +463,7 @@ impl Lane {
 
     /// Returns true if the lane has nothing to do and waits for no answer.
     fn is_idle(&self) -> bool {
-        let introduced = self.known.is_some() || self.gate.standing() == Standing::Deleted;
+        let introduced = self.known.is_some() || self.gate.standing() == EndpointStatus::Deleted;
         introduced
             && self.backlog.is_idle()
             && !self.queued
@@ -474,10 +474,10 @@ impl Lane {
 }
 
 /// Returns true if deliveries may wait for an endpoint with this status.
-fn is_open(standing: Standing) -> bool {
+fn is_open(standing: EndpointStatus) -> bool {
     match standing {
-        Standing::Enabled | Standing::Paused => true,
-        Standing::Disabled | Standing::Deleted => false,
+        EndpointStatus::Enabled | EndpointStatus::Paused => true,
+        EndpointStatus::Disabled | EndpointStatus::Deleted => false,
     }
 }
 

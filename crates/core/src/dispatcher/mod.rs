@@ -46,7 +46,7 @@ use self::timers::Timers;
 use crate::delivery::Delivery;
 use crate::dice::Dice;
 use crate::id::{DeliveryId, EndpointId, TenantId};
-use crate::lane::{BreakerState, Claim, Health, Standing};
+use crate::lane::{BreakerState, Claim, EndpointStatus, Health};
 use crate::time::{Now, Span, Tick, Timestamp};
 
 /// Maximum number of timers that one call handles. The remaining ones are already due, so the next call comes at
@@ -135,7 +135,7 @@ pub struct LaneView {
     /// The breaker's state.
     pub breaker: BreakerState,
     /// The endpoint status.
-    pub standing: Standing,
+    pub standing: EndpointStatus,
     /// Number of attempts in flight.
     pub in_flight: u32,
     /// Number of ready deliveries in memory.

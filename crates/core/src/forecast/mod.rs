@@ -17,7 +17,7 @@ use crate::dispatcher::{
 };
 use crate::event_queue::EventQueue;
 use crate::id::{DeliveryId, EndpointId, EventId};
-use crate::lane::{Health, LaneSettings, RateLimit, Standing};
+use crate::lane::{EndpointStatus, Health, LaneSettings, RateLimit};
 use crate::policy::{Preset, RetryPolicy};
 use crate::time::{Now, Span, Tick, Timestamp};
 
@@ -239,7 +239,7 @@ impl<'a> OutageSimulation<'a> {
                     .parse()
                     .expect("\"simulated\" is a valid tenant id"),
                 settings: Arc::new(settings),
-                standing: Standing::Enabled,
+                standing: EndpointStatus::Enabled,
                 health: Health::default(),
                 owned_since: Tick::START,
             },

@@ -5,6 +5,8 @@
 //! either to go, or the exact time or event after which to check again. So the caller never needs to poll. A
 //! delivery that is not admitted uses nothing up.
 
+use serde::{Deserialize, Serialize};
+
 use super::backpressure::{Adjustment, Backpressure, LoadResult};
 use super::breaker::{
     Breaker, BreakerChange, BreakerDecision, BreakerSettings, BreakerState, Signal, TripReason,
@@ -15,8 +17,9 @@ use crate::dice::Dice;
 use crate::time::{Span, Tick};
 
 /// The status of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointStatus {
     /// Attempts are made.
     Enabled,
     /// Deliveries are held and none is lost.
@@ -46,7 +49,7 @@ pub enum Admission {
 /// The gate of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    standing: Standing,
+    standing: EndpointStatus,
     quiet_until: Tick,
     breaker: Breaker,
     window: Window,
@@ -60,7 +63,7 @@ const KEEP_AFTER_LAST_RESULT: Span = Span::from_secs(60);
 
 impl Gate {
     /// Creates a gate for an endpoint with this status and these limits.
-    pub fn new(standing: Standing, max_in_flight: u32, rate: RateLimit) -> Gate {
+    pub fn new(standing: EndpointStatus, max_in_flight: u32, rate: RateLimit) -> Gate {
         Gate {
             standing,
             quiet_until: Tick::START,
@@ -89,15 +92,15 @@ impl Gate {
     }
 
     /// Returns the endpoint status.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> EndpointStatus {
         self.standing
     }
 
     /// Changes the endpoint status. Enabling also closes a tripped breaker and ends a pause by `Retry-After`. The
     /// held deliveries are then sent slowly at first.
-    pub fn stand(&mut self, standing: Standing, now: Tick) {
+    pub fn stand(&mut self, standing: EndpointStatus, now: Tick) {
         let was = std::mem::replace(&mut self.standing, standing);
-        if standing == Standing::Enabled {
+        if standing == EndpointStatus::Enabled {
             let tripped = self.breaker.state() != BreakerState::Passing;
             let quiet = self.quiet_until > now;
             if tripped {
@@ -107,7 +110,7 @@ impl Gate {
                 self.quiet_until = now;
                 self.rate.limit_drain(now);
             }
-            if tripped || quiet || was != Standing::Enabled {
+            if tripped || quiet || was != EndpointStatus::Enabled {
                 self.start_slowly(now);
             }
         }
@@ -130,14 +133,16 @@ impl Gate {
 
     /// Returns true while deliveries to this endpoint are held: it is paused or its breaker has tripped.
     pub fn holds(&self) -> bool {
-        self.standing == Standing::Paused || self.breaker.state() != BreakerState::Passing
+        self.standing == EndpointStatus::Paused || self.breaker.state() != BreakerState::Passing
     }
 
     /// Returns whether an attempt may start now, and if not, when or after which event to check again.
     pub fn outlook(&self, now: Tick) -> Admission {
         match self.standing {
-            Standing::Enabled => {}
-            Standing::Paused | Standing::Disabled | Standing::Deleted => return Admission::Shut,
+            EndpointStatus::Enabled => {}
+            EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => {
+                return Admission::Shut;
+            }
         }
         let probe = match self.breaker.passage(now) {
             BreakerDecision::Open => false,
@@ -312,7 +317,7 @@ mod tests {
 
     fn gate() -> Gate {
         Gate::new(
-            Standing::Enabled,
+            EndpointStatus::Enabled,
             10,
             RateLimit {
                 per_second: 50.0,
@@ -352,7 +357,11 @@ mod tests {
 
     #[test]
     fn paused_disabled_and_deleted_endpoints_admit_nothing() {
-        for standing in [Standing::Paused, Standing::Disabled, Standing::Deleted] {
+        for standing in [
+            EndpointStatus::Paused,
+            EndpointStatus::Disabled,
+            EndpointStatus::Deleted,
+        ] {
             let mut gate = gate();
             gate.stand(standing, LATER);
             assert_eq!(gate.admit(LATER), Admission::Shut);
@@ -362,8 +371,8 @@ mod tests {
     #[test]
     fn a_resumed_endpoint_starts_slowly() {
         let mut gate = gate();
-        gate.stand(Standing::Paused, LATER);
-        gate.stand(Standing::Enabled, LATER);
+        gate.stand(EndpointStatus::Paused, LATER);
+        gate.stand(EndpointStatus::Enabled, LATER);
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         assert_eq!(gate.admit(LATER), Admission::Full);
         leave(&mut gate, LATER, Signal::Up, false);
@@ -374,7 +383,7 @@ mod tests {
     #[test]
     fn enabling_an_enabled_endpoint_changes_nothing() {
         let mut gate = gate();
-        gate.stand(Standing::Enabled, LATER);
+        gate.stand(EndpointStatus::Enabled, LATER);
         for _ in 0..10 {
             assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         }
@@ -395,7 +404,7 @@ mod tests {
     fn enabling_ends_the_retry_after_pause() {
         let mut gate = gate();
         gate.pause_for(LATER, Span::from_hours(24));
-        gate.stand(Standing::Enabled, LATER);
+        gate.stand(EndpointStatus::Enabled, LATER);
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         leave(&mut gate, LATER, Signal::Up, false);
         assert_eq!(gate.admit(LATER), Admission::Wait(Tick(LATER.0 + 100)));
@@ -481,7 +490,7 @@ mod tests {
             burst in 1u32..40,
             seed: u64,
         ) {
-            let mut gate = Gate::new(Standing::Enabled, max_in_flight, RateLimit { per_second, burst });
+            let mut gate = Gate::new(EndpointStatus::Enabled, max_in_flight, RateLimit { per_second, burst });
             let settings = BreakerSettings::default();
             let mut dice = Dice::seeded(seed);
             let mut now = Tick(0);
@@ -504,7 +513,7 @@ mod tests {
                             prop_assert!(then != Admission::Wait(until) && then != Admission::Shut);
                         }
                         Admission::Full => prop_assert!(!out.is_empty()),
-                        Admission::Shut => prop_assert!(out.contains(&true) || gate.standing() == Standing::Paused),
+                        Admission::Shut => prop_assert!(out.contains(&true) || gate.standing() == EndpointStatus::Paused),
                     },
                     5..=7 if !out.is_empty() => {
                         let probe = out.swap_remove(0);
@@ -516,8 +525,8 @@ mod tests {
                     }
                     8 => gate.pause_for(now, Span::from_millis(pause)),
                     9 => {
-                        let paused = gate.standing() == Standing::Paused;
-                        gate.stand(if paused { Standing::Enabled } else { Standing::Paused }, now);
+                        let paused = gate.standing() == EndpointStatus::Paused;
+                        gate.stand(if paused { EndpointStatus::Enabled } else { EndpointStatus::Paused }, now);
                     }
                     5..=7 | 10.. => {}
                 }

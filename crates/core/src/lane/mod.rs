@@ -15,7 +15,7 @@ mod window;
 pub use backlog::{Backlog, Claim, Fetched};
 pub use backpressure::{Adjustment, Backpressure, LoadResult};
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Signal, TripReason};
-pub use gate::{Admission, AttemptFeedback, Gate, Standing};
+pub use gate::{Admission, AttemptFeedback, EndpointStatus, Gate};
 pub use health::{
     DisableCause, EXHAUSTED_WINDOW, FAILING_TO_DISABLE, FAILING_TO_WARN, Health, HealthVerdict,
     MAX_EXHAUSTED, PERMANENT_FAILURES_TO_DISABLE, PERMANENT_FAILURES_TO_WARN, StoredTrip,
@@ -54,8 +54,8 @@ pub struct LaneSettings {
 
 /// Returns true if deliveries to an endpoint are shown as held, according to its stored state: it is paused, or its
 /// breaker has tripped.
-pub fn holds(standing: Standing, health: &Health) -> bool {
-    standing == Standing::Paused || health.trip.is_some()
+pub fn holds(standing: EndpointStatus, health: &Health) -> bool {
+    standing == EndpointStatus::Paused || health.trip.is_some()
 }
 
 impl Default for LaneSettings {

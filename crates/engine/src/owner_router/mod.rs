@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, Store, StoredDelivery, Written};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::{EndpointStats, Metrics};
@@ -115,7 +115,7 @@ impl OwnerRouter {
     pub async fn stand(
         &self,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
         let Some(cluster) = &self.cluster else {
@@ -138,7 +138,8 @@ impl OwnerRouter {
                     other => Err(error_of(other)?),
                 },
                 Owner::None
-                    if standing == Standing::Enabled && began.elapsed() < ENABLE_OWNER_WAIT =>
+                    if standing == EndpointStatus::Enabled
+                        && began.elapsed() < ENABLE_OWNER_WAIT =>
                 {
                     Err(EngineError::NotOwner)
                 }

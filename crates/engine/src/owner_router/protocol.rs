@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use posthaste_core::dispatcher::LaneView;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{BreakerState, Standing, TripReason};
+use posthaste_core::lane::{BreakerState, EndpointStatus, TripReason};
 use posthaste_core::time::{Now, Timestamp};
 use posthaste_store::{DisabledReason, Scope, Tally};
 use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
@@ -49,24 +49,24 @@ pub(super) enum WireStatus {
     Deleted,
 }
 
-impl From<Standing> for WireStatus {
-    fn from(standing: Standing) -> WireStatus {
+impl From<EndpointStatus> for WireStatus {
+    fn from(standing: EndpointStatus) -> WireStatus {
         match standing {
-            Standing::Enabled => WireStatus::Enabled,
-            Standing::Paused => WireStatus::Paused,
-            Standing::Disabled => WireStatus::Disabled,
-            Standing::Deleted => WireStatus::Deleted,
+            EndpointStatus::Enabled => WireStatus::Enabled,
+            EndpointStatus::Paused => WireStatus::Paused,
+            EndpointStatus::Disabled => WireStatus::Disabled,
+            EndpointStatus::Deleted => WireStatus::Deleted,
         }
     }
 }
 
-impl From<WireStatus> for Standing {
-    fn from(status: WireStatus) -> Standing {
+impl From<WireStatus> for EndpointStatus {
+    fn from(status: WireStatus) -> EndpointStatus {
         match status {
-            WireStatus::Enabled => Standing::Enabled,
-            WireStatus::Paused => Standing::Paused,
-            WireStatus::Disabled => Standing::Disabled,
-            WireStatus::Deleted => Standing::Deleted,
+            WireStatus::Enabled => EndpointStatus::Enabled,
+            WireStatus::Paused => EndpointStatus::Paused,
+            WireStatus::Disabled => EndpointStatus::Disabled,
+            WireStatus::Deleted => EndpointStatus::Deleted,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_store::{DisabledReason, StoreError};
 use tokio::time::sleep;
 
@@ -100,7 +100,7 @@ impl EngineTask {
     pub(super) fn persist_status(
         &mut self,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         health: Option<Health>,
     ) {
         if self.persisted_status.get(&endpoint) == Some(&standing) {
@@ -108,14 +108,14 @@ impl EngineTask {
         }
         let requests = self.callers.take_status_requests(endpoint);
         let reason = match standing {
-            Standing::Disabled => {
+            EndpointStatus::Disabled => {
                 let same = requests.iter().rev().filter(|it| it.standing == standing);
                 let requested = same.filter_map(|request| request.reason).next();
                 Some(requested.unwrap_or(DisabledReason::Manual))
             }
-            Standing::Enabled | Standing::Paused | Standing::Deleted => None,
+            EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Deleted => None,
         };
-        if standing == Standing::Deleted
+        if standing == EndpointStatus::Deleted
             && let Some(config) = self.endpoints.get(endpoint)
         {
             self.context.forget(&config);
@@ -148,14 +148,14 @@ impl EngineTask {
 
     /// Applies a status that another node wrote while it believed that it owned the endpoint. If that status forbids
     /// sending, this node stops sending too.
-    fn apply_stored_status(&mut self, endpoint: EndpointId, standing: Standing) {
+    fn apply_stored_status(&mut self, endpoint: EndpointId, standing: EndpointStatus) {
         let is_enabled = self
             .dispatcher
             .lane(endpoint)
-            .is_some_and(|lane| lane.standing == Standing::Enabled);
+            .is_some_and(|lane| lane.standing == EndpointStatus::Enabled);
         if self.is_shared
             && is_enabled
-            && standing != Standing::Enabled
+            && standing != EndpointStatus::Enabled
             && !self.callers.wait_for_status_of(endpoint)
         {
             self.persisted_status.insert(endpoint, standing);

@@ -22,7 +22,7 @@ use posthaste_core::delivery::DeadReason;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{BreakerSettings, Standing};
+use posthaste_core::lane::{BreakerSettings, EndpointStatus};
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
 use posthaste_store::{HandedOver, Lease, Store, StoreError, StoreSettings};
@@ -141,7 +141,7 @@ struct EngineTask {
     /// State of the query for unfinished work.
     backlog_query: BacklogQuery,
     /// Endpoint statuses that are already persisted and must not be written again.
-    persisted_status: FxHashMap<EndpointId, Standing>,
+    persisted_status: FxHashMap<EndpointId, EndpointStatus>,
 }
 
 impl EngineTask {

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_store::{Endpoint, ReplaceResult, Store};
 use tokio::sync::Semaphore;
@@ -204,7 +204,7 @@ async fn the_standard_signature_comes_with_every_style() {
         let endpoint = fixture.endpoint_with(receiver.url(), adjust).await;
         let delivery = fixture.events(1).await[0];
         fixture.until(delivery, Status::Succeeded).await;
-        let gone = Standing::Deleted;
+        let gone = EndpointStatus::Deleted;
         fixture
             .engine
             .set_status(endpoint, gone, None)

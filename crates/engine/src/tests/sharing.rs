@@ -113,7 +113,7 @@ async fn a_revoked_shard_is_released_when_nothing_is_in_flight() {
     assert_eq!(cancelled, Ok(Cancelled::Done));
     let paused = pair
         .engine()
-        .set_status(endpoint, Standing::Paused, None)
+        .set_status(endpoint, EndpointStatus::Paused, None)
         .await;
     assert_eq!(paused, Ok(()));
     receiver.answers.send_replace(true);
@@ -125,14 +125,14 @@ async fn a_revoked_shard_is_released_when_nothing_is_in_flight() {
     assert_eq!(pair.engine().flight_count(), 0);
     let result = pair
         .engine()
-        .set_status(endpoint, Standing::Enabled, None)
+        .set_status(endpoint, EndpointStatus::Enabled, None)
         .await;
     assert_eq!(result, Err(EngineError::NotOwner));
     pair.other.granted(everything());
     let resumed = async {
         while pair
             .other
-            .set_status(endpoint, Standing::Enabled, None)
+            .set_status(endpoint, EndpointStatus::Enabled, None)
             .await
             != Ok(())
         {}
@@ -265,13 +265,13 @@ async fn a_status_written_by_another_node_is_applied() {
     let now = pair.fixture.clock.wall();
     let reason = Some(DisabledReason::Manual);
     let store = &pair.fixture.store;
-    let stood = store.set_standing(now, endpoint, Standing::Disabled, reason, None);
+    let stood = store.set_standing(now, endpoint, EndpointStatus::Disabled, reason, None);
     assert_eq!(stood.await, Ok(true));
     pair.engine().missed();
     let shut = async {
         loop {
             let lane = pair.engine().lane(endpoint).await.unwrap();
-            if lane.unwrap().standing == Standing::Disabled {
+            if lane.unwrap().standing == EndpointStatus::Disabled {
                 return;
             }
         }
@@ -326,7 +326,7 @@ impl Cluster for FixedOwnerCluster {
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
         let unowned = self.owner.lock().unwrap().is_none();
@@ -440,7 +440,9 @@ async fn every_node_routes_requests_to_the_owner() {
     let (lane, _) = router.look(endpoint).await.unwrap();
     assert_eq!(lane.unwrap().in_flight, 10);
     let reason = Some(DisabledReason::Manual);
-    let disabled = router.stand(endpoint, Standing::Disabled, reason).await;
+    let disabled = router
+        .stand(endpoint, EndpointStatus::Disabled, reason)
+        .await;
     assert_eq!(disabled, Ok(()));
     receiver.answers.send_replace(true);
     for delivery in &in_flight {
@@ -481,10 +483,10 @@ async fn the_store_changes_an_unowned_endpoint() {
     let fixture = &pair.pair.fixture;
     let receiver = Receiver::start().await;
     let endpoint = fixture.endpoint(receiver.url()).await;
-    let disabled = pair.routers[1].stand(endpoint, Standing::Disabled, None);
+    let disabled = pair.routers[1].stand(endpoint, EndpointStatus::Disabled, None);
     assert_eq!(disabled.await, Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-    assert_eq!(row.standing, Standing::Disabled);
+    assert_eq!(row.standing, EndpointStatus::Disabled);
 }
 
 #[tokio::test]
@@ -496,7 +498,8 @@ async fn a_request_follows_a_change_of_the_owner() {
     // Both nodes believe that the first node is the owner, but it owns nothing yet.
     *pair.owner.lock().unwrap() = Some(NodeNo(0));
     let router = pair.routers[1].clone();
-    let asking = tokio::spawn(async move { router.stand(endpoint, Standing::Paused, None).await });
+    let asking =
+        tokio::spawn(async move { router.stand(endpoint, EndpointStatus::Paused, None).await });
     settled(&fixture.engine).await;
     assert!(!asking.is_finished());
     pair.pair.other.granted(everything());
@@ -505,7 +508,7 @@ async fn a_request_follows_a_change_of_the_owner() {
     let result = timeout(TEST_TIMEOUT, asking).await.expect("it is done");
     assert_eq!(result.unwrap(), Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-    assert_eq!(row.standing, Standing::Paused);
+    assert_eq!(row.standing, EndpointStatus::Paused);
 }
 
 #[tokio::test]
@@ -524,7 +527,7 @@ async fn the_wait_for_an_owner_is_limited() {
     let store = pair.pair.fixture.store.clone();
     let router = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
     let router = router.with_short_timeout();
-    let result = router.stand(endpoint, Standing::Paused, None).await;
+    let result = router.stand(endpoint, EndpointStatus::Paused, None).await;
     assert_eq!(result, Err(EngineError::NotOwner));
     let (lane, stats) = pair.routers[1].look(endpoint).await.unwrap();
     assert!(lane.is_none() && stats.p50_ms.is_none());

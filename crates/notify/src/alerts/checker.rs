@@ -12,7 +12,7 @@ use std::time::Duration;
 use posthaste_core::alert::{AlertName, Change, Course, Seen};
 use posthaste_core::cluster::Shard;
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{AlertId, Mint, TenantId};
+use posthaste_core::id::{AlertId, IdGenerator, TenantId};
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_store::{
@@ -62,7 +62,7 @@ pub struct AlertChecker {
     /// Recipients of notifications.
     audience: Audience,
     queue_age: QueueAge,
-    ids: Mint,
+    ids: IdGenerator,
     /// For open alerts, the time since which the value has been normal.
     normal_since: FxHashMap<AlertId, Tick>,
     /// For open alerts about a trip, the time since which the breaker has been passing.
@@ -137,7 +137,7 @@ impl AlertChecker {
             settings,
             audience,
             queue_age,
-            ids: Mint::new(rng),
+            ids: IdGenerator::new(rng),
             normal_since: FxHashMap::default(),
             passing_since: FxHashMap::default(),
             write_seconds: VecDeque::new(),

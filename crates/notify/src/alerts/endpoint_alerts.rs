@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, first_moment, id_of};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
     Alert, AlertFilter, DisabledReason, EndpointRow, Notification, PageRequest, Store, StoreError,
@@ -174,23 +174,25 @@ impl AlertState {
 
 /// Returns the state of an alert about this endpoint.
 pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
-    if row.standing == Standing::Deleted {
+    if row.standing == EndpointStatus::Deleted {
         return AlertState::Finished;
     }
     let health = &row.health;
     match name {
-        AlertName::BreakerTripped if row.standing != Standing::Enabled => AlertState::Finished,
+        AlertName::BreakerTripped if row.standing != EndpointStatus::Enabled => {
+            AlertState::Finished
+        }
         AlertName::BreakerTripped => match health.trip {
             Some(_) => AlertState::Ongoing,
             None => AlertState::Normal,
         },
         AlertName::DisableWarning => {
             let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
-            AlertState::finished_if(row.standing == Standing::Disabled || !warned)
+            AlertState::finished_if(row.standing == EndpointStatus::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {
             let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
-            AlertState::finished_if(row.standing != Standing::Disabled || !by_itself)
+            AlertState::finished_if(row.standing != EndpointStatus::Disabled || !by_itself)
         }
         AlertName::RetryRatio
         | AlertName::DeadLetterRatio

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{CreateResult, Notification, Scope, Store, StoreError};
 use posthaste_system::clock::Clock;
@@ -175,7 +175,7 @@ impl NotificationDispatcher {
                 endpoint: Some(endpoint),
                 url: Some(row.endpoint.url),
                 owner_email: row.endpoint.owner_email,
-                is_gone: row.standing == Standing::Deleted,
+                is_gone: row.standing == EndpointStatus::Deleted,
             },
         };
         known.insert(endpoint, subject.clone());

@@ -68,7 +68,7 @@ impl Channels {
 }
 
 /// Dependencies of the notification tasks.
-pub struct Telling {
+pub struct NotificationTasks {
     /// The store of notifications.
     pub store: Arc<dyn Store>,
     /// The clock.
@@ -98,8 +98,8 @@ pub async fn prepare(
 }
 
 /// Starts the notification tasks. They run until `stopped` is true.
-pub fn start(telling: Telling) -> JoinHandle<()> {
-    let Telling {
+pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
+    let NotificationTasks {
         store,
         clock,
         switchboard: owner_router,

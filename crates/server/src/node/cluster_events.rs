@@ -7,7 +7,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::Engine;
-use posthaste_store::{Change, Done, Orders, StoreError};
+use posthaste_store::{Change, ClusterEvents, Done, StoreError};
 use serde_json::Value;
 use tokio::runtime::Handle;
 
@@ -44,7 +44,7 @@ impl ClusterEventHandler {
     }
 }
 
-impl Orders for ClusterEventHandler {
+impl ClusterEvents for ClusterEventHandler {
     fn granted(&self, shards: Vec<Shard>) {
         self.engine.granted(shards);
     }

@@ -104,7 +104,7 @@ pub(super) async fn create_first_admin_key(
         id: match is_shared {
             // The fixed id makes sure that only one of several starting nodes creates the key.
             true => FIRST_SHARED_KEY,
-            false => posthaste_core::id::Mint::new(random::seed()).next(now),
+            false => posthaste_core::id::IdGenerator::new(random::seed()).next(now),
         },
         tenant: None,
         name: "first".to_owned(),

@@ -15,7 +15,7 @@ use posthaste_engine::replayer::Replayer;
 use posthaste_engine::vault::{KeySource, Vault, VaultError};
 use posthaste_engine::{Engine, EngineSettings, Phase};
 use posthaste_notify::alerts::{AlertChecker, AlertSettings, Hearing};
-use posthaste_notify::notifications::{self, Channels, Telling};
+use posthaste_notify::notifications::{self, Channels, NotificationTasks};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{Retention, Store, StoreError, StoreSettings};
@@ -259,7 +259,7 @@ fn start_background_tasks(
         channels.audience(),
     )
     .start(app.switchboard.clone(), stopped.clone());
-    let notifications = notifications::start(Telling {
+    let notifications = notifications::start(NotificationTasks {
         store: app.store.clone(),
         clock: app.clock.clone(),
         switchboard: app.switchboard.clone(),

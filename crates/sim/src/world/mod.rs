@@ -15,9 +15,9 @@ use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{Attempt, Dispatcher, Input, Limits, Record, Ticket};
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, Mint};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, IdGenerator};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::{Now, Tick, Timestamp};
 
 use crate::disk::{Disk, EndpointRow, Epoch};
@@ -163,7 +163,7 @@ struct World {
     seed: u64,
     bug: Option<Mutation>,
     dice: Dice,
-    mint: Mint,
+    mint: IdGenerator,
     scenario: SimScenario,
     event_queue: EventQueue<Event>,
     wall_offset_ms: i64,
@@ -197,7 +197,7 @@ impl World {
             let row = EndpointRow {
                 tenant: tenant.clone(),
                 settings: settings.clone(),
-                standing: Standing::Enabled,
+                standing: EndpointStatus::Enabled,
                 health: Health::default(),
             };
             disk.put_endpoint(*endpoint, row);
@@ -207,7 +207,7 @@ impl World {
         World {
             seed,
             bug,
-            mint: Mint::new(dice.split()),
+            mint: IdGenerator::new(dice.split()),
             event_queue: EventQueue::default(),
             wall_offset_ms: 0,
             disk,

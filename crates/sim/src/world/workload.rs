@@ -10,7 +10,7 @@ use posthaste_core::delivery::{Delivery, OrderingKey, Status};
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::ingest::{Fingerprint, Ingest, judge};
-use posthaste_core::lane::{Health, LaneSettings, Standing};
+use posthaste_core::lane::{EndpointStatus, Health, LaneSettings};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::{Event, World};
@@ -94,7 +94,12 @@ impl World {
         let wanted: Vec<(EndpointId, Arc<LaneSettings>)> = self
             .disk
             .endpoints()
-            .filter(|(_, row)| matches!(row.standing, Standing::Enabled | Standing::Paused))
+            .filter(|(_, row)| {
+                matches!(
+                    row.standing,
+                    EndpointStatus::Enabled | EndpointStatus::Paused
+                )
+            })
             .map(|(endpoint, row)| (*endpoint, row.settings.clone()))
             .collect();
         let mut deliveries = Vec::new();
@@ -128,9 +133,9 @@ impl World {
             return;
         }
         match self.dice.between(0, 9) {
-            0 | 1 => self.shut_one(Standing::Paused),
-            2 => self.shut_one(Standing::Disabled),
-            3 => self.shut_one(Standing::Deleted),
+            0 | 1 => self.shut_one(EndpointStatus::Paused),
+            2 => self.shut_one(EndpointStatus::Disabled),
+            3 => self.shut_one(EndpointStatus::Deleted),
             4 | 5 => self.open_one(),
             6 => self.cancel_some(),
             7 => self.replay_some(),
@@ -145,21 +150,25 @@ impl World {
         self.scenario.sites[number as usize].endpoint
     }
 
-    fn standing(&self, endpoint: EndpointId) -> Standing {
+    fn standing(&self, endpoint: EndpointId) -> EndpointStatus {
         self.disk
             .endpoint(endpoint)
-            .map_or(Standing::Deleted, |row| row.standing)
+            .map_or(EndpointStatus::Deleted, |row| row.standing)
     }
 
-    fn shut_one(&mut self, standing: Standing) {
+    fn shut_one(&mut self, standing: EndpointStatus) {
         let endpoint = self.any_endpoint();
         let is = self.standing(endpoint);
         let goes = match standing {
-            Standing::Paused => is == Standing::Enabled || is == Standing::Disabled,
-            Standing::Disabled => is == Standing::Enabled || is == Standing::Paused,
+            EndpointStatus::Paused => {
+                is == EndpointStatus::Enabled || is == EndpointStatus::Disabled
+            }
+            EndpointStatus::Disabled => {
+                is == EndpointStatus::Enabled || is == EndpointStatus::Paused
+            }
             // Rarely, because nothing more happens at a deleted endpoint.
-            Standing::Deleted => is != Standing::Deleted && self.dice.chance(1, 4),
-            Standing::Enabled => false,
+            EndpointStatus::Deleted => is != EndpointStatus::Deleted && self.dice.chance(1, 4),
+            EndpointStatus::Enabled => false,
         };
         if goes {
             self.ask_to_stand(endpoint, standing);
@@ -172,12 +181,12 @@ impl World {
     }
 
     fn open(&mut self, endpoint: EndpointId) {
-        if self.standing(endpoint) != Standing::Deleted {
-            self.ask_to_stand(endpoint, Standing::Enabled);
+        if self.standing(endpoint) != EndpointStatus::Deleted {
+            self.ask_to_stand(endpoint, EndpointStatus::Enabled);
         }
     }
 
-    fn ask_to_stand(&mut self, endpoint: EndpointId, standing: Standing) {
+    fn ask_to_stand(&mut self, endpoint: EndpointId, standing: EndpointStatus) {
         let Some(epoch) = self.running_epoch() else {
             return;
         };
@@ -193,7 +202,7 @@ impl World {
     pub(super) fn stands(
         &mut self,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         health: Option<Health>,
     ) {
         if let Some(row) = self.disk.endpoint_mut(endpoint) {
@@ -203,8 +212,10 @@ impl World {
             }
         }
         match standing {
-            Standing::Enabled => self.ledger.opened(endpoint, self.event_queue.now_ms()),
-            Standing::Paused | Standing::Disabled | Standing::Deleted => self.ledger.shut(endpoint),
+            EndpointStatus::Enabled => self.ledger.opened(endpoint, self.event_queue.now_ms()),
+            EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => {
+                self.ledger.shut(endpoint)
+            }
         }
     }
 
@@ -213,7 +224,7 @@ impl World {
         let paused: Vec<EndpointId> = self
             .disk
             .endpoints()
-            .filter(|(_, row)| row.standing == Standing::Paused)
+            .filter(|(_, row)| row.standing == EndpointStatus::Paused)
             .map(|(endpoint, _)| *endpoint)
             .collect();
         for endpoint in paused {
@@ -268,8 +279,12 @@ impl World {
         let since = *since;
         for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.status() == since) {
             let row = self.disk.endpoint(endpoint);
-            let open =
-                row.filter(|row| matches!(row.standing, Standing::Enabled | Standing::Paused));
+            let open = row.filter(|row| {
+                matches!(
+                    row.standing,
+                    EndpointStatus::Enabled | EndpointStatus::Paused
+                )
+            });
             let (Some(row), Some(epoch)) = (open, self.running_epoch()) else {
                 continue;
             };

@@ -6,7 +6,7 @@
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use serde_json::json;
 
@@ -141,9 +141,10 @@ pub(super) async fn alerts_need_an_existing_scope(harness: &dyn Harness) {
     world.add(endpoint(7, "acme", &["*"])).await;
     let made = alert(at(2), 2, name, endpoint_no(7));
     assert_eq!(raise(&world, &made).await, CreateResult::Created);
-    let deleted = world
-        .store
-        .set_standing(at(3), EndpointId(7), Standing::Deleted, None, None);
+    let deleted =
+        world
+            .store
+            .set_standing(at(3), EndpointId(7), EndpointStatus::Deleted, None, None);
     assert_eq!(deleted.await, Ok(true));
     let late = alert(at(4), 3, AlertName::DisableWarning, endpoint_no(7));
     assert_eq!(raise(&world, &late).await, CreateResult::NoSuchTenant);

@@ -6,7 +6,7 @@
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::dispatcher::News;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
 use super::fixture::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
@@ -82,7 +82,7 @@ pub(super) async fn counts_equal_a_recount(harness: &dyn Harness) {
     world.store.step_replay(at(22), replay.id, 9).await.unwrap();
     assert_counted(&world, "a replay").await;
     world.fail(sent[2], at(23)).await;
-    world.stand(made, Standing::Disabled).await;
+    world.stand(made, EndpointStatus::Disabled).await;
     world
         .sweep(at(24), made, DeadReason::EndpointDisabled)
         .await;

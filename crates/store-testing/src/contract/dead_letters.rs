@@ -7,7 +7,7 @@
 use posthaste_core::classify::{FailureKind, Fault, Outcome};
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 
 use super::Harness;
 use super::fixture::{World, all, at, endpoint, event, id};
@@ -71,7 +71,7 @@ async fn a_few(world: &World<'_>) -> Vec<DeliveryId> {
     send_to(world, EndpointId(4), 8).await;
     let gone = EndpointId(5);
     sent.push(send_to(world, gone, 9).await);
-    world.stand(gone, Standing::Deleted).await;
+    world.stand(gone, EndpointStatus::Deleted).await;
     world.sweep(at(10), gone, DeadReason::EndpointDeleted).await;
     sent
 }
@@ -92,8 +92,8 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
             (1, Some(FailureKind::Validation), exactly(1)),
         ]
     );
-    assert_eq!(found[0].standing, Standing::Deleted);
-    assert_eq!(found[1].standing, Standing::Enabled);
+    assert_eq!(found[0].standing, EndpointStatus::Deleted);
+    assert_eq!(found[1].standing, EndpointStatus::Enabled);
     assert_eq!(found[2].url, "https://2.example.com/hook");
     assert_eq!(found[2].newest, world.find(sent[3]).await.0);
     assert_eq!(found[2].oldest_at, at(1));
@@ -262,15 +262,15 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
         assert_eq!(stood.await, Ok(true));
     };
     let stand = async |number, standing, health| stand_for(number, standing, None, health).await;
-    stand(2, Standing::Paused, None).await;
-    stand_for(3, Standing::Disabled, Some(automatic), None).await;
-    stand(4, Standing::Enabled, Some(tripped(1))).await;
-    stand(5, Standing::Deleted, Some(tripped(1))).await;
-    stand(6, Standing::Paused, Some(tripped(1))).await;
-    stand_for(7, Standing::Disabled, Some(automatic), None).await;
+    stand(2, EndpointStatus::Paused, None).await;
+    stand_for(3, EndpointStatus::Disabled, Some(automatic), None).await;
+    stand(4, EndpointStatus::Enabled, Some(tripped(1))).await;
+    stand(5, EndpointStatus::Deleted, Some(tripped(1))).await;
+    stand(6, EndpointStatus::Paused, Some(tripped(1))).await;
+    stand_for(7, EndpointStatus::Disabled, Some(automatic), None).await;
     // Not listed: the operator who disabled it knows about it.
     let by_hand = Some(DisabledReason::Manual);
-    stand_for(8, Standing::Disabled, by_hand, Some(tripped(1))).await;
+    stand_for(8, EndpointStatus::Disabled, by_hand, Some(tripped(1))).await;
     let acme = Some("acme");
     assert_eq!(named(&world, None, 99).await, [7, 4, 3, 6, 2]);
     assert_eq!(named(&world, acme, 99).await, [4, 3, 6, 2]);
@@ -290,8 +290,8 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
         revision: 2,
         ..Health::default()
     };
-    stand(2, Standing::Enabled, None).await;
-    stand(4, Standing::Enabled, Some(well)).await;
+    stand(2, EndpointStatus::Enabled, None).await;
+    stand(4, EndpointStatus::Enabled, Some(well)).await;
     assert_eq!(named(&world, None, 99).await, [7, 3, 6]);
     let deleted = world.store.delete_tenant(at(20), id("other")).await;
     deleted.expect("the tenant is deleted");

@@ -5,7 +5,7 @@
 //! not listed, but its deliveries still refer to it.
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, RateLimit, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{EndpointStatus, Health, RateLimit, StoredTrip, TripReason};
 use posthaste_core::time::Span;
 
 use super::Harness;
@@ -45,7 +45,7 @@ pub(super) async fn an_endpoint_is_read_back_unchanged(harness: &dyn Harness) {
             revision: 0,
             ..unusual()
         },
-        standing: Standing::Enabled,
+        standing: EndpointStatus::Enabled,
         disabled_reason: None,
         health: Health::default(),
     };
@@ -70,9 +70,9 @@ pub(super) async fn the_number_of_endpoints_per_tenant_is_limited(harness: &dyn 
     assert_eq!(create(3, "acme", 2).await, Ok(CreateResult::TooMany));
     assert_eq!(create(3, "other", 2).await, Ok(CreateResult::Created));
     // A disabled endpoint counts, a deleted one does not.
-    world.stand(EndpointId(1), Standing::Disabled).await;
+    world.stand(EndpointId(1), EndpointStatus::Disabled).await;
     assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::TooMany));
-    world.stand(EndpointId(1), Standing::Deleted).await;
+    world.stand(EndpointId(1), EndpointStatus::Deleted).await;
     assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::Created));
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let made = world.add(endpoint(1, "acme", &[])).await;
-    world.stand(made, Standing::Paused).await;
+    world.stand(made, EndpointStatus::Paused).await;
     let changed = Endpoint {
         tenant: id("other"),
         created_at: at(99),
@@ -96,12 +96,16 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
         ..unusual()
     };
     assert_eq!(stored.endpoint, expected);
-    assert_eq!(stored.standing, Standing::Paused, "the status is unchanged");
+    assert_eq!(
+        stored.standing,
+        EndpointStatus::Paused,
+        "the status is unchanged"
+    );
     assert_eq!(
         replace(&endpoint(2, "acme", &[])).await,
         Ok(ReplaceResult::NotFound)
     );
-    world.stand(made, Standing::Deleted).await;
+    world.stand(made, EndpointStatus::Deleted).await;
     let late = Endpoint {
         revision: 1,
         ..unusual()
@@ -136,43 +140,52 @@ pub(super) async fn a_status_change_stores_health_only_if_newer(harness: &dyn Ha
             .set_standing(at(0), made, standing, reason, health)
     };
     let manual = Some(DisabledReason::Manual);
-    let disabled = stand(Standing::Disabled, manual, Some(health(3, 30)));
+    let disabled = stand(EndpointStatus::Disabled, manual, Some(health(3, 30)));
     assert_eq!(disabled.await, Ok(true));
     let stored = row(&world, made).await;
     assert_eq!(
         (stored.standing, stored.disabled_reason),
-        (Standing::Disabled, manual)
+        (EndpointStatus::Disabled, manual)
     );
     assert_eq!(stored.health, health(3, 30));
     for (revision, failures, expected) in [(3, 31, 30), (2, 32, 30), (4, 33, 33)] {
-        let stood = stand(Standing::Enabled, None, Some(health(revision, failures))).await;
+        let stood = stand(
+            EndpointStatus::Enabled,
+            None,
+            Some(health(revision, failures)),
+        )
+        .await;
         assert_eq!(stood, Ok(true));
         let stored = row(&world, made).await;
         assert_eq!(stored.health.consecutive_failures, expected, "{revision}");
         assert_eq!(
             (stored.standing, stored.disabled_reason),
-            (Standing::Enabled, None)
+            (EndpointStatus::Enabled, None)
         );
     }
-    stand(Standing::Paused, None, None).await.unwrap();
+    stand(EndpointStatus::Paused, None, None).await.unwrap();
     assert_eq!(row(&world, made).await.health, health(4, 33));
     let nowhere = EndpointId(77);
     let stood = world
         .store
-        .set_standing(at(0), nowhere, Standing::Enabled, None, None);
+        .set_standing(at(0), nowhere, EndpointStatus::Enabled, None, None);
     assert_eq!(stood.await, Ok(false));
 }
 
 pub(super) async fn a_deleted_endpoint_stays_deleted(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
-    world.stand(made, Standing::Deleted).await;
-    for standing in [Standing::Enabled, Standing::Paused, Standing::Disabled] {
+    world.stand(made, EndpointStatus::Deleted).await;
+    for standing in [
+        EndpointStatus::Enabled,
+        EndpointStatus::Paused,
+        EndpointStatus::Disabled,
+    ] {
         world.stand(made, standing).await;
         let stored = row(&world, made).await;
         assert_eq!(
             (stored.standing, stored.disabled_reason),
-            (Standing::Deleted, None)
+            (EndpointStatus::Deleted, None)
         );
     }
     let accepted = world.accept(at(1), event("acme", "a.b")).await;
@@ -193,8 +206,8 @@ pub(super) async fn endpoints_are_listed_without_deleted_ones(harness: &dyn Harn
         let owner = if number == 4 { "other" } else { "acme" };
         world.add(endpoint(number, owner, &[])).await;
     }
-    world.stand(EndpointId(2), Standing::Deleted).await;
-    world.stand(EndpointId(5), Standing::Disabled).await;
+    world.stand(EndpointId(2), EndpointStatus::Deleted).await;
+    world.stand(EndpointId(5), EndpointStatus::Disabled).await;
     for (owner, expected) in [
         ("acme", vec![6, 5, 3, 1]),
         ("other", vec![4]),

@@ -5,7 +5,7 @@
 //! unfinished work contains every endpoint that has any, with its earliest due time.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::{Fetched, Standing};
+use posthaste_core::lane::{EndpointStatus, Fetched};
 
 use super::Harness;
 use super::fixture::{HOUR, World, at, endpoint, event, id, ordered, set};
@@ -188,7 +188,7 @@ pub(super) async fn unfinished_work_returns_every_endpoint_with_its_earliest_due
     let again_at = world.delivery(again).await.wanted_at().unwrap();
     send(4, HOUR).await;
     // Waiting deliveries of a deleted endpoint must still be failed.
-    world.stand(EndpointId(4), Standing::Deleted).await;
+    world.stand(EndpointId(4), EndpointStatus::Deleted).await;
     let expected = set([
         (EndpointId(1), at(20)),
         (EndpointId(3), again_at),

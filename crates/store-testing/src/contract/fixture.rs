@@ -14,7 +14,9 @@ use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Fetched, RETRY_AFTER_CAP, RateLimit, Standing};
+use posthaste_core::lane::{
+    DEFAULT_MAX_IN_FLIGHT, EndpointStatus, Fetched, RETRY_AFTER_CAP, RateLimit,
+};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::EventType;
@@ -276,8 +278,8 @@ impl<'a> World<'a> {
         self.add(endpoint(number, "acme", &[])).await
     }
 
-    pub(super) async fn stand(&self, endpoint: EndpointId, standing: Standing) {
-        let reason = (standing == Standing::Disabled).then_some(DisabledReason::Manual);
+    pub(super) async fn stand(&self, endpoint: EndpointId, standing: EndpointStatus) {
+        let reason = (standing == EndpointStatus::Disabled).then_some(DisabledReason::Manual);
         let stood = self
             .store
             .set_standing(at(0), endpoint, standing, reason, None);

@@ -6,7 +6,7 @@
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::id::DeliveryId;
-use posthaste_core::lane::{Health, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{EndpointStatus, Health, StoredTrip, TripReason};
 
 use super::Harness;
 use super::fixture::{KINDS, World, all, at, endpoint, event, id, kind, set};
@@ -55,7 +55,7 @@ async fn a_bit_of_everything(world: &World<'_>) {
             }
         }
     }
-    world.stand(paused, Standing::Paused).await;
+    world.stand(paused, EndpointStatus::Paused).await;
 }
 
 pub(super) async fn pages_hold_every_delivery_once_newest_first(harness: &dyn Harness) {
@@ -284,11 +284,11 @@ pub(super) async fn held_follows_from_the_endpoint(harness: &dyn Harness) {
         ..Health::default()
     };
     for (standing, health, held) in [
-        (Standing::Enabled, None, false),
-        (Standing::Paused, None, true),
-        (Standing::Enabled, Some(health(1, true)), true),
-        (Standing::Paused, Some(health(2, false)), true),
-        (Standing::Enabled, None, false),
+        (EndpointStatus::Enabled, None, false),
+        (EndpointStatus::Paused, None, true),
+        (EndpointStatus::Enabled, Some(health(1, true)), true),
+        (EndpointStatus::Paused, Some(health(2, false)), true),
+        (EndpointStatus::Enabled, None, false),
     ] {
         let stood = world
             .store

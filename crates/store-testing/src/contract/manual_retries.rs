@@ -5,7 +5,7 @@
 
 use posthaste_core::delivery::{ScheduledAttempt, State, Status, Trigger};
 use posthaste_core::id::DeliveryId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 
@@ -32,7 +32,7 @@ pub(super) async fn a_waiting_delivery_is_due_now(harness: &dyn Harness) {
     let retrying = world.send(at(1), "a.b").await;
     world.fail_retryably(retrying, at(2)).await;
     let spent = world.delivery(retrying).await.facts().clone();
-    world.stand(endpoint, Standing::Paused).await;
+    world.stand(endpoint, EndpointStatus::Paused).await;
     for sent in [waiting, retrying] {
         assert_eq!(
             retry(&world, 5, sent).await,
@@ -127,8 +127,8 @@ pub(super) async fn a_disabled_or_deleted_endpoint_refuses_retries(harness: &dyn
     let failed = world.send(at(1), "a.b").await;
     world.fail(failed, at(2)).await;
     for (standing, expected) in [
-        (Standing::Disabled, RetryResult::EndpointDisabled),
-        (Standing::Deleted, RetryResult::EndpointDeleted),
+        (EndpointStatus::Disabled, RetryResult::EndpointDisabled),
+        (EndpointStatus::Deleted, RetryResult::EndpointDeleted),
     ] {
         world.stand(endpoint, standing).await;
         for sent in [waiting, failed] {

@@ -11,7 +11,7 @@ use posthaste_core::delivery::DeadReason;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::News;
 use posthaste_core::id::{AlertId, AuditId, first_moment, id_of};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
@@ -78,7 +78,7 @@ pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn 
     for (ms, delivery) in [(100, sent[2]), (90, sent[1]), (120, sent[3])] {
         world.fail(delivery, at(ms)).await;
     }
-    world.stand(made, Standing::Disabled).await;
+    world.stand(made, EndpointStatus::Disabled).await;
     let reason = DeadReason::EndpointDisabled;
     world.sweep(at(130), made, reason).await;
     assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
@@ -121,7 +121,7 @@ pub(super) async fn swept_deliveries_of_a_deleted_endpoint_are_not_reported(harn
     let sent = world.send(at(1), "a.b").await;
     world.send(at(2), "a.b").await;
     world.fail(sent, at(3)).await;
-    world.stand(made, Standing::Deleted).await;
+    world.stand(made, EndpointStatus::Deleted).await;
     world.sweep(at(4), made, DeadReason::EndpointDeleted).await;
     assert_eq!(world.store.gather_failures(at(99), at(99), 9).await, Ok(1));
     let notices = world.store.notices(0, 9).await.unwrap();

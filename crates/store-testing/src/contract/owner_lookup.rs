@@ -4,7 +4,7 @@
 //! of them, and none for an id that does not exist or that belongs to a deleted tenant.
 
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
 use super::fixture::{World, at, endpoint, event, id};
@@ -48,7 +48,7 @@ pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
         assert_eq!(whose(named).await, expected, "{named:?}");
     }
     // A deleted endpoint belongs to no tenant; its deliveries still belong to theirs.
-    world.stand(ours, Standing::Deleted).await;
+    world.stand(ours, EndpointStatus::Deleted).await;
     assert_eq!(whose(OwnedObject::Endpoint(ours)).await, None);
     assert_eq!(whose(OwnedObject::Delivery(ended)).await, acme);
     // The objects of a deleted tenant belong to no tenant, and not to a later one with the same id either.

@@ -7,7 +7,7 @@ use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, Status, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, News};
 use posthaste_core::id::DeliveryId;
-use posthaste_core::lane::{DisableCause, Health, Standing, TripReason};
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, TripReason};
 use posthaste_core::time::Span;
 
 use super::Harness;
@@ -183,17 +183,17 @@ pub(super) async fn a_disable_stores_its_reason_and_does_not_undo_a_deletion(
     let settled = gone(&before);
     assert_eq!(world.record(at(2), settled).await, Written::Applied);
     let row = world.store.endpoint(made).await.unwrap().unwrap();
-    assert_eq!(row.standing, Standing::Disabled);
+    assert_eq!(row.standing, EndpointStatus::Disabled);
     let reason = DisabledReason::Automatic(DisableCause::Gone);
     assert_eq!(row.disabled_reason, Some(reason));
-    world.stand(made, Standing::Deleted).await;
+    world.stand(made, EndpointStatus::Deleted).await;
     let before = world.delivery(second).await;
     let settled = gone(&before);
     assert_eq!(world.record(at(3), settled).await, Written::Applied);
     let row = world.store.endpoint(made).await.unwrap().unwrap();
     assert_eq!(
         (row.standing, row.disabled_reason),
-        (Standing::Deleted, None)
+        (EndpointStatus::Deleted, None)
     );
     assert_eq!(world.status(second).await, Status::Failed);
 }

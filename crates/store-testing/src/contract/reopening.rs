@@ -5,7 +5,7 @@
 
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
 use super::fixture::{
@@ -69,7 +69,7 @@ pub(super) async fn all_data_survives_a_restart(harness: &dyn Harness) {
     world.add(ordered_one).await;
     world.add_endpoint(2).await;
     world.add_endpoint(3).await;
-    world.stand(EndpointId(3), Standing::Disabled).await;
+    world.stand(EndpointId(3), EndpointStatus::Disabled).await;
     world
         .store
         .create_key(at(0), key(1, Some("acme")))

@@ -7,7 +7,7 @@
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
@@ -361,9 +361,9 @@ pub(super) async fn disabled_and_deleted_endpoints_are_skipped(harness: &dyn Har
     let replay = failed(&world, at(3)).await;
     assert_eq!(replay.total, 4);
     for (number, standing) in [
-        (1, Standing::Disabled),
-        (2, Standing::Deleted),
-        (3, Standing::Paused),
+        (1, EndpointStatus::Disabled),
+        (2, EndpointStatus::Deleted),
+        (3, EndpointStatus::Paused),
     ] {
         world.stand(EndpointId(number), standing).await;
     }

@@ -89,7 +89,7 @@ pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn
     world
         .stand(
             posthaste_core::id::EndpointId(1),
-            posthaste_core::lane::Standing::Disabled,
+            posthaste_core::lane::EndpointStatus::Disabled,
         )
         .await;
     world.accept(at(DAY), event("acme", "a.b")).await;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
@@ -200,7 +200,7 @@ pub(super) async fn scopes_have_separate_stats(harness: &dyn Harness) {
         [(0, 12)],
         "entries of unknown scopes do not affect the known ones"
     );
-    world.stand(EndpointId(1), Standing::Deleted).await;
+    world.stand(EndpointId(1), EndpointStatus::Deleted).await;
     world.happens(vec![happened(&hers, 0, healthy(1))]).await;
     assert_eq!(world.told(&hers, BucketWidth::Minute).await, []);
 }
@@ -317,6 +317,6 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
     let scopes: Vec<Scope> = quarter.unwrap().into_iter().map(|it| it.0).collect();
     let all = [once, bad.clone(), Scope::Tenant(id("other")), acme()];
     assert_eq!(scopes, all);
-    world.stand(EndpointId(1), Standing::Deleted).await;
+    world.stand(EndpointId(1), EndpointStatus::Deleted).await;
     assert_eq!(since(MINUTE, 2).await, expected[1..]);
 }

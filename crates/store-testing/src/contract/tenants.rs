@@ -3,7 +3,7 @@
 //! A tenant is created once, and an outdated change is refused. Deleting a tenant deletes its keys and endpoints. A
 //! later tenant with the same id sees nothing of the earlier one.
 
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Span;
 use serde_json::json;
 
@@ -89,9 +89,9 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let gone_before = world.add_endpoint(1).await;
-    world.stand(gone_before, Standing::Deleted).await;
+    world.stand(gone_before, EndpointStatus::Deleted).await;
     let paused = world.add_endpoint(2).await;
-    world.stand(paused, Standing::Paused).await;
+    world.stand(paused, EndpointStatus::Paused).await;
     let enabled = world.add_endpoint(3).await;
     let others = world.add(endpoint(4, "other", &[])).await;
     world
@@ -114,10 +114,10 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     assert!(world.store.key(key(2, None).hash).await.unwrap().is_some());
     for endpoint in [gone_before, paused, enabled] {
         let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
-        assert_eq!(row.standing, Standing::Deleted);
+        assert_eq!(row.standing, EndpointStatus::Deleted);
     }
     let row = world.store.endpoint(others).await.unwrap().unwrap();
-    assert_eq!(row.standing, Standing::Enabled);
+    assert_eq!(row.standing, EndpointStatus::Enabled);
     let refused = world.store.accept(at(6), vec![event("acme", "a.b")]).await;
     assert_eq!(refused, Ok(Ingest::NoSuchTenant));
     let nothing = world.store.delivery(id("acme"), delivery).await.unwrap();

@@ -4,7 +4,7 @@
 //! and completed once. The owner of an id is looked up in the rows of its kind.
 
 use posthaste_core::id::{AuditId, PassId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::tables::{AuditRow, SessionRow, Tables, TenantVersion, page};
@@ -139,7 +139,7 @@ impl Tables {
         let (owner, tenant) = match named {
             OwnedObject::Endpoint(endpoint) => {
                 let found = self.endpoints.get(&endpoint)?;
-                if found.row.standing == Standing::Deleted {
+                if found.row.standing == EndpointStatus::Deleted {
                     return None;
                 }
                 (found.owner, &found.row.endpoint.tenant)

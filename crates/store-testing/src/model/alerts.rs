@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::tables::{AlertRow, Tables, TenantVersion, page};
@@ -65,7 +65,7 @@ impl Tables {
             Scope::Tenant(tenant) => self.owner(tenant).map(Some),
             Scope::Endpoint(endpoint) => {
                 let endpoint = self.endpoints.get(endpoint)?;
-                (endpoint.row.standing != Standing::Deleted).then_some(Some(endpoint.owner))
+                (endpoint.row.standing != EndpointStatus::Deleted).then_some(Some(endpoint.owner))
             }
         }
     }

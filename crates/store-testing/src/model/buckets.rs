@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::tables::{StatsSubject, Tables};
@@ -101,7 +101,8 @@ impl Tables {
             Scope::Tenant(tenant) => self.owner(tenant).map(StatsSubject::Tenant),
             Scope::Endpoint(endpoint) => {
                 let row = &self.endpoints.get(endpoint)?.row;
-                (row.standing != Standing::Deleted).then_some(StatsSubject::Endpoint(*endpoint))
+                (row.standing != EndpointStatus::Deleted)
+                    .then_some(StatsSubject::Endpoint(*endpoint))
             }
         }
     }

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 
 use super::tables::{Tables, page};
 use posthaste_store::rules::rank;
@@ -77,16 +77,16 @@ impl Tables {
             .filter(|owned| owner.is_none_or(|owner| owner == Some(owned.owner)))
             .map(|owned| &owned.row)
             .filter(|row| match row.standing {
-                Standing::Enabled => row.health.trip.is_some(),
-                Standing::Paused => true,
-                Standing::Disabled => match row.disabled_reason {
+                EndpointStatus::Enabled => row.health.trip.is_some(),
+                EndpointStatus::Paused => true,
+                EndpointStatus::Disabled => match row.disabled_reason {
                     Some(DisabledReason::Automatic(_)) => true,
                     Some(DisabledReason::Manual) | None => false,
                 },
-                Standing::Deleted => false,
+                EndpointStatus::Deleted => false,
             })
             .collect();
-        troubled.sort_by_key(|row| row.standing == Standing::Paused);
+        troubled.sort_by_key(|row| row.standing == EndpointStatus::Paused);
         troubled.into_iter().take(limit).cloned().collect()
     }
 }

@@ -9,7 +9,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{Fetched, Standing};
+use posthaste_core::lane::{EndpointStatus, Fetched};
 use posthaste_core::time::Timestamp;
 
 use super::events::within;
@@ -88,9 +88,9 @@ impl Tables {
         };
         let endpoint = row.delivery.facts().endpoint;
         match self.standing(endpoint) {
-            Standing::Enabled | Standing::Paused => {}
-            Standing::Disabled => return RetryResult::EndpointDisabled,
-            Standing::Deleted => return RetryResult::EndpointDeleted,
+            EndpointStatus::Enabled | EndpointStatus::Paused => {}
+            EndpointStatus::Disabled => return RetryResult::EndpointDisabled,
+            EndpointStatus::Deleted => return RetryResult::EndpointDeleted,
         }
         let give_up_after = self.give_up_after(endpoint);
         let row = self
@@ -111,10 +111,10 @@ impl Tables {
     }
 
     /// An unknown endpoint counts as deleted.
-    pub(super) fn standing(&self, endpoint: EndpointId) -> Standing {
+    pub(super) fn standing(&self, endpoint: EndpointId) -> EndpointStatus {
         self.endpoints
             .get(&endpoint)
-            .map_or(Standing::Deleted, |endpoint| endpoint.row.standing)
+            .map_or(EndpointStatus::Deleted, |endpoint| endpoint.row.standing)
     }
 
     pub(super) fn record(
@@ -168,7 +168,7 @@ impl Tables {
             }
             if let Some(cause) = attempt.disable {
                 let reason = DisabledReason::Automatic(cause);
-                super::directory::stand(&mut owned.row, Standing::Disabled, Some(reason));
+                super::directory::stand(&mut owned.row, EndpointStatus::Disabled, Some(reason));
             }
         }
         for news in attempt.news {

@@ -5,7 +5,7 @@
 //! it from an earlier one with the same id.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
 
 use super::tables::{OwnedEndpoint, Tables, TenantRow, TenantVersion, page};
@@ -59,8 +59,8 @@ impl Tables {
             .retain(|_, key| key.tenant.as_ref() != Some(tenant));
         let mut deleted = Vec::new();
         for (id, endpoint) in &mut self.endpoints {
-            if endpoint.owner == owner && endpoint.row.standing != Standing::Deleted {
-                stand(&mut endpoint.row, Standing::Deleted, None);
+            if endpoint.owner == owner && endpoint.row.standing != EndpointStatus::Deleted {
+                stand(&mut endpoint.row, EndpointStatus::Deleted, None);
                 deleted.push(*id);
             }
         }
@@ -140,7 +140,7 @@ impl Tables {
                 revision: 0,
                 ..endpoint
             },
-            standing: Standing::Enabled,
+            standing: EndpointStatus::Enabled,
             disabled_reason: None,
             health: Health::default(),
         };
@@ -154,7 +154,7 @@ impl Tables {
             .endpoints
             .get_mut(&endpoint.id)
             .map(|owned| &mut owned.row)
-            .filter(|row| row.standing != Standing::Deleted)
+            .filter(|row| row.standing != EndpointStatus::Deleted)
         else {
             return ReplaceResult::NotFound;
         };
@@ -189,7 +189,7 @@ impl Tables {
     pub(super) fn set_standing(
         &mut self,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> bool {
@@ -209,18 +209,22 @@ impl Tables {
         owned
             .filter(move |endpoint| endpoint.owner == owner)
             .map(|endpoint| &endpoint.row)
-            .filter(|row| row.standing != Standing::Deleted)
+            .filter(|row| row.standing != EndpointStatus::Deleted)
     }
 }
 
 /// Sets the status of an endpoint; a deleted endpoint stays deleted. Only a disabled one has a reason.
-pub(super) fn stand(row: &mut EndpointRow, standing: Standing, reason: Option<DisabledReason>) {
-    if row.standing == Standing::Deleted {
+pub(super) fn stand(
+    row: &mut EndpointRow,
+    standing: EndpointStatus,
+    reason: Option<DisabledReason>,
+) {
+    if row.standing == EndpointStatus::Deleted {
         return;
     }
     row.standing = standing;
     row.disabled_reason = match standing {
-        Standing::Disabled => reason,
-        Standing::Enabled | Standing::Paused | Standing::Deleted => None,
+        EndpointStatus::Disabled => reason,
+        EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Deleted => None,
     };
 }

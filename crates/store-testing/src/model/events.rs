@@ -10,7 +10,7 @@ use posthaste_core::allowance::QuotaUsage;
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::ingest::{self, Fingerprint, judge};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::{Month, Timestamp};
 
@@ -135,8 +135,8 @@ impl Tables {
     /// Returns the endpoints that get an event.
     fn routes(&self, owner: TenantVersion, event: &NewEvent) -> Vec<EndpointId> {
         let takes_part = |row: &&EndpointRow| match row.standing {
-            Standing::Enabled | Standing::Paused => true,
-            Standing::Disabled | Standing::Deleted => false,
+            EndpointStatus::Enabled | EndpointStatus::Paused => true,
+            EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         };
         let wanted = |row: &&EndpointRow| match event.only {
             Some(only) => row.endpoint.id == only,

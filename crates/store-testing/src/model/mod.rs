@@ -28,7 +28,7 @@ use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
     AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
 };
-use posthaste_core::lane::{Fetched, Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 
 use posthaste_store::{
@@ -266,7 +266,7 @@ impl Store for ModelStore {
         &self,
         _now: Timestamp,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use posthaste_core::delivery::{Delivery, ScheduledAttempt, State, Trigger};
 use posthaste_core::id::{EndpointId, ReplayId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::Timestamp;
 
@@ -168,8 +168,8 @@ impl Tables {
     /// Returns true if a delivery now waits for the endpoint that did not wait before.
     fn set_going(&mut self, now: Timestamp, scope: ReplayScope, target: Target) -> bool {
         match self.standing(target.endpoint) {
-            Standing::Enabled | Standing::Paused => {}
-            Standing::Disabled | Standing::Deleted => return false,
+            EndpointStatus::Enabled | EndpointStatus::Paused => {}
+            EndpointStatus::Disabled | EndpointStatus::Deleted => return false,
         }
         let event = self.events.get(&target.event);
         if event.is_none_or(|event| event.payload_removed_at.is_some()) {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{
-    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, Mint, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, IdGenerator, KeyId, PassId, ReplayId,
+    TenantId,
 };
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
@@ -114,7 +115,7 @@ pub(super) struct NotificationRow {
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
-    pub(super) mint: Mint,
+    pub(super) mint: IdGenerator,
     pub(super) last_owner: TenantVersion,
     pub(super) tenants: BTreeMap<TenantId, TenantRow>,
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
@@ -144,7 +145,7 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn new(settings: StoreSettings) -> Tables {
         Tables {
-            mint: Mint::new(settings.dice.clone()),
+            mint: IdGenerator::new(settings.dice.clone()),
             settings,
             last_owner: TenantVersion(0),
             tenants: BTreeMap::new(),

@@ -7,7 +7,7 @@ use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
 use super::write::write_queue::WriteQueue;
 use crate::closed::Closed;
-use crate::{HandOver, Orders};
+use crate::{ClusterEvents, HandOver};
 
 /// State that the thread shares with its callers.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) contents: Arc<FetchedPayloadCache>,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Receives ownership changes from the membership.
-    pub(super) orders: Arc<dyn Orders>,
+    pub(super) orders: Arc<dyn ClusterEvents>,
 }
 
 impl Shared {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use posthaste_core::cluster::{NodeNo, Timings};
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{Mint, id_of, moment_of};
+use posthaste_core::id::{IdGenerator, id_of, moment_of};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
@@ -228,7 +228,7 @@ async fn open(
 }
 
 /// Creates an id generator that continues after the greatest id that is or was stored.
-async fn resume(conn: &PgConnection, dice: Dice) -> Result<Mint, DbError> {
+async fn resume(conn: &PgConnection, dice: Dice) -> Result<IdGenerator, DbError> {
     let sql = "SELECT value FROM meta WHERE name = $1";
     let row = conn.query_one(sql, &[&meta::LAST_ID_TIME]).await?;
     let mut last = row.get::<_, i64>(0) as u64;
@@ -238,5 +238,5 @@ async fn resume(conn: &PgConnection, dice: Dice) -> Result<Mint, DbError> {
             last = last.max(moment_of(row.get::<_, Id>(0).0));
         }
     }
-    Ok(Mint::resume(dice, id_of(last, 0)))
+    Ok(IdGenerator::resume(dice, id_of(last, 0)))
 }

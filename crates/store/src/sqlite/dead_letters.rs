@@ -5,7 +5,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::codes::Code;
@@ -25,7 +25,7 @@ struct DeadEndpoint {
     no: i64,
     id: EndpointId,
     url: String,
-    standing: Standing,
+    standing: EndpointStatus,
 }
 
 const PLACE: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
@@ -35,7 +35,7 @@ fn read_dead_endpoint(row: &Row<'_>) -> rusqlite::Result<DeadEndpoint> {
         no: row.get(0)?,
         id: endpoint_id(row, 1)?,
         url: row.get(2)?,
-        standing: row.get::<_, Code<Standing>>(3)?.0,
+        standing: row.get::<_, Code<EndpointStatus>>(3)?.0,
     })
 }
 

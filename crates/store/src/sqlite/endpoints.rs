@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{Health, RateLimit, Standing};
+use posthaste_core::lane::{EndpointStatus, Health, RateLimit};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -60,7 +60,7 @@ pub(super) fn create(
     let route = Arc::new(Route {
         no,
         id: endpoint.id,
-        standing: Standing::Enabled,
+        standing: EndpointStatus::Enabled,
         patterns: endpoint.event_types.clone(),
         policy: endpoint.retry_policy.clone(),
         give_up_after,
@@ -81,7 +81,7 @@ pub(super) fn replace(
     let Some(found) = find(context.conn, endpoint.id)? else {
         return Ok(ReplaceResult::NotFound);
     };
-    if found.standing == Standing::Deleted {
+    if found.standing == EndpointStatus::Deleted {
         return Ok(ReplaceResult::NotFound);
     }
     if found.revision != endpoint.revision {
@@ -148,7 +148,7 @@ pub(super) struct Found {
     pub(super) no: i64,
     pub(super) tenant_no: i64,
     pub(super) tenant: TenantId,
-    pub(super) standing: Standing,
+    pub(super) standing: EndpointStatus,
     pub(super) revision: u64,
 }
 
@@ -162,7 +162,7 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
         Ok(Found {
             no: row.get(0)?,
             tenant: parse(row.get_ref(1)?.as_str()?)?,
-            standing: row.get::<_, Code<Standing>>(2)?.0,
+            standing: row.get::<_, Code<EndpointStatus>>(2)?.0,
             revision: row.get::<_, i64>(3)? as u64,
             tenant_no: row.get(4)?,
         })
@@ -174,7 +174,7 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
 pub(super) fn set_standing(
     context: &mut WriteContext<'_>,
     endpoint: EndpointId,
-    standing: Standing,
+    standing: EndpointStatus,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> rusqlite::Result<bool> {
@@ -192,13 +192,13 @@ pub(super) fn set_standing(
 pub(super) fn set_status(
     context: &mut WriteContext<'_>,
     found: &Found,
-    standing: Standing,
+    standing: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> rusqlite::Result<()> {
-    if found.standing == Standing::Deleted {
+    if found.standing == EndpointStatus::Deleted {
         return Ok(());
     }
-    let reason = reason.filter(|_| standing == Standing::Disabled);
+    let reason = reason.filter(|_| standing == EndpointStatus::Disabled);
     context
         .conn
         .prepare_cached("UPDATE endpoints SET standing = ?2, reason = ?3 WHERE no = ?1")?
@@ -208,10 +208,10 @@ pub(super) fn set_status(
             reason.as_ref().map(to_json)
         ])?;
     match standing {
-        Standing::Deleted => context.routes.change(&found.tenant, |routes| {
+        EndpointStatus::Deleted => context.routes.change(&found.tenant, |routes| {
             routes.endpoints.retain(|route| route.no != found.no);
         }),
-        Standing::Enabled | Standing::Paused | Standing::Disabled => context
+        EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => context
             .routes
             .change_endpoint(&found.tenant, found.no, |route| route.standing = standing),
     }
@@ -263,7 +263,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
             created_at: at(row.get(14)?),
             revision: row.get::<_, i64>(15)? as u64,
         },
-        standing: row.get::<_, Code<Standing>>(16)?.0,
+        standing: row.get::<_, Code<EndpointStatus>>(16)?.0,
         disabled_reason: row
             .get_ref(17)?
             .as_str_or_null()?

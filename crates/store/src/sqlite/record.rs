@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthaste_core::delivery::{DeadReason, Delivery};
 use posthaste_core::dispatcher::{AttemptRecord, News, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn record_attempt(
         && let Some(found) = find(context.conn, endpoint)?
     {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::set_status(context, &found, Standing::Disabled, Some(reason))?;
+        endpoints::set_status(context, &found, EndpointStatus::Disabled, Some(reason))?;
     }
     for news in &attempt.news {
         let detail = detail_of(*news);

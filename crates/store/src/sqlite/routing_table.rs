@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::subscription::{EventType, Pattern, wants};
 use posthaste_core::time::Span;
 use rusqlite::Connection;
@@ -22,7 +22,7 @@ use crate::StoreSettings;
 pub(super) struct Route {
     pub(super) no: i64,
     pub(super) id: EndpointId,
-    pub(super) standing: Standing,
+    pub(super) standing: EndpointStatus,
     pub(super) patterns: Vec<Pattern>,
     /// Its own retry policy, as the caller wrote it.
     pub(super) policy: Option<Value>,
@@ -33,8 +33,8 @@ impl Route {
     /// Returns whether it can get deliveries: it is enabled or paused.
     pub(super) fn accepts_deliveries(&self) -> bool {
         match self.standing {
-            Standing::Enabled | Standing::Paused => true,
-            Standing::Disabled | Standing::Deleted => false,
+            EndpointStatus::Enabled | EndpointStatus::Paused => true,
+            EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         }
     }
 
@@ -104,7 +104,7 @@ impl RoutingTable {
             tenant.endpoints.push(Arc::new(Route {
                 no: row.get(0)?,
                 id: endpoint_id(row, 1)?,
-                standing: row.get::<_, Code<Standing>>(2)?.0,
+                standing: row.get::<_, Code<EndpointStatus>>(2)?.0,
                 patterns: read_patterns(row.get_ref(3)?.as_str()?)?,
                 give_up_after: settings
                     .policy_for(own.as_ref(), tenant.policy.as_ref())

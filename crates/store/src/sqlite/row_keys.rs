@@ -5,7 +5,7 @@
 //! column, and a row is found only if they match too.
 
 use posthaste_core::dice::Dice;
-use posthaste_core::id::{Mint, id_of, moment_of};
+use posthaste_core::id::{IdGenerator, id_of, moment_of};
 use posthaste_core::time::Timestamp;
 
 /// The row id: the time part of an id.
@@ -42,7 +42,7 @@ pub(super) fn id_bytes(id: u128) -> [u8; 16] {
 
 /// An id generator that remembers the last key.
 pub(super) struct KeyGenerator {
-    id_generator: Mint,
+    id_generator: IdGenerator,
     last: Key,
 }
 
@@ -50,7 +50,7 @@ impl KeyGenerator {
     /// Creates a generator that continues after `last`.
     pub(super) fn resume(dice: Dice, last: Key) -> KeyGenerator {
         KeyGenerator {
-            id_generator: Mint::resume(dice, id_at(last, 0)),
+            id_generator: IdGenerator::resume(dice, id_at(last, 0)),
             last,
         }
     }

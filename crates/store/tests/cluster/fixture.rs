@@ -9,7 +9,8 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    Answer, Change, Cluster, Done, HandOver, HandedOver, Orders, Store, StoreError, StoreSettings,
+    Answer, Change, Cluster, ClusterEvents, Done, HandOver, HandedOver, Store, StoreError,
+    StoreSettings,
 };
 use serde_json::{Value, json};
 
@@ -238,7 +239,7 @@ impl EventForwarder {
     }
 }
 
-impl Orders for EventForwarder {
+impl ClusterEvents for EventForwarder {
     fn granted(&self, shards: Vec<Shard>) {
         self.tell(ClusterEvent::Granted(shards));
     }

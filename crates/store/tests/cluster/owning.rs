@@ -9,7 +9,7 @@ use posthaste_core::delivery::{Delivery, RetrySettings};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RETRY_AFTER_CAP, RateLimit, Standing};
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, EndpointStatus, RETRY_AFTER_CAP, RateLimit};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
@@ -178,11 +178,11 @@ fn only_the_owner_says_how_an_endpoint_stands() {
     make(&api, endpoint);
     let stand =
         |node: &Node, standing| wait(node.store.set_standing(NOW, endpoint, standing, None, None));
-    assert_eq!(stand(&worker, Standing::Disabled), Ok(true));
-    let why = stand(&api, Standing::Enabled).expect_err("it is another's to say");
+    assert_eq!(stand(&worker, EndpointStatus::Disabled), Ok(true));
+    let why = stand(&api, EndpointStatus::Enabled).expect_err("it is another's to say");
     assert!(why.to_string().contains("own"), "{why}");
     let row = wait(api.store.endpoint(endpoint)).expect("it reads");
-    assert_eq!(row.map(|row| row.standing), Some(Standing::Disabled));
+    assert_eq!(row.map(|row| row.standing), Some(EndpointStatus::Disabled));
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn what_nobody_owns_anybody_may_stand_or_cancel() {
         let stood = api.cluster.stand_unowned(NOW, endpoint, standing, None);
         wait(stood).expect("it is written")
     };
-    assert_eq!(stand(endpoint, Standing::Paused), Some(true));
-    assert_eq!(stand(EndpointId(8), Standing::Paused), Some(false));
+    assert_eq!(stand(endpoint, EndpointStatus::Paused), Some(true));
+    assert_eq!(stand(EndpointId(8), EndpointStatus::Paused), Some(false));
     let row = wait(api.store.endpoint(endpoint)).expect("it reads");
-    assert_eq!(row.map(|row| row.standing), Some(Standing::Paused));
+    assert_eq!(row.map(|row| row.standing), Some(EndpointStatus::Paused));
     let delivery = waiting(&api, endpoint)[0].id();
     let cancel = || {
         let cancelled = api.cluster.cancel_unowned(NOW, endpoint, delivery);
@@ -209,8 +209,8 @@ fn what_nobody_owns_anybody_may_stand_or_cancel() {
     assert_eq!(cancel(), Some(Written::Superseded));
     let worker = fixture.node("worker", LONG);
     assert_eq!(worker.owns(), 256);
-    assert_eq!(stand(endpoint, Standing::Enabled), None);
+    assert_eq!(stand(endpoint, EndpointStatus::Enabled), None);
     assert_eq!(cancel(), None);
     let row = wait(api.store.endpoint(endpoint)).expect("it reads");
-    assert_eq!(row.map(|row| row.standing), Some(Standing::Paused));
+    assert_eq!(row.map(|row| row.standing), Some(EndpointStatus::Paused));
 }

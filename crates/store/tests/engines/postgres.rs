@@ -9,7 +9,7 @@ use posthaste_core::time::{Tick, Timestamp};
 use posthaste_store::postgres::{
     Dial, DialFuture, Place, PostgresSettings, PostgresStore, ServerUrl, Tls, Wire,
 };
-use posthaste_store::{Change, Done, HandOver, Orders, Store, StoreSettings};
+use posthaste_store::{Change, ClusterEvents, Done, HandOver, Store, StoreSettings};
 use posthaste_store_testing::contract::Harness;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ impl Dial for PlainDial {
 /// A node that ignores its cluster events.
 pub(crate) struct NoOrders;
 
-impl Orders for NoOrders {
+impl ClusterEvents for NoOrders {
     fn granted(&self, _: Vec<Shard>) {}
     fn recalled(&self, _: Vec<Shard>, done: Done<()>) {
         done(Ok(()));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_store::{CreateResult, DisabledReason, Ingest, Quotas, Store, SweepResult, Written};
 
 use crate::engines::{Database, settings};
@@ -159,12 +159,12 @@ fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
     let reason = Some(DisabledReason::Manual);
     let stand = one_node
         .store
-        .set_standing(NOW, HERE, Standing::Disabled, reason, None);
+        .set_standing(NOW, HERE, EndpointStatus::Disabled, reason, None);
     assert_eq!(run(stand), Ok(true));
     assert_eq!(other.accept(event(None)).event.deliveries, []);
     let stand = one_node
         .store
-        .set_standing(NOW, HERE, Standing::Enabled, None, None);
+        .set_standing(NOW, HERE, EndpointStatus::Enabled, None, None);
     assert_eq!(run(stand), Ok(true));
     assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
     // Only the owner is handed the delivery; the other node reads.

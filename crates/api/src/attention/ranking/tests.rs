@@ -10,7 +10,7 @@ use super::*;
 
 const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
-fn candidate(id: u128, standing: Standing) -> Candidate {
+fn candidate(id: u128, standing: EndpointStatus) -> Candidate {
     let endpoint = Endpoint {
         id: EndpointId(id),
         tenant: "acme".parse().expect("a name"),
@@ -44,11 +44,11 @@ fn candidate(id: u128, standing: Standing) -> Candidate {
 }
 
 fn enabled(id: u128) -> Candidate {
-    candidate(id, Standing::Enabled)
+    candidate(id, EndpointStatus::Enabled)
 }
 
 fn disabled_by(id: u128, reason: DisabledReason) -> Candidate {
-    let mut candidate = candidate(id, Standing::Disabled);
+    let mut candidate = candidate(id, EndpointStatus::Disabled);
     candidate.row.disabled_reason = Some(reason);
     candidate
 }
@@ -108,7 +108,7 @@ fn detail_of(candidate: Candidate) -> String {
 #[test]
 fn findings_are_sorted_by_urgency_then_backlog() {
     let candidates = vec![
-        waiting(candidate(1, Standing::Paused), 9_000),
+        waiting(candidate(1, EndpointStatus::Paused), 9_000),
         waiting(failing(2, 9, 10), 5),
         waiting(failing(3, 2, 10), 500),
         tripped_by(4, TripReason::ConsecutiveFailures, 10),
@@ -127,7 +127,7 @@ fn findings_are_sorted_by_urgency_then_backlog() {
 #[test]
 fn healthy_and_manually_disabled_endpoints_need_no_attention() {
     let mut deleted = tripped_by(4, TripReason::FailureRatio, 9);
-    deleted.row.standing = Standing::Deleted;
+    deleted.row.standing = EndpointStatus::Deleted;
     let well = vec![
         enabled(1),
         failing(2, 1, 100),
@@ -140,7 +140,7 @@ fn healthy_and_manually_disabled_endpoints_need_no_attention() {
 #[test]
 fn manual_status_hides_other_reasons() {
     let mut paused = tripped_by(1, TripReason::FailureRatio, 9);
-    paused.row.standing = Standing::Paused;
+    paused.row.standing = EndpointStatus::Paused;
     let found = findings(vec![paused], NOON, 9);
     assert_eq!(found[0].reason, AttentionReason::Paused);
     assert_eq!(found[0].since(), None);
@@ -173,7 +173,7 @@ fn detail_describes_the_problem() {
         detail_of(disabled_by(1, gone())),
         "disabled automatically: the receiver answered 410 Gone"
     );
-    let paused = |pending| detail_of(waiting(candidate(1, Standing::Paused), pending));
+    let paused = |pending| detail_of(waiting(candidate(1, EndpointStatus::Paused), pending));
     assert_eq!(paused(0), "paused by hand; nothing waits");
     assert_eq!(paused(1), "paused by hand; 1 delivery waits");
     assert_eq!(paused(7), "paused by hand; 7 deliveries wait");

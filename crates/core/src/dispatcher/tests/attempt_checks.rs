@@ -6,7 +6,7 @@
 
 use super::bench::Bench;
 use crate::dispatcher::Attempt;
-use crate::lane::Standing;
+use crate::lane::EndpointStatus;
 
 impl Bench {
     /// Checks an attempt that starts, and adds it to those in flight.
@@ -32,7 +32,7 @@ impl Bench {
         let stored = &self.endpoints[&attempt.endpoint];
         assert_eq!(
             stored.standing,
-            Standing::Enabled,
+            EndpointStatus::Enabled,
             "{id} is sent to an endpoint that is not enabled"
         );
         if stored.settings.ordered {

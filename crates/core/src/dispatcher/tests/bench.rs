@@ -16,7 +16,7 @@ use crate::dispatcher::{
     Ticket,
 };
 use crate::id::{DeliveryId, EndpointId, EventId};
-use crate::lane::{Fetched, Health, LaneSettings, Standing};
+use crate::lane::{EndpointStatus, Fetched, Health, LaneSettings};
 use crate::time::{Now, Span, Tick, Timestamp};
 
 /// Maximum number of commands for one input. More mean an endless loop between dispatcher and store.
@@ -139,7 +139,7 @@ impl Bench {
                 endpoint,
                 tenant: tenant.parse().expect("the tenant name is valid"),
                 settings: Arc::new(settings),
-                standing: Standing::Enabled,
+                standing: EndpointStatus::Enabled,
                 health: Health::default(),
                 owned_since: Tick::START,
             },
@@ -154,7 +154,7 @@ impl Bench {
             .expect("the endpoint is in the store")
     }
 
-    pub(super) fn standing(&self, endpoint: EndpointId) -> Standing {
+    pub(super) fn standing(&self, endpoint: EndpointId) -> EndpointStatus {
         self.endpoints[&endpoint].standing
     }
 
@@ -176,7 +176,7 @@ impl Bench {
         self.introduce(endpoint);
     }
 
-    pub(super) fn stand(&mut self, endpoint: EndpointId, standing: Standing) {
+    pub(super) fn stand(&mut self, endpoint: EndpointId, standing: EndpointStatus) {
         self.tell(Input::Stand { endpoint, standing });
     }
 
@@ -329,7 +329,7 @@ impl Bench {
                         stored.health.update(&health);
                     }
                     if record.disable.is_some() {
-                        stored.standing = Standing::Disabled;
+                        stored.standing = EndpointStatus::Disabled;
                     }
                 }
             }

@@ -9,7 +9,9 @@ use super::fixture::{RETRY, down, gone, ok, refused, settings, unlimited_rate};
 use crate::delivery::{DeadReason, State, Status};
 use crate::dispatcher::{AttemptRecord, Command, Input, Limits, News, Record};
 use crate::id::{DeliveryId, EndpointId};
-use crate::lane::{BreakerSettings, BreakerState, DisableCause, Health, LaneSettings, Standing};
+use crate::lane::{
+    BreakerSettings, BreakerState, DisableCause, EndpointStatus, Health, LaneSettings,
+};
 use crate::policy::{Backoff, RetryPolicy};
 use crate::time::Span;
 
@@ -41,7 +43,11 @@ fn record(bench: &Bench) -> AttemptRecord {
 
 #[test]
 fn no_attempt_starts_after_an_endpoint_is_shut() {
-    for standing in [Standing::Paused, Standing::Disabled, Standing::Deleted] {
+    for standing in [
+        EndpointStatus::Paused,
+        EndpointStatus::Disabled,
+        EndpointStatus::Deleted,
+    ] {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(one_at_a_time());
         let ids = bench.accept(endpoint, 5);
@@ -59,8 +65,8 @@ fn no_attempt_starts_after_an_endpoint_is_shut() {
 #[test]
 fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
     for (standing, reason) in [
-        (Standing::Disabled, DeadReason::EndpointDisabled),
-        (Standing::Deleted, DeadReason::EndpointDeleted),
+        (EndpointStatus::Disabled, DeadReason::EndpointDisabled),
+        (EndpointStatus::Deleted, DeadReason::EndpointDeleted),
     ] {
         let mut bench = Bench::limited(Limits {
             max_flights: 100,
@@ -116,7 +122,7 @@ fn a_retry_recorded_during_a_disable_is_swept() {
         let ids = bench.accept(endpoint, 2);
         bench.finish(ids[0], down());
         bench.finish(ids[1], down());
-        bench.stand(endpoint, Standing::Disabled);
+        bench.stand(endpoint, EndpointStatus::Disabled);
         bench.accept(endpoint, 1);
         if swept_first {
             bench.answer_sweep();
@@ -137,7 +143,7 @@ fn an_attempt_with_an_internal_fault_after_a_disable_is_swept() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
     bench.fail_internally(id);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
     assert_eq!(bench.disk.row(id).facts().attempts, 0);
@@ -147,7 +153,7 @@ fn an_attempt_with_an_internal_fault_after_a_disable_is_swept() {
 fn deliveries_accepted_for_a_disabled_endpoint_are_swept() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
     let id = bench.accept_one(endpoint);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
 }
@@ -161,14 +167,14 @@ fn enabling_waits_for_the_sweep_in_progress() {
     bench.finish(ids[0], ok());
     bench.finish(ids[1], ok());
     bench.finish(ids[2], down());
-    bench.stand(endpoint, Standing::Disabled);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.take_sent();
     bench.pass(Span::from_mins(1));
     assert_eq!(bench.take_sent(), []);
-    assert_eq!(bench.lane(endpoint).standing, Standing::Disabled);
+    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Disabled);
     bench.answer_sweep();
-    assert_eq!(bench.lane(endpoint).standing, Standing::Enabled);
+    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Enabled);
     assert_eq!(dead(&bench, ids[2]), DeadReason::EndpointDisabled);
     let next = bench.accept_one(endpoint);
     assert_eq!(bench.take_sent(), [next]);
@@ -180,12 +186,12 @@ fn pausing_during_a_sweep_applies_after_it() {
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
-    bench.stand(endpoint, Standing::Disabled);
-    bench.stand(endpoint, Standing::Paused);
-    assert_eq!(bench.lane(endpoint).standing, Standing::Disabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Paused);
+    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Disabled);
     bench.finish(ids[0], ok());
     bench.answer_sweep();
-    assert_eq!(bench.lane(endpoint).standing, Standing::Paused);
+    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Paused);
     bench.take_sent();
     let held = bench.accept_one(endpoint);
     bench.pass(Span::from_mins(5));
@@ -209,11 +215,11 @@ fn resuming_starts_slowly_and_closes_a_tripped_breaker() {
     bench.finish_all(down());
     assert!(bench.lane(endpoint).holds);
     bench.accept(endpoint, 9);
-    bench.stand(endpoint, Standing::Paused);
+    bench.stand(endpoint, EndpointStatus::Paused);
     bench.take_sent();
     bench.pass(Span::from_mins(1));
     assert_eq!(bench.take_sent(), []);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     let view = bench.lane(endpoint);
     assert_eq!(view.breaker, BreakerState::Passing);
     assert_eq!(view.health.trip, None);
@@ -226,9 +232,9 @@ fn resuming_starts_slowly_and_closes_a_tripped_breaker() {
 #[test]
 fn a_status_change_before_the_introduction_is_kept() {
     for (stored, wish, sends) in [
-        (Standing::Enabled, Standing::Paused, false),
-        (Standing::Enabled, Standing::Disabled, false),
-        (Standing::Paused, Standing::Enabled, true),
+        (EndpointStatus::Enabled, EndpointStatus::Paused, false),
+        (EndpointStatus::Enabled, EndpointStatus::Disabled, false),
+        (EndpointStatus::Paused, EndpointStatus::Enabled, true),
     ] {
         let mut bench = Bench::new();
         bench.by_hand.introductions = true;
@@ -242,7 +248,7 @@ fn a_status_change_before_the_introduction_is_kept() {
         assert_eq!(!bench.take_sent().is_empty(), sends, "{wish:?}");
         let lane = bench.dispatcher.lane(endpoint);
         assert!(lane.is_none_or(|lane| lane.standing == wish));
-        assert_eq!(bench.disk.waits(id), wish != Standing::Disabled);
+        assert_eq!(bench.disk.waits(id), wish != EndpointStatus::Disabled);
     }
 }
 
@@ -253,8 +259,8 @@ fn an_introduction_during_a_sweep_does_not_open_the_gate() {
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(settings());
     let swept = bench.accept_one(endpoint);
-    bench.stand(endpoint, Standing::Disabled);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.introduce(endpoint);
     assert_eq!(bench.take_sent(), []);
     bench.answer_sweep();
@@ -333,7 +339,7 @@ fn a_hundred_refusals_in_a_row_warn_and_then_disable() {
             (100, News::Disabled(cause))
         ]
     );
-    assert_eq!(bench.stored(endpoint).standing, Standing::Disabled);
+    assert_eq!(bench.stored(endpoint).standing, EndpointStatus::Disabled);
     assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
 }
 
@@ -384,8 +390,8 @@ fn enabling_an_automatically_disabled_endpoint_resets_health() {
         let id = bench.accept_one(endpoint);
         bench.finish(id, refused());
     }
-    assert_eq!(bench.lane(endpoint).standing, Standing::Disabled);
-    bench.stand(endpoint, Standing::Enabled);
+    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     let health = bench.lane(endpoint).health;
     assert_eq!(
         health,
@@ -397,7 +403,7 @@ fn enabling_an_automatically_disabled_endpoint_resets_health() {
     bench.take_commands();
     let id = bench.accept_one(endpoint);
     bench.finish(id, refused());
-    assert_eq!(bench.lane(endpoint).standing, Standing::Enabled);
+    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Enabled);
     assert_eq!(bench.news(), []);
 }
 
@@ -407,10 +413,10 @@ fn enabling_fetches_deliveries_accepted_meanwhile() {
     let endpoint = bench.endpoint(settings());
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
     let missed = bench.commit(endpoint, None);
     bench.take_sent();
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     assert_eq!(bench.take_sent(), [missed.id()]);
 }
 
@@ -418,7 +424,7 @@ fn enabling_fetches_deliveries_accepted_meanwhile() {
 fn an_endpoint_that_is_introduced_disabled_is_swept() {
     let mut bench = Bench::new();
     let endpoint: EndpointId = bench.endpoint(settings());
-    bench.stored(endpoint).standing = Standing::Disabled;
+    bench.stored(endpoint).standing = EndpointStatus::Disabled;
     let id = bench.accept_one(endpoint);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
     assert!(
@@ -434,7 +440,7 @@ fn a_paused_endpoint_keeps_its_retries() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.stand(endpoint, Standing::Paused);
+    bench.stand(endpoint, EndpointStatus::Paused);
     bench.finish(id, down());
     assert_eq!(
         bench.disk.status(id),
@@ -444,6 +450,6 @@ fn a_paused_endpoint_keeps_its_retries() {
     bench.take_sent();
     bench.pass(RETRY.times(3));
     assert_eq!(bench.take_sent(), []);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     assert_eq!(bench.take_sent(), [id]);
 }

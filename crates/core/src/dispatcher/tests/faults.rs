@@ -9,7 +9,7 @@ use super::fixture::{DAY, RETRY, down, ok, settings, throttled, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::lanes::{MAX_FAULT_DELAY, MAX_WAITING_AFTER_FAULT, MIN_WAITING_AFTER_FAULT};
 use crate::dispatcher::{Command, Input, Limits, Record, STORE_PAUSE};
-use crate::lane::{BreakerSettings, BreakerState, LaneSettings, Standing};
+use crate::lane::{BreakerSettings, BreakerState, EndpointStatus, LaneSettings};
 use crate::time::Span;
 
 fn one_at_a_time() -> LaneSettings {
@@ -209,7 +209,7 @@ fn shutdown_starts_nothing_and_reports_drained_once() {
     bench.answer_record();
     assert_eq!(drained(&bench.issued), 1);
     bench.tell(Input::Shutdown);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.pass(Span::from_hours(1));
     assert_eq!(drained(&bench.issued), 1);
     assert_eq!(bench.fetch_count(), 0);

@@ -6,7 +6,7 @@
 use super::bench::Bench;
 use super::fixture::{down, ok, settings, throttled, unlimited_rate};
 use crate::dispatcher::{Input, Limits, Wake};
-use crate::lane::{LaneSettings, RateLimit, Standing};
+use crate::lane::{EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
 #[test]
@@ -58,7 +58,7 @@ fn a_lane_with_outstanding_work_is_kept() {
     let id = bench.accept_one(spent);
     bench.finish(id, ok());
     bench.accept_one(paused);
-    bench.stand(paused, Standing::Paused);
+    bench.stand(paused, EndpointStatus::Paused);
     bench.finish(*bench.flying.keys().last().unwrap(), down());
     bench.pass(Span::from_secs(99));
     // In flight, a retry ahead, paused by `Retry-After`, a rate not yet recovered, held.

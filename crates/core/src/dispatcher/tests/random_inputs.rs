@@ -12,7 +12,7 @@ use crate::delivery::Delivery;
 use crate::dice::Dice;
 use crate::dispatcher::{Input, Limits, Ticket};
 use crate::id::{DeliveryId, EndpointId};
-use crate::lane::{BreakerSettings, LaneSettings, Standing};
+use crate::lane::{BreakerSettings, EndpointStatus, LaneSettings};
 use crate::time::{Span, Tick};
 
 /// Maximum delay of an `Accepted` input. An idle lane is forgotten after a minute, together with its recent
@@ -235,12 +235,12 @@ impl RandomRun {
 
     fn is_sweeping(&self, endpoint: EndpointId) -> bool {
         let lane = self.bench.dispatcher.lane(endpoint);
-        self.bench.standing(endpoint) == Standing::Disabled
-            || lane.is_some_and(|lane| lane.standing == Standing::Disabled)
+        self.bench.standing(endpoint) == EndpointStatus::Disabled
+            || lane.is_some_and(|lane| lane.standing == EndpointStatus::Disabled)
     }
 
     fn stand(&mut self, endpoint: EndpointId) {
-        use Standing::{Disabled, Enabled, Paused};
+        use EndpointStatus::{Disabled, Enabled, Paused};
         let standing = *self
             .dice
             .pick(&[Enabled, Enabled, Enabled, Paused, Disabled]);
@@ -300,7 +300,7 @@ impl RandomRun {
             self.bench.answer_sweep();
         }
         for endpoint in self.endpoints.clone() {
-            self.bench.stand(endpoint, Standing::Enabled);
+            self.bench.stand(endpoint, EndpointStatus::Enabled);
         }
         self.bench.run(Span::from_mins(10), ok());
     }

@@ -6,7 +6,7 @@ use super::bench::Bench;
 use super::fixture::{RETRY, down, gone, ok, ordered, refused, settings, unlimited_rate};
 use crate::delivery::{DeadReason, State, Status};
 use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
-use crate::lane::{LaneSettings, Standing};
+use crate::lane::{EndpointStatus, LaneSettings};
 use crate::time::Span;
 
 fn one_at_a_time() -> LaneSettings {
@@ -28,8 +28,8 @@ fn a_snapshot_from_before_a_sweep_sends_nothing() {
         let due = bench.now.wall;
         bench.tell(Input::Work { endpoint, due });
         bench.tell(Input::Work { endpoint, due });
-        bench.stand(endpoint, Standing::Disabled);
-        bench.stand(endpoint, Standing::Enabled);
+        bench.stand(endpoint, EndpointStatus::Disabled);
+        bench.stand(endpoint, EndpointStatus::Enabled);
         if answered_during_the_sweep {
             bench.answer_fetch();
             bench.answer_sweep();
@@ -49,8 +49,8 @@ fn deliveries_reported_during_a_sweep_are_read_again_after_it() {
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     bench.accept(endpoint, 2);
-    bench.stand(endpoint, Standing::Disabled);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.finish_all(ok());
     let late = bench.accept_one(endpoint);
     bench.take_sent();
@@ -100,7 +100,11 @@ fn a_replay_right_after_a_cancel_is_not_lost() {
 /// A status request for an endpoint that does not exist kept its lane for ever.
 #[test]
 fn a_lane_opened_by_a_deletion_is_forgotten() {
-    for wish in [Standing::Deleted, Standing::Enabled, Standing::Disabled] {
+    for wish in [
+        EndpointStatus::Deleted,
+        EndpointStatus::Enabled,
+        EndpointStatus::Disabled,
+    ] {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(settings());
         bench.unregister(endpoint);
@@ -117,14 +121,14 @@ fn disabled_by_refusals() -> (Bench, crate::id::EndpointId) {
         let id = bench.accept_one(endpoint);
         bench.finish(id, refused());
     }
-    assert_eq!(bench.standing(endpoint), Standing::Disabled);
+    assert_eq!(bench.standing(endpoint), EndpointStatus::Disabled);
     (bench, endpoint)
 }
 
 fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
     let id = bench.accept_one(endpoint);
     bench.finish(id, refused());
-    assert_eq!(bench.standing(endpoint), Standing::Enabled);
+    assert_eq!(bench.standing(endpoint), EndpointStatus::Enabled);
 }
 
 /// The cleared health was never written: a success after it changes nothing in memory, so no record carried the
@@ -132,7 +136,7 @@ fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
 #[test]
 fn health_reset_by_an_enable_survives_a_restart() {
     let (mut bench, endpoint) = disabled_by_refusals();
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     let id = bench.accept_one(endpoint);
     bench.finish(id, ok());
     bench.pass(Span::from_mins(5));
@@ -145,7 +149,7 @@ fn enabling_an_endpoint_without_a_lane_resets_its_health() {
     let (mut bench, endpoint) = disabled_by_refusals();
     bench.pass(Span::from_mins(5));
     assert_eq!(bench.dispatcher.lane_count(), 0);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     survives_one_refusal(&mut bench, endpoint);
 }
 
@@ -153,8 +157,8 @@ fn enabling_an_endpoint_without_a_lane_resets_its_health() {
 #[test]
 fn enabling_after_a_pause_resets_health() {
     let (mut bench, endpoint) = disabled_by_refusals();
-    bench.stand(endpoint, Standing::Paused);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Paused);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     survives_one_refusal(&mut bench, endpoint);
 }
 
@@ -245,7 +249,7 @@ fn waiting_deliveries_of_a_deleted_endpoint_fail_as_deleted() {
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
     bench.finish(ids[0], gone());
-    bench.stand(endpoint, Standing::Deleted);
+    bench.stand(endpoint, EndpointStatus::Deleted);
     bench.answer_record();
     let State::Failed { reason, .. } = bench.disk.row(ids[1]).state() else {
         panic!("the delivery has not failed");

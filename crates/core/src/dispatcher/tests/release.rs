@@ -12,7 +12,7 @@ use crate::delivery::Status;
 use crate::dice::Dice;
 use crate::dispatcher::{Command, Dispatcher, Input, Limits, Wake};
 use crate::id::EndpointId;
-use crate::lane::{BreakerState, LaneSettings, RateLimit, Standing};
+use crate::lane::{BreakerState, EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
 fn disowned(bench: &mut Bench) -> Vec<EndpointId> {
@@ -127,9 +127,9 @@ fn a_lane_being_released_still_takes_status_changes_and_cancels() {
     let ids = bench.accept(endpoint, 3);
     bench.tell(Input::Disown(endpoint));
     bench.cancel(ids[1]);
-    bench.stand(endpoint, Standing::Disabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
     assert_eq!(bench.disk.status(ids[1]), Status::Cancelled);
-    assert_eq!(bench.standing(endpoint), Standing::Disabled);
+    assert_eq!(bench.standing(endpoint), EndpointStatus::Disabled);
     assert_eq!(disowned(&mut bench), []);
     bench.finish(ids[0], ok());
     assert_eq!(disowned(&mut bench), [endpoint]);
@@ -143,13 +143,13 @@ fn a_lane_being_released_still_takes_status_changes_and_cancels() {
 fn a_pending_status_change_is_answered_before_the_release() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.stored(endpoint).standing = Standing::Paused;
+    bench.stored(endpoint).standing = EndpointStatus::Paused;
     bench.by_hand.introductions = true;
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.tell(Input::Disown(endpoint));
     assert_eq!(disowned(&mut bench), []);
     bench.introduce(endpoint);
-    assert_eq!(bench.standing(endpoint), Standing::Enabled);
+    assert_eq!(bench.standing(endpoint), EndpointStatus::Enabled);
     assert_eq!(disowned(&mut bench), [endpoint]);
 }
 
@@ -162,7 +162,7 @@ fn an_endpoint_disabled_during_its_release_is_swept_by_the_next_owner() {
     bench.finish(ids[0], gone());
     assert_eq!(disowned(&mut bench), [endpoint]);
     assert_eq!(bench.disk.status(ids[1]), Status::Pending);
-    bench.stored(endpoint).standing = Standing::Disabled;
+    bench.stored(endpoint).standing = EndpointStatus::Disabled;
     hand_over(&mut bench, endpoint);
     assert_eq!(bench.disk.status(ids[1]), Status::Failed);
 }

@@ -8,7 +8,7 @@ use super::fixture::{RETRY, down, gone, ok, settings, throttled, unlimited_rate}
 use crate::classify::{HttpStatus, Outcome};
 use crate::delivery::{Delivery, Status};
 use crate::dispatcher::{Input, Limits, MAX_FETCHES, STORE_PAUSE};
-use crate::lane::{BreakerSettings, LaneSettings, RateLimit, Standing};
+use crate::lane::{BreakerSettings, EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
 fn code(code: u16) -> Outcome {
@@ -101,8 +101,8 @@ fn health_stored_by_an_enable_does_not_replace_later_health() {
     let endpoint = bench.endpoint(s);
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.stand(endpoint, Standing::Disabled);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.accept(endpoint, 1);
     bench.finish_all(down());
     assert!(bench.lane(endpoint).health.trip.is_some());
@@ -118,8 +118,8 @@ fn enabling_during_a_disable_leaves_store_and_lane_equal() {
     let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, gone());
-    bench.stand(endpoint, Standing::Paused);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Paused);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.answer_record();
     assert_eq!(bench.standing(endpoint), bench.lane(endpoint).standing);
 }
@@ -159,8 +159,8 @@ fn enabling_ends_the_retry_after_pause() {
     let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, throttled(Span::from_hours(24)));
-    bench.stand(endpoint, Standing::Disabled);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     let id = bench.accept_one(endpoint);
     bench.pass(Span::from_hours(1));
     assert!(bench.flying.contains_key(&id));

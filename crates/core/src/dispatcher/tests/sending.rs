@@ -7,7 +7,7 @@ use super::bench::Bench;
 use super::fixture::{RETRY, down, ok, settings, throttled, unlimited_rate};
 use crate::delivery::{Status, Trigger};
 use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
-use crate::lane::{LaneSettings, RateLimit, Standing};
+use crate::lane::{EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
 const SMALL: Limits = Limits {
@@ -117,7 +117,7 @@ fn nothing_is_fetched_while_paused_and_everything_after() {
     let endpoint = bench.endpoint(unlimited_rate());
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.stand(endpoint, Standing::Paused);
+    bench.stand(endpoint, EndpointStatus::Paused);
     bench.take_commands();
     bench.accept(endpoint, 30);
     bench.tell(Input::Work {
@@ -128,7 +128,7 @@ fn nothing_is_fetched_while_paused_and_everything_after() {
     assert_eq!(bench.fetch_count(), 0);
     assert_eq!(bench.lane(endpoint).ready, 8);
     assert!(bench.lane(endpoint).holds);
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.run(Span::from_secs(60), ok());
     assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
 }

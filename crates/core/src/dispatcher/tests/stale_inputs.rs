@@ -9,7 +9,7 @@ use super::fixture::{RETRY, down, ok, settings, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::{Command, Finish, Input, Limits, STORE_PAUSE};
 use crate::id::{DeliveryId, EndpointId};
-use crate::lane::{Fetched, LaneSettings, Standing};
+use crate::lane::{EndpointStatus, Fetched, LaneSettings};
 use crate::time::Span;
 
 /// A bench with one delivery in flight and an unanswered fetch whose snapshot still shows that delivery as waiting.
@@ -305,7 +305,7 @@ fn a_cancelled_delivery_stays_cancelled_while_the_store_fails() {
     bench.cancel(second);
     bench.fail_record();
     bench.finish(first, ok());
-    bench.stand(endpoint, Standing::Enabled);
+    bench.stand(endpoint, EndpointStatus::Enabled);
     bench.pass(STORE_PAUSE);
     bench.answer_record();
     bench.answer_record();

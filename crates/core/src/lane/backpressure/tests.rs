@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    Admission, AttemptFeedback, BreakerSettings, Gate, RateLimit, Signal, Standing,
+    Admission, AttemptFeedback, BreakerSettings, EndpointStatus, Gate, RateLimit, Signal,
 };
 use crate::dice::Dice;
 use crate::time::Tick;
@@ -70,7 +70,7 @@ impl Counts {
 
 fn run(setting: &Setting, mut receiver: Receiver<'_>, seed: u64) -> Counts {
     let mut dice = Dice::seeded(seed);
-    let mut gate = Gate::new(Standing::Enabled, setting.in_flight, setting.rate);
+    let mut gate = Gate::new(EndpointStatus::Enabled, setting.in_flight, setting.rate);
     let settings = BreakerSettings::default();
     let mut counts = Counts {
         delivered: 0,

@@ -1,7 +1,7 @@
 //! Tests of endpoint alerts, which follow the notifications.
 
 use posthaste_core::alert::AlertName;
-use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 use posthaste_core::time::Span;
 use posthaste_store::{DisabledReason, Notification, Scope};
 use serde_json::json;
@@ -33,9 +33,9 @@ async fn apply(fixture: &Fixture, number: u64, name: &str) {
         .expect("the notification is applied");
 }
 
-async fn set_status(fixture: &Fixture, standing: Standing, health: Health) {
+async fn set_status(fixture: &Fixture, standing: EndpointStatus, health: Health) {
     let reason = DisabledReason::Automatic(DisableCause::Gone);
-    let reason = (standing == Standing::Disabled).then_some(reason);
+    let reason = (standing == EndpointStatus::Disabled).then_some(reason);
     let written = fixture
         .store
         .set_standing(fixture.now(), HOOK, standing, reason, Some(health));
@@ -125,10 +125,10 @@ async fn an_endpoint_that_trips_repeatedly_notifies_once() {
     let mut number = 0;
     for _ in 0..10 {
         number += 2;
-        set_status(&fixture, Standing::Enabled, tripped(number)).await;
+        set_status(&fixture, EndpointStatus::Enabled, tripped(number)).await;
         apply(&fixture, number, "endpoint.breaker_tripped").await;
         fixture.run_for(Span::from_mins(1)).await;
-        set_status(&fixture, Standing::Enabled, healthy(number + 1)).await;
+        set_status(&fixture, EndpointStatus::Enabled, healthy(number + 1)).await;
         apply(&fixture, number + 1, "endpoint.recovered").await;
         fixture.run_for(Span::from_mins(4)).await;
     }
@@ -143,17 +143,17 @@ async fn an_endpoint_that_trips_repeatedly_notifies_once() {
 #[tokio::test]
 async fn an_alert_follows_the_state_of_its_endpoint() {
     for (standing, health, left) in [
-        (Standing::Enabled, tripped(2), &[TRIPPED, WARNED][..]),
-        (Standing::Enabled, healthy(2), &[]),
-        (Standing::Paused, tripped(2), &[WARNED]),
-        (Standing::Disabled, tripped(2), &[DISABLED]),
-        (Standing::Deleted, tripped(2), &[]),
+        (EndpointStatus::Enabled, tripped(2), &[TRIPPED, WARNED][..]),
+        (EndpointStatus::Enabled, healthy(2), &[]),
+        (EndpointStatus::Paused, tripped(2), &[WARNED]),
+        (EndpointStatus::Disabled, tripped(2), &[DISABLED]),
+        (EndpointStatus::Deleted, tripped(2), &[]),
     ] {
         let mut fixture = Fixture::new().await;
-        set_status(&fixture, Standing::Enabled, tripped(1)).await;
+        set_status(&fixture, EndpointStatus::Enabled, tripped(1)).await;
         apply(&fixture, 1, "endpoint.breaker_tripped").await;
         apply(&fixture, 2, "endpoint.disable_warning").await;
-        if standing == Standing::Disabled {
+        if standing == EndpointStatus::Disabled {
             // As if the other two notifications had not been processed.
             let mut only = fixture.settings.clone();
             only.bounds.retain(|name, _| *name == DISABLED);
@@ -187,11 +187,11 @@ async fn an_alert_follows_the_state_of_its_endpoint() {
 #[tokio::test]
 async fn the_alert_of_a_disabled_endpoint_is_resolved_when_it_is_enabled() {
     let mut fixture = Fixture::new().await;
-    set_status(&fixture, Standing::Disabled, healthy(1)).await;
+    set_status(&fixture, EndpointStatus::Disabled, healthy(1)).await;
     apply(&fixture, 1, "endpoint.disabled").await;
     fixture.run_for(Span::from_hours(1)).await;
     assert_eq!(fixture.notified(DISABLED, &ENDPOINT).await, (1, 0));
-    set_status(&fixture, Standing::Enabled, healthy(2)).await;
+    set_status(&fixture, EndpointStatus::Enabled, healthy(2)).await;
     fixture.run_for(Span::from_mins(1)).await;
     assert_eq!(fixture.notified(DISABLED, &ENDPOINT).await, (1, 1));
 }

@@ -4,7 +4,7 @@
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;
-use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 use posthaste_store::{Alert, Alerts, CreateResult, DisabledReason, Scope, Store};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
 async fn stand(
     server: &TestServer,
     endpoint: &str,
-    standing: Standing,
+    standing: EndpointStatus,
     reason: Option<DisabledReason>,
     health: Option<Health>,
 ) {
@@ -139,7 +139,7 @@ async fn endpoints_are_listed_by_severity() {
         panic!("six endpoints were created");
     };
     server.count_attempt(well, true);
-    stand(&server, paused, Standing::Paused, None, None).await;
+    stand(&server, paused, EndpointStatus::Paused, None, None).await;
     for _ in 0..9 {
         server.count_attempt(failing, false);
     }
@@ -154,12 +154,26 @@ async fn endpoints_are_listed_by_severity() {
         }),
         ..Health::default()
     };
-    stand(&server, tripped, Standing::Enabled, None, Some(health)).await;
+    stand(
+        &server,
+        tripped,
+        EndpointStatus::Enabled,
+        None,
+        Some(health),
+    )
+    .await;
     server.count_attempt(tripped, false);
     let manual = Some(DisabledReason::Manual);
-    stand(&server, switched_off, Standing::Disabled, manual, None).await;
+    stand(
+        &server,
+        switched_off,
+        EndpointStatus::Disabled,
+        manual,
+        None,
+    )
+    .await;
     let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));
-    stand(&server, gone, Standing::Disabled, automatic, None).await;
+    stand(&server, gone, EndpointStatus::Disabled, automatic, None).await;
     // All endpoints but the disabled ones get an event.
     server.event(&json!({"type": "a.b", "payload": 1})).await;
 

@@ -11,7 +11,7 @@ use posthaste_core::delivery::{DeadReason, OrderingKey};
 use posthaste_core::dispatcher::{News, Record};
 use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
@@ -109,7 +109,8 @@ impl Side<'_> {
                 standing,
                 health,
             } => {
-                let reason = (standing == Standing::Disabled).then_some(DisabledReason::Manual);
+                let reason =
+                    (standing == EndpointStatus::Disabled).then_some(DisabledReason::Manual);
                 let health = health.map(a_health);
                 let stood = store
                     .set_standing(now, endpoint, standing, reason, health)

@@ -7,7 +7,7 @@ use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::dice::Dice;
 use posthaste_core::id::{AlertId, AuditId, EndpointId, first_moment, id_of};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
@@ -117,7 +117,7 @@ pub(super) enum Operation {
     Stand {
         now: Timestamp,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         health: Option<(u64, bool)>,
     },
     Accept {
@@ -375,10 +375,10 @@ impl Script {
 
     fn stand(&mut self) -> Operation {
         let standing = match self.dice.between(0, 9) {
-            0..=4 => Standing::Enabled,
-            5 | 6 => Standing::Paused,
-            7 | 8 => Standing::Disabled,
-            9.. => Standing::Deleted,
+            0..=4 => EndpointStatus::Enabled,
+            5 | 6 => EndpointStatus::Paused,
+            7 | 8 => EndpointStatus::Disabled,
+            9.. => EndpointStatus::Deleted,
         };
         let health = self.maybe(3, Script::health);
         Operation::Stand {

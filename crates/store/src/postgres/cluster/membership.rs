@@ -14,7 +14,7 @@ use posthaste_core::cluster::{
 };
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Tick, Timestamp};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -236,7 +236,7 @@ impl Cluster for Membership {
         &self,
         _now: Timestamp,
         endpoint: EndpointId,
-        standing: Standing,
+        standing: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
         self.write(async move |context: &mut WriteContext| {

@@ -10,7 +10,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
@@ -29,7 +29,7 @@ struct DeadEndpoint {
     no: i64,
     id: EndpointId,
     url: String,
-    standing: Standing,
+    standing: EndpointStatus,
 }
 
 /// A group without its details.

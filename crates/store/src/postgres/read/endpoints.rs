@@ -1,7 +1,7 @@
 //! Reads endpoints: configuration, status and health.
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{RateLimit, Standing};
+use posthaste_core::lane::{EndpointStatus, RateLimit};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
 use tokio_postgres::Row;
@@ -18,7 +18,7 @@ use crate::{Endpoint, EndpointRow, Page, PageRequest};
 pub(in crate::postgres) struct Found {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) tenant_no: i64,
-    pub(in crate::postgres) standing: Standing,
+    pub(in crate::postgres) standing: EndpointStatus,
     pub(in crate::postgres) revision: u64,
 }
 

@@ -13,7 +13,7 @@ use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::thread;
 use crate::postgres::write::write_queue::WriteQueue;
-use crate::{HandOver, OpenError, Orders, StoreSettings};
+use crate::{ClusterEvents, HandOver, OpenError, StoreSettings};
 
 impl PostgresStore {
     /// Opens a store and creates or migrates its tables as needed. Blocks the calling thread until the store is open,
@@ -22,7 +22,7 @@ impl PostgresStore {
         settings: PostgresSettings,
         store: StoreSettings,
         hand_over: Arc<dyn HandOver>,
-        orders: Arc<dyn Orders>,
+        orders: Arc<dyn ClusterEvents>,
     ) -> Result<PostgresStore, OpenError> {
         let shared = Shared {
             queue: Arc::new(WriteQueue::new(store.max_waiting_writes)),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use posthaste_core::delivery::Delivery;
-use posthaste_core::id::{EndpointId, EventId, Mint};
+use posthaste_core::id::{EndpointId, EventId, IdGenerator};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
@@ -90,7 +90,7 @@ pub(super) struct KeyColumns<'a> {
 /// The state that accepting events uses.
 pub(super) struct PlanContext<'s> {
     pub(in crate::postgres) routes: &'s RoutingTable,
-    pub(in crate::postgres) id_generator: &'s mut Mint,
+    pub(in crate::postgres) id_generator: &'s mut IdGenerator,
     pub(in crate::postgres) count_changes: &'s mut CountChanges,
     /// Usage of tenants, for their limits.
     pub(super) meters: &'s mut UsageMeters,

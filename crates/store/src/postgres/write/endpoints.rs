@@ -2,7 +2,7 @@
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 
 use super::write_context::WriteContext;
 use crate::codes::ms;
@@ -58,7 +58,7 @@ pub(in crate::postgres) async fn replace(
     context.lock_directory().await?;
     let conn = context.conn.clone();
     let found = find(&conn, endpoint.id).await?;
-    let Some(found) = found.filter(|found| found.standing != Standing::Deleted) else {
+    let Some(found) = found.filter(|found| found.standing != EndpointStatus::Deleted) else {
         return Ok(ReplaceResult::NotFound);
     };
     if found.revision != endpoint.revision {
@@ -108,7 +108,7 @@ async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
 pub(in crate::postgres) async fn set_standing(
     context: &mut WriteContext,
     endpoint: EndpointId,
-    standing: Standing,
+    standing: EndpointStatus,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> Result<bool, DbError> {
@@ -127,10 +127,10 @@ pub(in crate::postgres) async fn set_standing(
 pub(in crate::postgres) async fn write_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
-    standing: Standing,
+    standing: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> Result<(), DbError> {
-    let reason = reason.filter(|_| standing == Standing::Disabled);
+    let reason = reason.filter(|_| standing == EndpointStatus::Disabled);
     let reason = reason.as_ref().map(to_json);
     let sql = "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
     let changed = context

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::{AttemptRecord, News};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
-use posthaste_core::lane::{Health, Standing};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
@@ -332,7 +332,7 @@ async fn disable(
     }
     if let Some(cause) = attempt.disable {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::write_status(context, endpoint, Standing::Disabled, Some(reason)).await?;
+        endpoints::write_status(context, endpoint, EndpointStatus::Disabled, Some(reason)).await?;
     }
     if !recorded.failed.is_empty() {
         outbox::fail(&conn, &recorded.failed).await?;

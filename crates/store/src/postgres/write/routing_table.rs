@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::subscription::{EventType, Pattern, wants};
 use posthaste_core::time::Span;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,7 +25,7 @@ use crate::{Change, StoreSettings};
 pub(super) struct EndpointRoute {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) id: EndpointId,
-    pub(in crate::postgres) standing: Standing,
+    pub(in crate::postgres) standing: EndpointStatus,
     pub(in crate::postgres) patterns: Vec<Pattern>,
     pub(super) give_up_after: Span,
 }
@@ -34,8 +34,8 @@ impl EndpointRoute {
     /// Returns whether events make deliveries for this endpoint at all.
     pub(super) fn accepts_deliveries(&self) -> bool {
         match self.standing {
-            Standing::Enabled | Standing::Paused => true,
-            Standing::Disabled | Standing::Deleted => false,
+            EndpointStatus::Enabled | EndpointStatus::Paused => true,
+            EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::Standing;
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::write_context::WriteContext;
@@ -14,7 +14,7 @@ use crate::{DisabledReason, Written};
 pub(in crate::postgres) async fn set_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
-    standing: Standing,
+    standing: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> Result<Option<bool>, DbError> {
     context.lock_directory().await?;

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use posthaste_core::id::{EndpointId, Mint, TenantId};
+use posthaste_core::id::{EndpointId, IdGenerator, TenantId};
 use posthaste_core::time::{Month, Timestamp};
 
 use rustc_hash::FxHashMap;
@@ -38,7 +38,7 @@ pub(in crate::postgres) struct WriteContext {
     /// The routing table. Exact once the directory is locked, shared or exclusively.
     pub(in crate::postgres) routes: RoutingTable,
     /// The id generator. Both writers share it, so ids grow in the order in which this node assigns them.
-    pub(in crate::postgres) id_generator: Rc<RefCell<Mint>>,
+    pub(in crate::postgres) id_generator: Rc<RefCell<IdGenerator>>,
     pub(in crate::postgres) settings: StoreSettings,
     pub(in crate::postgres) owned_shards: Arc<OwnedShards>,
     pub(in crate::postgres) due_watermarks: Arc<DueWatermarks>,
