@@ -94,11 +94,11 @@ impl App {
     /// Authenticates a request by its key.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
-        self.holder_of(hash_key(key)).await
+        self.caller_with_key(hash_key(key)).await
     }
 
     /// Returns the caller that has the key with this hash.
-    pub async fn holder_of(&self, hash: KeyHash) -> Result<Caller, Problem> {
+    pub async fn caller_with_key(&self, hash: KeyHash) -> Result<Caller, Problem> {
         if let Some(meter) = self.admin_keys.get(&hash) {
             self.check_rate(meter)?;
             return Ok(Caller::Admin(Credential::Configured));
@@ -132,7 +132,7 @@ impl App {
         cache: &Cache<K, V>,
         key: &K,
     ) -> Result<V, Generation> {
-        match self.switchboard.is_informed() {
+        match self.owner_router.is_up_to_date() {
             true => cache.find(key),
             false => Err(cache.generation()),
         }
@@ -193,7 +193,7 @@ impl App {
                     self.forget_keys(|key| key.tenant.as_ref() == Some(tenant));
                 }
                 Change::Key(hash) => self.keys.forget(|known, _| known == hash),
-                Change::Replay(_) => self.replay_bell.notify_one(),
+                Change::Replay(_) => self.replay_wakeup.notify_one(),
                 // Endpoints are not cached here.
                 Change::Endpoint(_) => {}
             }
@@ -215,7 +215,7 @@ impl App {
     pub fn forget_all(&self) {
         self.tenants.forget(|_, _| true);
         self.keys.forget(|_, _| true);
-        self.replay_bell.notify_one();
+        self.replay_wakeup.notify_one();
     }
 
     /// Removes the keys that `revoked` matches from the cache.

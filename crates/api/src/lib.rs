@@ -96,7 +96,7 @@ pub struct App {
     /// The engine of this node.
     pub engine: Engine,
     /// Passes requests to the node that owns an endpoint.
-    pub switchboard: Arc<OwnerRouter>,
+    pub owner_router: Arc<OwnerRouter>,
     /// Encrypts and decrypts secrets.
     pub vault: Arc<Vault>,
     /// Metrics and counters.
@@ -110,7 +110,7 @@ pub struct App {
     /// Settings of the API.
     pub settings: ApiSettings,
     /// Wakes the replay task when a replay is created.
-    pub replay_bell: Arc<Notify>,
+    pub replay_wakeup: Arc<Notify>,
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<CachedKey>>,
     tenants: Cache<TenantId, Arc<CachedTenant>>,
@@ -142,7 +142,7 @@ impl App {
         settings: ApiSettings,
     ) -> App {
         let admin_keys = settings.admin_keys.iter();
-        let switchboard = OwnerRouter::new(
+        let owner_router = OwnerRouter::new(
             engine.clone(),
             observe.clone(),
             clock.clone(),
@@ -153,7 +153,7 @@ impl App {
         App {
             store,
             engine,
-            switchboard: Arc::new(switchboard),
+            owner_router: Arc::new(owner_router),
             vault,
             observe,
             telemetry: Telemetry::off(),
@@ -170,7 +170,7 @@ impl App {
                 page: docs::page,
                 errors_page: docs::errors_page,
             },
-            replay_bell: Arc::new(Notify::new()),
+            replay_wakeup: Arc::new(Notify::new()),
         }
     }
 

@@ -99,15 +99,15 @@ async fn gauges(app: &App) -> Gauges {
         Phase::Starting => Some(BreakerCounts::default()),
         Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
     };
-    let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
+    let hour = app.owner_router.tally(&Scope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,
-        in_flight: app.engine.flight_count() as u64,
+        in_flight: app.engine.in_flight_count() as u64,
         breakers,
         retrying_over_24h: within(retrying_over_24h(app, None)).await,
-        shards: app.switchboard.shards_owned() as u64,
-        nodes: app.switchboard.node_count() as u64,
+        shards: app.owner_router.shards_owned() as u64,
+        nodes: app.owner_router.node_count() as u64,
         // This asks other nodes too, so it gets more time.
         hour: timeout(COUNT_TIMEOUT, hour).await.ok().and_then(Result::ok),
         queue_age: timeout(READ_TIMEOUT, app.queue_age.read())

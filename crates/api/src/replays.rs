@@ -110,7 +110,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     }
     let now = app.clock.wall();
     let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
-    app.replay_bell.notify_one();
+    app.replay_wakeup.notify_one();
     let answer = body::answer(StatusCode::ACCEPTED, &Replay::from(&replay));
     Ok(trail::with_created_id(replay.id, answer))
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use posthaste_charts::format;
 use posthaste_charts::outage::{Times, over_capacity};
 use posthaste_charts::series::{self, Bucket};
-use posthaste_charts::words;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::forecast::{Course, Forecast, Scenario};
 use posthaste_core::lane::RateLimit;
@@ -145,7 +145,7 @@ impl OutageReport {
         let course = &self.posthaste;
         let all = match self.pending {
             1 => "the one delivery".to_owned(),
-            many => format!("all {}", words::count(u64::from(many))),
+            many => format!("all {}", format::count(u64::from(many))),
         };
         let (delivered, dead) = (course.delivered, course.dead_lettered);
         let fate = match (delivered, dead) {
@@ -159,15 +159,15 @@ impl OutageReport {
             (0, _) => format!("posthaste dead-lettered {all}, {}", self.why()),
             (_, _) => format!(
                 "posthaste delivered {} of {} and dead-lettered {}",
-                words::count(delivered),
-                words::count(u64::from(self.pending)),
-                words::count(dead)
+                format::count(delivered),
+                format::count(u64::from(self.pending)),
+                format::count(dead)
             ),
         };
         match course.peak_arrivals_per_second {
             0 => fate,
             peak => {
-                let most = format!("with at most {}/s", words::count(peak));
+                let most = format!("with at most {}/s", format::count(peak));
                 format!("{fate}, {most}{}", self.over_capacity(peak))
             }
         }
@@ -191,7 +191,7 @@ impl OutageReport {
                 "a naive sender would have sent no more at once".to_owned()
             }
             peak => {
-                let herd = words::count(peak);
+                let herd = format::count(peak);
                 let over = self.over_capacity(peak);
                 format!("a naive sender would have sent {herd} in one second{over}")
             }

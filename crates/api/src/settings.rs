@@ -39,7 +39,7 @@ pub struct ApiSettings {
     /// The plans, and the limits without one.
     pub plans: Arc<Plans>,
     /// Owners of endpoints get emails about their endpoints.
-    pub sends_letters: bool,
+    pub sends_emails: bool,
     /// Retry policy if neither endpoint nor tenant has one, and its form in the API.
     pub default_policy: (RetryPolicy, Value),
     /// Default timeout of an attempt.
@@ -77,7 +77,7 @@ impl Default for ApiSettings {
             egress_rules: EgressRules::default(),
             public_url: None,
             plans: Arc::default(),
-            sends_letters: false,
+            sends_emails: false,
             default_policy: (
                 RetryPolicy::default(),
                 serde_json::json!({"preset": "recommended"}),

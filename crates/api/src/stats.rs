@@ -155,7 +155,7 @@ async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
-    let tallies = app.switchboard.tallies(scope).await?;
+    let tallies = app.owner_router.tallies(scope).await?;
     let stats = Stats::from(HealthReport::new(tallies, retrying));
     Ok(body::answer(StatusCode::OK, &stats))
 }
@@ -227,7 +227,7 @@ async fn series(call: &Call, scope: &Scope) -> Result<Response<Body>, Problem> {
         }
     };
     query.finish()?;
-    let series = call.app.switchboard.series(scope, window).await?;
+    let series = call.app.owner_router.series(scope, window).await?;
     Ok(body::answer(
         StatusCode::OK,
         &StatsSeries::new(window, &series),

@@ -312,9 +312,9 @@ async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
         if under_way.len() >= MAX_PARALLEL_CLOSES {
             first_error = first_error.and(joined(under_way.join_next().await));
         }
-        let switchboard = app.switchboard.clone();
+        let owner_router = app.owner_router.clone();
         let shut = async move {
-            switchboard
+            owner_router
                 .stand(endpoint, EndpointStatus::Deleted, None)
                 .await
         };

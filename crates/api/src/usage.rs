@@ -57,7 +57,7 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let usage = app.store.usage(now, tenant.id.clone()).await?;
     let usage = usage.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
-    let under_way = app.switchboard.under_way(&tenant.id).await;
+    let under_way = app.owner_router.under_way(&tenant.id).await;
     let plans = &app.settings.plans;
     let limits = app.limits_of(tenant);
     let describe = |limit: LimitName| LimitUsage {

@@ -23,6 +23,4 @@ pub mod terminal;
 pub mod ticks;
 pub mod timeline;
 
-pub use delivery as journey;
-pub use format as words;
 pub use svg::styles;

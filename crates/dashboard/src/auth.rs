@@ -106,7 +106,7 @@ pub(super) async fn authenticate_dashboard(
     if let Some(key) = bearer(headers) {
         let hash = hash_key(key);
         return Ok(Visitor {
-            caller: app.holder_of(hash).await?,
+            caller: app.caller_with_key(hash).await?,
             method: AuthMethod::Key(hash),
         });
     }
@@ -124,7 +124,7 @@ pub(super) async fn authenticate_session(
     match session.holder {
         // The key is looked up at every request: a session ends when its key is revoked.
         SessionIdentity::Key(hash) => Ok(Visitor {
-            caller: dashboard.app.holder_of(hash).await?,
+            caller: dashboard.app.caller_with_key(hash).await?,
             method: AuthMethod::Session {
                 token: token.to_owned(),
                 id: session.id,

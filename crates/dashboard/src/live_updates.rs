@@ -154,7 +154,7 @@ async fn check_access(request: &PageRequest) -> Result<(), Problem> {
             auth::authenticate_session(dashboard, token).await.map(drop)
         }
         AuthMethod::Portal { token } => auth::authenticate_portal(dashboard, token).await.map(drop),
-        AuthMethod::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
+        AuthMethod::Key(hash) => dashboard.app.caller_with_key(*hash).await.map(drop),
     }
 }
 

@@ -72,7 +72,7 @@ async fn sign_in(
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
-    let caller = match app.holder_of(hash).await {
+    let caller = match app.caller_with_key(hash).await {
         Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
             return unknown_key(dashboard, &origin, form.text("next"));

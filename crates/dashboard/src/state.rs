@@ -51,7 +51,7 @@ impl Dashboard {
 
     /// Returns whether owners of endpoints are notified by email.
     pub(super) fn sends_email(&self) -> bool {
-        self.app.settings.sends_letters
+        self.app.settings.sends_emails
     }
 
     /// Returns the name, logo and colours of a site.

@@ -105,11 +105,11 @@ impl Engine {
 
     /// Reports a delivery, due at `due`, that was stored for an endpoint other than by accepting an event.
     pub fn work(&self, endpoint: EndpointId, due: Timestamp) {
-        self.notify_work_of_others(vec![(endpoint, due)]);
+        self.work_stored_elsewhere(vec![(endpoint, due)]);
     }
 
     /// Reports deliveries that another node stored for endpoints of this node.
-    pub fn notify_work_of_others(&self, work: Vec<(EndpointId, Timestamp)>) {
+    pub fn work_stored_elsewhere(&self, work: Vec<(EndpointId, Timestamp)>) {
         self.shared.inbox.put(Message::Work(work));
     }
 
@@ -120,7 +120,7 @@ impl Engine {
 
     /// Reports shards that were revoked from this node. No attempt starts for them any more. `done` is called when
     /// nothing of them is in flight, or at once if the engine has ended.
-    pub fn recalled(&self, shards: Vec<Shard>, done: Done<()>) {
+    pub fn revoked(&self, shards: Vec<Shard>, done: Done<()>) {
         if self.phase() == Phase::Stopped {
             done(Ok(()));
             return;
@@ -184,7 +184,7 @@ impl Engine {
     }
 
     /// Returns the number of deliveries in flight.
-    pub fn flight_count(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.in_flight().len()
     }
 

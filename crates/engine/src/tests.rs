@@ -316,7 +316,7 @@ async fn everything_accepted_is_delivered_once() {
     arrived.sort();
     arrived.dedup();
     assert_eq!((arrived.len(), receiver.count()), (500, 500));
-    assert_eq!(fixture.engine.flight_count(), 0);
+    assert_eq!(fixture.engine.in_flight_count(), 0);
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ pub trait ClusterEvents: Send + Sync {
 
     /// These shards are revoked: the node must start nothing more for them. It calls `done` when nothing of them is
     /// in flight and all results are recorded. Until then it still owns them.
-    fn recalled(&self, shards: Vec<Shard>, done: Done<()>);
+    fn revoked(&self, shards: Vec<Shard>, done: Done<()>);
 
     /// The lease has expired: the node owns nothing any more. Attempts in flight are aborted, and their results can
     /// no longer be recorded.
@@ -137,7 +137,7 @@ pub trait Cluster: Send + Sync {
     fn lease(&self) -> Lease;
 
     /// Returns whether this node knows all changes of other nodes, except those of the last second.
-    fn is_informed(&self) -> bool;
+    fn is_up_to_date(&self) -> bool;
 
     /// Asks another node and waits up to `within` for its answer. Without an answer it is unknown whether the
     /// question arrived, so questions must be idempotent.

@@ -104,7 +104,7 @@ async fn candidates(app: &App, tenant: Option<TenantId>) -> Result<Vec<Candidate
     let ids: Vec<EndpointId> = rows.iter().map(|row| row.endpoint.id).collect();
     let mut alerts = alerts(app, tenant.clone()).await?;
     let others: Vec<EndpointId> = ids.iter().chain(alerts.keys()).copied().collect();
-    let recent = app.switchboard.lately(tenant.as_ref(), &others).await;
+    let recent = app.owner_router.lately(tenant.as_ref(), &others).await;
     let is_known = |id: &EndpointId| recent.get(id).is_some_and(|recent| recent.attempts > 0);
     alerts.retain(|id, _| !is_known(id) && !ids.contains(id));
     let mut failing = failing(app, tenant.as_ref(), &ids, &recent).await?;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::lane::{DisableCause, EndpointStatus, TripReason};
 use posthaste_core::time::Timestamp;
-use posthaste_notify::alerts::words;
+use posthaste_notify::alerts::text;
 use posthaste_store::{Alert, DisabledReason, EndpointRow};
 use posthaste_telemetry::metrics::{LastFailure, RecentAttempts};
 
@@ -52,7 +52,7 @@ impl Finding {
             AttentionReason::Disabled => disabled(row.disabled_reason),
             AttentionReason::BreakerTripped => tripped(row),
             AttentionReason::Failing => match alert {
-                Some(alert) => words::message(alert).trim_end_matches('.').to_owned(),
+                Some(alert) => text::message(alert).trim_end_matches('.').to_owned(),
                 None => format!(
                     "{} of the last {} attempts failed",
                     recent.failures, recent.attempts

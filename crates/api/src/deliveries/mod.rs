@@ -41,7 +41,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
         Some(Status::InProgress) => in_flight(app, &tenant.id, &query, page).await?,
         Some(_) | None => stored(app, &tenant.id, &query, page).await?,
     };
-    let in_flight = app.switchboard.aloft(&found.items).await;
+    let in_flight = app.owner_router.aloft(&found.items).await;
     let is_in_flight = |item: &StoredDelivery| in_flight.contains(&item.delivery.id());
     // A delivery in flight has the status `in_progress`, so it does not match another status.
     if let Some(status) = query.status {
@@ -82,7 +82,7 @@ async fn in_flight(
     query: &DeliveryQuery,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let mut flights = app.switchboard.flights().await;
+    let mut flights = app.owner_router.flights().await;
     flights.retain(|id| page.before.is_none_or(|before| *id < before));
     let mut items: Vec<StoredDelivery> = Vec::new();
     for ids in flights.chunks(MAX_PARALLEL_READS) {
@@ -119,7 +119,7 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant.id;
     // A delivery of another tenant is not found, in flight or not.
     let (stored, _) = find(app, tenant, id).await?;
-    if app.switchboard.is_aloft(&stored).await {
+    if app.owner_router.is_aloft(&stored).await {
         return Err(in_progress());
     }
     let now = app.clock.wall();
@@ -153,7 +153,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     let (stored, _) = find(app, tenant, id).await?;
     if !stored.delivery.status().is_terminal() {
         let endpoint = stored.delivery.facts().endpoint;
-        match app.switchboard.cancel(endpoint, id).await? {
+        match app.owner_router.cancel(endpoint, id).await? {
             Cancelled::Done => {
                 return show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
             }
@@ -201,7 +201,7 @@ async fn show(
     status: StatusCode,
 ) -> Result<Response<Body>, Problem> {
     let (mut stored, mut attempts) = find(app, &tenant.id, id).await?;
-    let in_flight = app.switchboard.is_aloft(&stored).await;
+    let in_flight = app.owner_router.is_aloft(&stored).await;
     if !stored.delivery.status().is_terminal() {
         // The engine is asked before the row is read again, so that a delivery that ends in between is shown as ended.
         (stored, attempts) = find(app, &tenant.id, id).await?;

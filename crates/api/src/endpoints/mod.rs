@@ -362,8 +362,10 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
 
 async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     let id = find(&call).await?.endpoint.id;
-    let switchboard = &call.app.switchboard;
-    switchboard.stand(id, EndpointStatus::Deleted, None).await?;
+    let owner_router = &call.app.owner_router;
+    owner_router
+        .stand(id, EndpointStatus::Deleted, None)
+        .await?;
     Ok(body::nothing())
 }
 
@@ -383,9 +385,9 @@ async fn change_status(
     call.take_nothing().await?;
     let row = find(&call).await?;
     if let Some((standing, reason)) = next_status(request, row.standing)? {
-        let switchboard = &call.app.switchboard;
+        let owner_router = &call.app.owner_router;
         let endpoint = row.endpoint.id;
-        switchboard.stand(endpoint, standing, reason).await?;
+        owner_router.stand(endpoint, standing, reason).await?;
     }
     let row = find(&call).await?;
     answer_with(&call, &row)

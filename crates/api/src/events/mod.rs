@@ -301,7 +301,7 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
             ..DeliveryFilter::default()
         };
         let found = app.store.deliveries(tenant.clone(), filter, page).await?;
-        let aloft = app.switchboard.aloft(&found.items).await;
+        let aloft = app.owner_router.aloft(&found.items).await;
         deliveries.extend(found.items.iter().map(|stored| EventDelivery {
             id: stored.delivery.id().to_string(),
             endpoint_id: stored.delivery.facts().endpoint.to_string(),

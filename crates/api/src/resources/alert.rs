@@ -1,7 +1,7 @@
 //! Alerts.
 
 use posthaste_core::alert::AlertName;
-use posthaste_notify::alerts::words;
+use posthaste_notify::alerts::text;
 use posthaste_notify::runbook;
 use posthaste_store::Scope;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub struct AlertScope {
 
 impl From<posthaste_store::Alert> for Alert {
     fn from(alert: posthaste_store::Alert) -> Alert {
-        let (message, runbook) = (words::message(&alert), runbook::section(alert.name));
+        let (message, runbook) = (text::message(&alert), runbook::section(alert.name));
         let (kind, endpoint) = match alert.scope {
             Scope::Everything => ("everything", None),
             Scope::Tenant(_) => ("tenant", None),

@@ -281,7 +281,7 @@ impl Dispatcher {
     }
 
     /// Returns the number of attempts and cancellations that are in flight or being recorded.
-    pub fn flight_count(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.flights.len()
     }
 

@@ -1,8 +1,8 @@
 //! A retry policy in words, as a chart, and as a table for screen readers.
 
 use maud::{Markup, PreEscaped, html};
+use posthaste_charts::format;
 use posthaste_charts::timeline::{self, MAX_TABLE_ROWS, Row};
-use posthaste_charts::words;
 use posthaste_core::policy::{AttemptWindow, Explanation};
 use serde::Deserialize;
 use serde_json::Value;
@@ -92,7 +92,7 @@ fn table(explanation: &Explanation) -> Markup {
                             td data-label="Latest" { (at(attempt.latest_ms)) }
                         }
                         Row::LeftOut(count) => tr {
-                            td colspan="4" { (words::count(count as u64)) " attempts more" }
+                            td colspan="4" { (format::count(count as u64)) " attempts more" }
                         }
                     }
                 }

@@ -2,7 +2,7 @@
 //! when its data changes. The script adds relative times, such as "5 minutes ago".
 
 use maud::{Markup, html};
-use posthaste_charts::words;
+use posthaste_charts::format;
 
 /// An API time, such as `2026-01-02T03:04:05.678Z`, shown as date, hours, minutes and seconds.
 pub(crate) fn time(text: &str) -> Markup {
@@ -20,7 +20,7 @@ pub(crate) fn to_the_second(at: &str) -> Markup {
 
 /// A duration in words.
 pub(crate) fn duration(ms: u64) -> String {
-    words::duration(ms)
+    format::duration(ms)
 }
 
 #[cfg(test)]

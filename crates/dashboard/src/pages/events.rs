@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{DeliverySummary, Event, ListPage};
-use posthaste_charts::words::count;
+use posthaste_charts::format::count;
 
 use super::deliveries::endpoint_ids;
 use super::deliveries::table::{TableStyle, table};

@@ -5,7 +5,7 @@ use posthaste_api::problem::Problem;
 use posthaste_api::resources::{
     Attention, AttentionItem, AttentionReason, ListPage, Stats, StatsSeries,
 };
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::Value;
 
 use super::stats::{self, Window};
@@ -105,7 +105,7 @@ fn attention_table(request: &PageRequest, items: &[AttentionItem]) -> Markup {
                     }
                     td data-label="State" { (reason_badge(item.reason)) }
                     td.words data-label="Why" { (item.detail) }
-                    td data-label="Waiting" { (words::count(item.pending)) }
+                    td data-label="Waiting" { (format::count(item.pending)) }
                     td data-label="Failing since" {
                         @match (&item.since, &item.last_failure_at) {
                             (Some(since), _) => { (time(since)) }

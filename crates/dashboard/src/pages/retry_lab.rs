@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use posthaste_api::policies::MAX_SIMULATED;
 use posthaste_api::problem::Problem;
 use posthaste_api::route::Verb;
+use posthaste_charts::format;
 use posthaste_charts::outage::Times;
-use posthaste_charts::words;
 use posthaste_core::forecast::{MAX_OUTAGE, NAIVE_INTERVAL};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -157,10 +157,10 @@ fn input_form(
 ) -> Markup {
     let choices: Vec<(&str, &str)> = policy_choices(presets).collect();
     let field = |name, label, hint, value| Field::new(name, label, hint, value, errors);
-    let max_pending = format!("At most {}.", words::count(u64::from(MAX_SIMULATED)));
+    let max_pending = format!("At most {}.", format::count(u64::from(MAX_SIMULATED)));
     let max_outage = format!(
         "Such as 30m or 6h; at most {}.",
-        words::duration(MAX_OUTAGE.as_millis())
+        format::duration(MAX_OUTAGE.as_millis())
     );
     html! {
         (errors.summary())
@@ -279,12 +279,12 @@ impl SimulationResult {
             self.posthaste.drained_ms,
             self.naive.drained_ms,
         );
-        let every = words::every(NAIVE_INTERVAL.as_millis());
+        let every = format::every(NAIVE_INTERVAL.as_millis());
         let limits = format!(
             "posthaste keeps to the usual limits of an endpoint: {} in flight, {}, {} at once after a pause.",
-            words::count(u64::from(self.limits.max_in_flight)),
-            words::rate(self.limits.rate_limit.per_second),
-            words::count(u64::from(self.limits.rate_limit.burst)),
+            format::count(u64::from(self.limits.max_in_flight)),
+            format::rate(self.limits.rate_limit.per_second),
+            format::count(u64::from(self.limits.rate_limit.burst)),
         );
         html! {
             div.card {
@@ -326,7 +326,7 @@ impl SimulationResult {
         };
         let description = format!(
             "At most {} requests in one second after the receiver is back{continuation}.",
-            words::count(course.peak_arrivals_per_second)
+            format::count(course.peak_arrivals_per_second)
         );
         let marks = Marks {
             horizontal_line: Some(self.capacity_per_second),
@@ -340,17 +340,17 @@ impl SimulationResult {
             ChartText {
                 title: &title,
                 description: &description,
-                max_label: &format!("{}/s", words::count(highest as u64)),
+                max_label: &format!("{}/s", format::count(highest as u64)),
                 legend: &[("good", "accepted"), ("bad", "refused or failed")],
                 left_label: html! { "the outage begins" },
-                right_label: html! { (words::duration(end_ms)) " later" },
+                right_label: html! { (format::duration(end_ms)) " later" },
             },
         )
     }
 
     fn table(&self, times: &Times) -> Markup {
         let (own, naive) = (&self.posthaste, &self.naive);
-        let count = words::count;
+        let count = format::count;
         let rows = [
             ("Attempts", count(own.attempts), count(naive.attempts)),
             ("Delivered", count(own.delivered), count(naive.delivered)),

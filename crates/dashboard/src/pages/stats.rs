@@ -5,7 +5,7 @@
 
 use maud::{Markup, html};
 use posthaste_api::resources::{HealthState, HealthValue, Stats, StatsBucket, StatsSeries};
-use posthaste_charts::words;
+use posthaste_charts::format;
 
 use crate::components::chart::{self, ChartText, Marks};
 use crate::components::{BadgeKind, badge, duration, empty_list};
@@ -71,7 +71,7 @@ impl Unit {
         match self {
             Unit::Share => format!("{} %", short(value * 100.0)),
             Unit::Number => short(value),
-            Unit::Count => words::count(value as u64),
+            Unit::Count => format::count(value as u64),
         }
     }
 
@@ -246,11 +246,11 @@ fn throughput(series: &StatsSeries, attempts: u64) -> Markup {
             title: &format!("Attempts per {bucket}"),
             description: &format!(
                 "{} attempts in all, {} of them succeeded; at most {} in one {bucket}.",
-                words::count(attempts),
-                words::count(succeeded),
-                words::count(max),
+                format::count(attempts),
+                format::count(succeeded),
+                format::count(max),
             ),
-            max_label: &words::count(max),
+            max_label: &format::count(max),
             legend: &[("good", "succeeded"), ("bad", "failed")],
             left_label,
             right_label,

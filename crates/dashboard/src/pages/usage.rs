@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{LimitUsage, Usage};
-use posthaste_charts::words;
+use posthaste_charts::format;
 use serde_json::Value;
 
 use crate::components::{BadgeKind, badge, time};
@@ -57,14 +57,14 @@ fn used(limit: &LimitUsage) -> Markup {
     };
     let is_used_up = limit.limit.as_u64().is_some_and(|max| used >= max);
     html! {
-        (words::count(used))
+        (format::count(used))
         @if is_used_up { " " (badge(BadgeKind::Warning, "used up")) }
     }
 }
 
 fn allowed(limit: &Value) -> Markup {
     match (limit.as_u64(), limit.as_str()) {
-        (Some(count), _) => html! { (words::count(count)) },
+        (Some(count), _) => html! { (format::count(count)) },
         (None, Some(span)) => html! { (span) },
         (None, None) => html! { "any number" },
     }

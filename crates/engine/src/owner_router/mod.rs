@@ -83,9 +83,9 @@ impl OwnerRouter {
     }
 
     /// Returns true if cached data that other nodes may change is up to date.
-    pub fn is_informed(&self) -> bool {
+    pub fn is_up_to_date(&self) -> bool {
         let cluster = self.cluster.as_ref();
-        cluster.is_none_or(|cluster| cluster.is_informed())
+        cluster.is_none_or(|cluster| cluster.is_up_to_date())
     }
 
     /// Returns true if there can be other nodes.

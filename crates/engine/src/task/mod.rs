@@ -204,7 +204,8 @@ impl EngineTask {
     async fn run(&mut self) {
         let mut messages = Vec::new();
         // A caller may have cancelled a delivery since the drain ended, so the number of flights is checked as well.
-        while !(self.is_shutting_down && self.is_drained && self.dispatcher.flight_count() == 0) {
+        while !(self.is_shutting_down && self.is_drained && self.dispatcher.in_flight_count() == 0)
+        {
             if self.is_shared {
                 self.check_lease(self.context.clock.now());
             }

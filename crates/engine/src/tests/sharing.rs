@@ -67,7 +67,7 @@ fn everything() -> Vec<Shard> {
 fn revoke(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
     let (sender, answer) = oneshot::channel();
     let done = Box::new(move |result| drop(sender.send(result)));
-    engine.recalled(everything(), done);
+    engine.revoked(everything(), done);
     answer
 }
 
@@ -122,7 +122,7 @@ async fn a_revoked_shard_is_released_when_nothing_is_in_flight() {
         .expect("it is given up");
     assert_eq!(done.unwrap(), Ok(()));
     assert_eq!(receiver.count(), 10, "nothing began since");
-    assert_eq!(pair.engine().flight_count(), 0);
+    assert_eq!(pair.engine().in_flight_count(), 0);
     let result = pair
         .engine()
         .set_status(endpoint, EndpointStatus::Enabled, None)
@@ -209,7 +209,7 @@ async fn attempts_in_flight_are_aborted_when_the_lease_ends() {
     receiver.arrivals(1).await;
     pair.lease.set(Tick::START, Tick::START);
     let cut_off = async {
-        while pair.engine().flight_count() > 0 {
+        while pair.engine().in_flight_count() > 0 {
             settled(pair.engine()).await;
         }
     };
@@ -234,7 +234,7 @@ async fn nothing_is_recorded_for_a_lost_shard() {
     pair.engine().expired();
     settled(pair.engine()).await;
     assert!(matches!(revoked.try_recv(), Ok(Err(_))), "it is lost");
-    assert_eq!(pair.engine().flight_count(), 0);
+    assert_eq!(pair.engine().in_flight_count(), 0);
     let result = pair.engine().cancel(endpoint, deliveries[0]).await;
     assert_eq!(result, Err(EngineError::NotOwner));
     receiver.answers.send_replace(true);
@@ -310,7 +310,7 @@ impl Cluster for FixedOwnerCluster {
         Lease::until(NEVER, NEVER)
     }
 
-    fn is_informed(&self) -> bool {
+    fn is_up_to_date(&self) -> bool {
         true
     }
 

@@ -28,6 +28,5 @@ pub mod text;
 mod tests;
 
 pub use checker::AlertChecker;
-pub use endpoint_alerts::{EndpointAlerts, EndpointAlerts as Hearing};
+pub use endpoint_alerts::EndpointAlerts;
 pub use settings::AlertSettings;
-pub use text as words;

@@ -74,7 +74,7 @@ pub struct NotificationTasks {
     /// The clock.
     pub clock: Clock,
     /// Used to check whether this node dispatches notifications.
-    pub switchboard: Arc<OwnerRouter>,
+    pub owner_router: Arc<OwnerRouter>,
     /// Observer that processes every notification first.
     pub hears: Arc<dyn NotificationObserver>,
     /// Counters, and the wake-up for new notifications.
@@ -102,7 +102,7 @@ pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
     let NotificationTasks {
         store,
         clock,
-        switchboard: owner_router,
+        owner_router,
         hears: observer,
         observe: metrics,
         means: channels,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
-use posthaste_charts::{terminal, words};
+use posthaste_charts::{format, terminal};
 use posthaste_engine::database::{EgressDialer, with_password};
 use posthaste_engine::vault::key_file_text;
 use posthaste_store::copy::{self, Destination, Progress, RowCounts};
@@ -136,7 +136,7 @@ fn report(counts: &[RowCounts], key: KeyLocation, from: &Path, json: bool) -> St
         let document = json!({"agrees": agree, "counts": rows.collect::<Vec<_>>()});
         return format!("{document}\n");
     }
-    let count = |number: i64| words::count(number.max(0) as u64);
+    let count = |number: i64| format::count(number.max(0) as u64);
     let rows: Vec<Vec<String>> = counts
         .iter()
         .map(|kind| {
@@ -197,7 +197,7 @@ impl ProgressReporter {
         if progress.what != self.what || tenths > self.tenths {
             self.what = progress.what;
             self.tenths = tenths;
-            let (done, total) = (words::count(progress.done), words::count(progress.total));
+            let (done, total) = (format::count(progress.done), format::count(progress.total));
             output::print_hint(&format!("{}: {done} of {total}", progress.what));
         }
     }

@@ -87,7 +87,7 @@ impl Config {
             egress_rules: self.egress.clone(),
             public_url: self.dashboard.public_url.clone(),
             plans: Arc::new(self.plans()),
-            sends_letters: self.mail.server.is_some(),
+            sends_emails: self.mail.server.is_some(),
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
         }

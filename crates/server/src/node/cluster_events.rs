@@ -49,8 +49,8 @@ impl ClusterEvents for ClusterEventHandler {
         self.engine.granted(shards);
     }
 
-    fn recalled(&self, shards: Vec<Shard>, done: Done<()>) {
-        self.engine.recalled(shards, done);
+    fn revoked(&self, shards: Vec<Shard>, done: Done<()>) {
+        self.engine.revoked(shards, done);
     }
 
     fn expired(&self) {
@@ -58,7 +58,7 @@ impl ClusterEvents for ClusterEventHandler {
     }
 
     fn work(&self, work: Vec<(EndpointId, Timestamp)>) {
-        self.engine.notify_work_of_others(work);
+        self.engine.work_stored_elsewhere(work);
     }
 
     fn changed(&self, changes: Vec<Change>) {
@@ -95,7 +95,7 @@ impl ClusterEvents for ClusterEventHandler {
             return;
         };
         self.runtime.spawn(async move {
-            let answer = app.switchboard.answer(question).await;
+            let answer = app.owner_router.answer(question).await;
             done(Ok(answer));
         });
     }

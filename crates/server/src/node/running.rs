@@ -73,7 +73,7 @@ impl Node {
         // At once, not after all requests are answered. A slow request could use up the grace period, and attempts that
         // started meanwhile would be sent again at the next start.
         self.engine.stop_starting();
-        let in_flight = self.engine.flight_count();
+        let in_flight = self.engine.in_flight_count();
         tracing::info!(target: LOG_TARGET, in_flight, "stopping");
         let drained = async {
             tokio::join!(ended(self.api_task), retire(&*self.store));
@@ -91,7 +91,7 @@ impl Node {
             );
         }
         if drained.is_err() {
-            let in_flight = self.engine.flight_count();
+            let in_flight = self.engine.in_flight_count();
             tracing::warn!(target: LOG_TARGET,
                 in_flight,
                 "the grace period is over; what is still in flight will be sent again at the next start"

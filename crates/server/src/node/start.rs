@@ -14,7 +14,7 @@ use posthaste_engine::maintenance;
 use posthaste_engine::replayer::Replayer;
 use posthaste_engine::vault::{KeySource, Vault, VaultError};
 use posthaste_engine::{Engine, EngineSettings, Phase};
-use posthaste_notify::alerts::{AlertChecker, AlertSettings, Hearing};
+use posthaste_notify::alerts::{AlertChecker, AlertSettings, EndpointAlerts};
 use posthaste_notify::notifications::{self, Channels, NotificationTasks};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
@@ -240,17 +240,17 @@ fn start_background_tasks(
         app.store.clone(),
         app.clock.clone(),
         retention,
-        app.switchboard.clone(),
+        app.owner_router.clone(),
         stopped.clone(),
     );
     let engine = app.engine.clone();
     let replayer = Replayer::new(
         app.store.clone(),
         app.clock.clone(),
-        app.replay_bell.clone(),
+        app.replay_wakeup.clone(),
         Box::new(move |endpoint, due| engine.work(endpoint, due)),
     )
-    .shared_with(app.switchboard.clone());
+    .shared_with(app.owner_router.clone());
     let alert_checks = AlertChecker::new(
         app.store.clone(),
         app.clock.clone(),
@@ -258,12 +258,16 @@ fn start_background_tasks(
         alerts.clone(),
         channels.audience(),
     )
-    .start(app.switchboard.clone(), stopped.clone());
+    .start(app.owner_router.clone(), stopped.clone());
     let notifications = notifications::start(NotificationTasks {
         store: app.store.clone(),
         clock: app.clock.clone(),
-        switchboard: app.switchboard.clone(),
-        hears: Arc::new(Hearing::new(app.store.clone(), app.clock.clone(), alerts)),
+        owner_router: app.owner_router.clone(),
+        hears: Arc::new(EndpointAlerts::new(
+            app.store.clone(),
+            app.clock.clone(),
+            alerts,
+        )),
         observe: app.observe.clone(),
         means: channels,
         stopped: stopped.clone(),

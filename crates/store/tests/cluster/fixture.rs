@@ -244,7 +244,7 @@ impl ClusterEvents for EventForwarder {
         self.tell(ClusterEvent::Granted(shards));
     }
 
-    fn recalled(&self, shards: Vec<Shard>, done: Done<()>) {
+    fn revoked(&self, shards: Vec<Shard>, done: Done<()>) {
         self.tell(ClusterEvent::Recalled(shards.clone()));
         let mut log = self.log.0.lock().expect("nobody panicked");
         if log.keepers.contains(&self.name) {

@@ -32,7 +32,7 @@ fn heard_of_acme(fixture: &Fixture, name: &str) -> usize {
 }
 
 fn informed(fixture: &Fixture, node: &Node) {
-    fixture.until("being informed", || node.cluster.is_informed());
+    fixture.until("being informed", || node.cluster.is_up_to_date());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn who_cannot_look_is_not_informed() {
     let a = fixture.node("a", LONG);
     informed(&fixture, &a);
     a.gate.set_shut(true);
-    fixture.until("not being informed", || !a.cluster.is_informed());
+    fixture.until("not being informed", || !a.cluster.is_up_to_date());
     a.gate.set_shut(false);
     informed(&fixture, &a);
 }

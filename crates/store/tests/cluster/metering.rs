@@ -65,10 +65,10 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
     let b = fixture.node("b", LEASE);
     fixture.until("half recalled", || {
         let told = fixture.told();
-        let recalled = told
+        let revoked = told
             .iter()
             .filter(|(_, told)| matches!(told, ClusterEvent::Recalled(_)));
-        recalled.count() == 128
+        revoked.count() == 128
     });
     wait(a.store.probe(NOW)).expect("it writes");
     let me = a.cluster.me().0;

@@ -122,7 +122,7 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     let api = fixture.node_with("api", LONG, |settings| settings.works = false);
     let worker = fixture.node("worker", LONG);
     // Changes from before its first read would be reported as missed.
-    fixture.until("being informed", || worker.cluster.is_informed());
+    fixture.until("being informed", || worker.cluster.is_up_to_date());
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     accept(&api);

@@ -38,7 +38,7 @@ pub(crate) struct NoOrders;
 
 impl ClusterEvents for NoOrders {
     fn granted(&self, _: Vec<Shard>) {}
-    fn recalled(&self, _: Vec<Shard>, done: Done<()>) {
+    fn revoked(&self, _: Vec<Shard>, done: Done<()>) {
         done(Ok(()));
     }
     fn expired(&self) {}

@@ -17,7 +17,7 @@
 //!   Outside ─ Register ─▶ Inside: Beat ▸ look ▸ Fence the dead ▸ Claim · Recall ▸ Release ─┐
 //!      ▲                    │  ▲────────────────────────────────────────────────────────────┘
 //!      └──── Outcast ───────┤
-//!                           └─ Retire ▸ all recalled ▸ Leave ─▶ Gone
+//!                           └─ Retire ▸ all revoked ▸ Leave ─▶ Gone
 //! ```
 
 mod command;
@@ -88,7 +88,7 @@ struct Inside {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     epoch: Epoch,
-    recalled: bool,
+    revoked: bool,
 }
 
 /// The last heartbeat of another node, and when this node saw it first.
@@ -235,7 +235,7 @@ impl Roster {
             for holding in &holdings {
                 let held = Held {
                     epoch: holding.epoch,
-                    recalled: false,
+                    revoked: false,
                 };
                 inside.held.insert(holding.shard, held);
             }
@@ -292,7 +292,7 @@ impl Roster {
             && inside
                 .held
                 .get(&holding.shard)
-                .is_some_and(|held| held.recalled && held.epoch == holding.epoch)
+                .is_some_and(|held| held.revoked && held.epoch == holding.epoch)
         {
             inside.held.remove(&holding.shard);
             inside.given_up.push(holding);
@@ -433,8 +433,8 @@ impl Inside {
 
     /// Revokes all shards, so that they are released when their attempts have ended.
     fn recall_all(&mut self, commands: &mut Vec<Command>) {
-        for (&shard, held) in self.held.iter_mut().filter(|(_, held)| !held.recalled) {
-            held.recalled = true;
+        for (&shard, held) in self.held.iter_mut().filter(|(_, held)| !held.revoked) {
+            held.revoked = true;
             let epoch = held.epoch;
             commands.push(Command::Recall(Holding { shard, epoch }));
         }

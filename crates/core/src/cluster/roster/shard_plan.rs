@@ -64,7 +64,7 @@ impl Inside {
             .filter(|holding| !self.held.contains_key(&holding.shard))
             .filter(|holding| !self.given_up.contains(holding))
             .collect();
-        let kept = self.held.values().filter(|held| !held.recalled).count();
+        let kept = self.held.values().filter(|held| !held.revoked).count();
         let missing = quota.saturating_sub(kept);
         let surplus = strays.split_off(missing.min(strays.len()));
         if !surplus.is_empty() {
@@ -82,9 +82,9 @@ impl Inside {
         }
         let excess = kept.saturating_sub(quota);
         let keepers = self.held.iter_mut().rev();
-        let recalled = keepers.filter(|(_, held)| !held.recalled).take(excess);
-        for (&shard, held) in recalled {
-            held.recalled = true;
+        let revoked = keepers.filter(|(_, held)| !held.revoked).take(excess);
+        for (&shard, held) in revoked {
+            held.revoked = true;
             let epoch = held.epoch;
             commands.push(Command::Recall(Holding { shard, epoch }));
         }

@@ -212,15 +212,15 @@ fn surplus_shards_are_revoked_and_released_when_finished() {
             None
         }
     };
-    let recalled: Vec<Holding> = commands.iter().filter_map(recall).collect();
-    assert_eq!(recalled.len(), 128);
-    let finished = bench.tell(Input::RecallFinished(recalled[7]));
-    assert_eq!(finished, [Command::Release(vec![recalled[7]])]);
-    assert_eq!(bench.tell(Input::RecallFinished(recalled[8])), []);
-    assert_eq!(bench.tell(Input::RecallFinished(recalled[9])), []);
-    let twice = bench.tell(Input::RecallFinished(recalled[7]));
+    let revoked: Vec<Holding> = commands.iter().filter_map(recall).collect();
+    assert_eq!(revoked.len(), 128);
+    let finished = bench.tell(Input::RecallFinished(revoked[7]));
+    assert_eq!(finished, [Command::Release(vec![revoked[7]])]);
+    assert_eq!(bench.tell(Input::RecallFinished(revoked[8])), []);
+    assert_eq!(bench.tell(Input::RecallFinished(revoked[9])), []);
+    let twice = bench.tell(Input::RecallFinished(revoked[7]));
     assert_eq!(twice, [], "a repeated RecallFinished has no effect");
-    let rest = vec![recalled[8], recalled[9]];
+    let rest = vec![revoked[8], revoked[9]];
     assert_eq!(bench.tell(Input::Released), [Command::Release(rest)]);
 }
 

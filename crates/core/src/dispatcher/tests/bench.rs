@@ -446,7 +446,7 @@ impl Bench {
             }
             // Only cancellations may exceed the limit.
             assert!(
-                self.dispatcher.flight_count()
+                self.dispatcher.in_flight_count()
                     <= self.limits.max_flights + self.cancel_tickets.len(),
                 "more attempts are in flight than there are slots"
             );

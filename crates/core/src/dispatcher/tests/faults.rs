@@ -37,7 +37,7 @@ fn an_internal_fault_uses_no_attempt_and_is_retried_after_a_pause() {
             !bench.take_commands().iter().any(recorded),
             "an internal fault was counted as an attempt"
         );
-        assert_eq!(bench.dispatcher.flight_count(), bench.flying.len());
+        assert_eq!(bench.dispatcher.in_flight_count(), bench.flying.len());
         // Its slot is free for the other delivery at once.
         if bench.flying.contains_key(&other) {
             bench.finish(other, ok());
@@ -125,7 +125,7 @@ fn a_result_occupies_its_slot_until_it_is_recorded() {
         [],
         "no attempt starts while unrecorded results take all slots"
     );
-    assert_eq!(bench.dispatcher.flight_count(), 2);
+    assert_eq!(bench.dispatcher.in_flight_count(), 2);
     bench.answer_record();
     assert_eq!(bench.take_sent().len(), 1);
     bench.answer_record();

@@ -319,7 +319,7 @@ proptest! {
             prop_assert!(row.status().is_terminal(), "the delivery has not ended: {:?}", row);
             prop_assert!(row.facts().spent <= 5);
         }
-        prop_assert_eq!(run.bench.dispatcher.flight_count(), 0);
+        prop_assert_eq!(run.bench.dispatcher.in_flight_count(), 0);
         run.bench.pass(Span::from_mins(2));
         prop_assert_eq!(run.bench.dispatcher.lane_count(), 0);
     }

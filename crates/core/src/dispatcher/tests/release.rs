@@ -35,7 +35,7 @@ fn disowned(bench: &mut Bench) -> Vec<EndpointId> {
 /// Gives the endpoint to another node.
 fn hand_over(bench: &mut Bench, endpoint: EndpointId) {
     assert_eq!(bench.dispatcher.lane_count(), 0);
-    assert_eq!(bench.dispatcher.flight_count(), 0);
+    assert_eq!(bench.dispatcher.in_flight_count(), 0);
     bench.stored(endpoint).owned_since = bench.now.tick;
     bench.restart();
 }
@@ -189,7 +189,7 @@ fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
     bench.finish(recorded, ok());
     bench.tell(Input::Lost);
     assert_eq!(bench.dispatcher.lane_count(), 0);
-    assert_eq!(bench.dispatcher.flight_count(), 0);
+    assert_eq!(bench.dispatcher.in_flight_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
     bench.take_commands();
     let finish = crate::dispatcher::Finish::Ran(ok());

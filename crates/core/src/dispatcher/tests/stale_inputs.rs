@@ -157,7 +157,7 @@ fn unexpected_answers_change_nothing() {
     bench.take_commands();
     bench.tell(Input::Recorded { ticket });
     bench.tell(Input::RecordFailed { ticket });
-    assert_eq!(bench.dispatcher.flight_count(), 1);
+    assert_eq!(bench.dispatcher.in_flight_count(), 1);
     bench.finish(first, ok());
     assert_eq!(bench.records.len(), 1);
     // A second result for the same attempt counts nothing and sends nothing.
@@ -202,7 +202,7 @@ fn unexpected_answers_change_nothing() {
     bench.finish(second, ok());
     bench.answer_record();
     assert_eq!(bench.disk.status(second), Status::Succeeded);
-    assert_eq!(bench.dispatcher.flight_count(), 0);
+    assert_eq!(bench.dispatcher.in_flight_count(), 0);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_cancel_in_time_sends_nothing_and_a_late_one_is_refused() {
     assert_eq!(bench.disk.status(flying), Status::Cancelled);
     bench.pass(Span::from_hours(1));
     assert_eq!(bench.take_sent(), []);
-    assert_eq!(bench.dispatcher.flight_count(), 0);
+    assert_eq!(bench.dispatcher.in_flight_count(), 0);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use posthaste_api::resources::{
     CreatedPortalLink, DeadLetterGroup, EndpointStatus, ListPage, Replay,
 };
 use posthaste_api::route::Verb;
-use posthaste_charts::words::count;
+use posthaste_charts::format::count;
 use posthaste_core::classify::FailureKind;
 use posthaste_store::ReplayStatus;
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use posthaste_api::resources::{Attempt, Delivery, ExpectedAttempt, Headers};
-use posthaste_charts::journey::{self, DeliveryChart, PastAttempt, TimeOrigin};
-use posthaste_charts::words::count;
+use posthaste_charts::delivery::{self, DeliveryChart, PastAttempt, TimeOrigin};
+use posthaste_charts::format::count;
 use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
@@ -60,7 +60,7 @@ fn chart(
             // does not change.
             true => (2 * expected_ms).saturating_sub(earliest_ms),
         };
-        journey::ExpectedAttempt {
+        delivery::ExpectedAttempt {
             number: upcoming.number,
             earliest_ms,
             expected_ms,

@@ -7,7 +7,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use maud::{Markup, html};
 use posthaste_api::json_indent::indented;
 use posthaste_api::resources::Event;
-use posthaste_charts::words::count;
+use posthaste_charts::format::count;
 
 use crate::components::{copy_button, time};
 

@@ -5,7 +5,7 @@ use posthaste_api::resources::{
     BreakerState, DisabledReason, Endpoint, EndpointBreaker, EndpointHealth, EndpointStatus,
     PolicyOrigin,
 };
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_core::lane::TripReason;
 
 use crate::components::{BadgeKind, badge, to_the_second};
@@ -26,8 +26,8 @@ pub(super) fn rate_text(endpoint: &Endpoint) -> String {
     let rate = &endpoint.rate_limit;
     format!(
         "{}, up to {} at once after a pause",
-        words::rate(rate.per_second),
-        words::count(u64::from(rate.burst))
+        format::rate(rate.per_second),
+        format::count(u64::from(rate.burst))
     )
 }
 
@@ -128,7 +128,7 @@ pub(in crate::pages) fn success_text(health: &EndpointHealth) -> String {
 
 /// Returns the latency of attempts in words.
 pub(super) fn latency_text(health: &EndpointHealth) -> Option<String> {
-    let ms = |ms: f64| words::duration(ms.ceil() as u64);
+    let ms = |ms: f64| format::duration(ms.ceil() as u64);
     let (p50, p99) = (health.latency_ms.p50?, health.latency_ms.p99?);
     Some(format!(
         "half within {}, 99 of 100 within {}",
@@ -141,11 +141,11 @@ pub(super) fn latency_text(health: &EndpointHealth) -> Option<String> {
 pub(in crate::pages) fn backlog_text(health: &EndpointHealth) -> String {
     let waiting = match health.pending {
         0 => "nothing waits".to_owned(),
-        count => format!("{} waiting", words::count(count)),
+        count => format!("{} waiting", format::count(count)),
     };
     match health.in_flight {
         0 => waiting,
-        count => format!("{waiting}, {} being sent", words::count(u64::from(count))),
+        count => format!("{waiting}, {} being sent", format::count(u64::from(count))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use maud::Markup;
 use posthaste_api::resources::{Replay, ReplayFilter};
-use posthaste_charts::words::count;
+use posthaste_charts::format::count;
 use posthaste_core::delivery::Status;
 use posthaste_store::ReplayStatus;
 

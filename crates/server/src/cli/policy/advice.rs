@@ -1,6 +1,6 @@
 //! Suggestions after a simulated outage, verified by further simulations.
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 
@@ -32,11 +32,11 @@ pub fn suggest_rate_limit(scenario: &Scenario, outage: &Forecast) -> Option<Stri
     }
     let (left, rate) = best.filter(|(left, _)| *left < refused)?;
     let with = changed_arguments(rate, scenario.rate);
-    let refused = words::count(refused);
+    let refused = format::count(refused);
     Some(match left {
         0 => format!("With {with} nothing would have been refused, instead of {refused}."),
         left => {
-            let left = words::count(left);
+            let left = format::count(left);
             format!("With {with} only {left} would have been refused, instead of {refused}.")
         }
     })
@@ -51,7 +51,7 @@ fn refused(scenario: &Scenario, course: &Course) -> u64 {
 
 /// Formats the command-line arguments that differ from the current ones.
 fn changed_arguments(rate: RateLimit, before: RateLimit) -> String {
-    let per_second = words::rate(rate.per_second).replace(',', "");
+    let per_second = format::rate(rate.per_second).replace(',', "");
     if rate.burst == before.burst {
         format!("--rate {per_second}")
     } else {

@@ -1,9 +1,9 @@
 //! `posthaste policy explain`: shows the times of a policy's attempts.
 
 use posthaste_api::reports::{ExplanationReport, PolicyReport};
+use posthaste_charts::format;
 use posthaste_charts::terminal::{self, QUIET, STRONG};
 use posthaste_charts::timeline::{self, MAX_TABLE_ROWS, Row};
-use posthaste_charts::words;
 use posthaste_core::policy::Explanation;
 
 use super::args::ExplainArgs;
@@ -46,7 +46,7 @@ fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String 
 /// Renders the policy's name and its shape.
 pub fn heading(named: &NamedPolicy, width: usize) -> String {
     // A path may be long.
-    let short = words::shortened(&named.name, width - 1);
+    let short = format::shortened(&named.name, width - 1);
     let name = terminal::styled(STRONG, &short);
     let shape = named.policy.shape_in_words();
     if short.chars().count() + shape.chars().count() + 2 <= width {
@@ -67,17 +67,17 @@ fn table(explanation: &Explanation, width: usize) -> String {
             Row::LeftOut(_) => Vec::new(),
         })
         .collect();
-    let mut times = words::durations(&times_ms).into_iter();
+    let mut times = format::durations(&times_ms).into_iter();
     let rows: Vec<Vec<String>> = visible
         .into_iter()
         .map(|row| match row {
             Row::Attempt(attempt, delay_ms) => {
                 let number = format!("{:>7}", attempt.number);
-                let delay = delay_ms.map_or("–".to_owned(), words::duration);
+                let delay = delay_ms.map_or("–".to_owned(), format::duration);
                 let times = times.by_ref().take(3);
                 [number, delay].into_iter().chain(times).collect()
             }
-            Row::LeftOut(count) => vec![format!("… {} more", words::count(count as u64))],
+            Row::LeftOut(count) => vec![format!("… {} more", format::count(count as u64))],
         })
         .collect();
     let heads = [

@@ -1,7 +1,7 @@
 //! `posthaste policy simulate`: simulates the outage and recovery of a receiver.
 
 use posthaste_api::reports::{OutageReport, SenderReport};
-use posthaste_charts::{outage, terminal, words};
+use posthaste_charts::{format, outage, terminal};
 use posthaste_core::forecast::{Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 
@@ -64,9 +64,9 @@ fn page(
     let rate = limits.rate_limit;
     let limits_line = format!(
         "Limits: {} in flight, {}, burst {}; seed {}.",
-        words::count(u64::from(limits.max_in_flight)),
-        words::rate(rate.per_second),
-        words::count(u64::from(rate.burst)),
+        format::count(u64::from(limits.max_in_flight)),
+        format::rate(rate.per_second),
+        format::count(u64::from(rate.burst)),
         report.seed,
     );
     let setting = format!("{}. {limits_line}", describe_scenario(report));
@@ -101,9 +101,9 @@ fn conclusion(scenario: &Scenario, forecast: &Forecast, report: &OutageReport) -
 fn describe_scenario(report: &OutageReport) -> String {
     let pending = match report.pending {
         1 => "1 delivery".to_owned(),
-        count => format!("{} deliveries", words::count(u64::from(count))),
+        count => format!("{} deliveries", format::count(u64::from(count))),
     };
-    let capacity = words::rate(report.capacity_per_second);
+    let capacity = format::rate(report.capacity_per_second);
     match report.outage_ms {
         0 => format!("{pending} pending, no outage, receiver takes {capacity}"),
         _ => {
@@ -115,7 +115,7 @@ fn describe_scenario(report: &OutageReport) -> String {
 
 fn table(report: &OutageReport, width: usize) -> String {
     let row = |name: &str, of: fn(&SenderReport) -> u64| {
-        let cell = |sender| words::count(of(sender));
+        let cell = |sender| format::count(of(sender));
         vec![
             name.to_owned(),
             cell(&report.posthaste),
@@ -123,7 +123,7 @@ fn table(report: &OutageReport, width: usize) -> String {
         ]
     };
     let peak = |sender: &SenderReport| {
-        let peak = words::count(sender.peak_arrivals_per_second);
+        let peak = format::count(sender.peak_arrivals_per_second);
         format!("{peak}/s")
     };
     let was_down = report.outage_ms > 0;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use posthaste_charts::words;
+use posthaste_charts::format;
 use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};
@@ -149,15 +149,15 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
         let row = format!("{name} {} {}", of(&posthaste), of(&naive));
         assert!(squeezed.contains(&row), "{row}\n{text}");
     };
-    let since_recovery = |course: &Course| words::duration(course.drained_ms - outage.as_millis());
-    row("attempts", &|c| words::count(c.attempts));
-    row("delivered", &|c| words::count(c.delivered));
-    row("dead-lettered", &|c| words::count(c.dead_lettered));
+    let since_recovery = |course: &Course| format::duration(course.drained_ms - outage.as_millis());
+    row("attempts", &|c| format::count(c.attempts));
+    row("delivered", &|c| format::count(c.delivered));
+    row("dead-lettered", &|c| format::count(c.dead_lettered));
     row("highest after recovery", &|c| {
-        format!("{}/s", words::count(c.peak_per_second))
+        format!("{}/s", format::count(c.peak_per_second))
     });
     row("time to drain, from the start", &|c| {
-        words::duration(c.drained_ms)
+        format::duration(c.drained_ms)
     });
     row("time to drain, from recovery", &since_recovery);
     assert!(squeezed.contains(&"posthaste naive".to_owned()), "{text}");

@@ -223,7 +223,7 @@ impl Cluster for Membership {
         self.lease.clone()
     }
 
-    fn is_informed(&self) -> bool {
+    fn is_up_to_date(&self) -> bool {
         let informed_at = self.informed_at.load(Ordering::SeqCst);
         informed_at > 0 && self.now().0 < informed_at.saturating_add(INFORMED_PERIOD_MS)
     }

@@ -329,7 +329,7 @@ impl MembershipTask {
             membership.send(MembershipInput::Done(holding));
         });
         let orders = &self.membership.shared.orders;
-        orders.recalled(vec![holding.shard], done);
+        orders.revoked(vec![holding.shard], done);
     }
 }
 
