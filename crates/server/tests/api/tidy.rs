@@ -165,6 +165,48 @@ fn the_architecture_document_is_short() {
     assert!(text.lines().count() <= MAX_ARCHITECTURE_LINES);
 }
 
+/// Returns the Markdown files below a folder.
+fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_ours = !name.starts_with('.') && name != "target" && name != "node_modules";
+        if path.is_dir() && is_ours {
+            documents(&path, found);
+        } else if name.ends_with(".md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Returns the relative targets of the links in a Markdown text, without their anchors.
+fn relative_links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split([')', ' ', '#']).next());
+    targets
+        .filter(|target| !target.is_empty() && !target.contains(':'))
+        .collect()
+}
+
+#[test]
+fn links_between_documents_lead_to_files() {
+    let mut found = Vec::new();
+    documents(&workspace(), &mut found);
+    assert!(found.len() > 20, "only {} documents", found.len());
+    for document in found {
+        let text = fs::read_to_string(&document).expect("UTF-8");
+        let folder = document.parent().expect("a document lies in a folder");
+        for target in relative_links(&text) {
+            let shown = document.display();
+            assert!(folder.join(target).exists(), "{shown} links {target}");
+        }
+    }
+    assert_eq!(
+        relative_links("[a](b.md#c) [d](https://e) [f](#g)"),
+        ["b.md"]
+    );
+}
+
 /// The core matches every variant by name, so that a new one is a compile error where it matters.
 #[test]
 fn the_core_has_no_catch_all_arms() {
