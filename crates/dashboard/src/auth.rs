@@ -1,6 +1,6 @@
 //! Authentication of visitors, and protection against cross-site requests.
 //!
-//! A [`Visitor`] is authenticated in one of three ways ([`LoginMethod`]):
+//! A [`Visitor`] is authenticated in one of three ways ([`AuthMethod`]):
 //! - by a session. Signing in with a key creates it. No script can read its cookie, and no other site can make the
 //!   browser send it.
 //! - by a portal link. Its token is part of the path, so that it works inside a frame, where cookies do not.

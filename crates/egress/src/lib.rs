@@ -23,7 +23,7 @@
 //!   address.
 //!
 //! ```text
-//!  client ─▶ pool: one idle? ──yes──────────────────────────────────────────▶ exchange ─▶ Report
+//!  client ─▶ pool: one idle? ──yes──────────────────────────────────────────▶ exchange ─▶ SendReport
 //!              └─no─▶ connector: check URL ▸ resolve ▸ vet ▸ dial ▸ peer ▸ TLS ──┘
 //!                                                            └ or a tunnel ┘
 //! ```

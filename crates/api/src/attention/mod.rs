@@ -209,7 +209,7 @@ fn describe(finding: &Finding) -> AttentionItem {
         tenant_id: row.endpoint.tenant.to_string(),
         endpoint_id: row.endpoint.id.to_string(),
         url: row.endpoint.url.clone(),
-        status: row.standing.into(),
+        status: row.standing,
         reason: finding.reason,
         since: finding.since().map(|at| at.to_string()),
         detail: finding.detail(),

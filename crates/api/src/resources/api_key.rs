@@ -17,7 +17,7 @@ pub struct ApiKey {
 }
 
 /// A new API key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatedApiKey {
     /// Its id.
     pub id: String,

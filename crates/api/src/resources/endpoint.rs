@@ -58,7 +58,7 @@ pub struct Endpoint {
 }
 
 /// A new endpoint with its signing secret. Reads like the endpoint.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CreatedEndpoint {
     /// All other fields.
     #[serde(flatten)]

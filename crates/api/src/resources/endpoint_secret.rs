@@ -10,7 +10,7 @@ use super::endpoint::{EXAMPLE_SECRET, PUBLIC_KEY};
 use super::schema::{Schema, object_requiring, text, time, with_examples};
 
 /// The signing secret, and previous ones that still sign.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointSecret {
     /// The signing secret.
     pub secret: String,
@@ -22,7 +22,7 @@ pub struct EndpointSecret {
 }
 
 /// A previous secret that still signs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviousSecret {
     /// The secret.
     pub secret: String,

@@ -22,7 +22,7 @@ pub(super) struct UnreadBody {
 }
 
 impl UnreadBody {
-    /// Wraps a body. If it is dropped before its end, [`take`](Rest::take) returns it.
+    /// Wraps a body. If it is dropped before its end, [`take`](UnreadBody::take) returns it.
     pub(super) fn watch(&self, body: Incoming) -> RecoverableBody {
         RecoverableBody {
             body: Some(body),

@@ -153,7 +153,7 @@ pub enum Outcome {
     Answered {
         /// The final status.
         status: HttpStatus,
-        /// The wait that the receiver asked for, as parsed by [`retry_after`].
+        /// The wait that the receiver asked for, as parsed by [`retry_after()`].
         retry_after: Option<Span>,
     },
     /// The receiver answered 401 to a token that was fetched for an earlier attempt. The token may have been

@@ -1,6 +1,6 @@
 //! All output to standard output and standard error.
 //!
-//! Results go to standard output: [`print`] for people, [`print_raw`] and [`print_json`] for tools. Errors, notices and
+//! Results go to standard output: [`print()`] for people, [`print_raw`] and [`print_json`] for tools. Errors, notices and
 //! hints go to standard error.
 
 use std::fs;

@@ -2,7 +2,7 @@
 //!
 //! [`ApiClient`] sends an [`ApiRequest`] over one connection, which it opens again when it was lost, and returns the
 //! [`ApiResponse`]. Every wait is bounded. An error response of the API becomes [`ClientError::Refused`] with the
-//! [`Problem`](error::Problem) that the server described.
+//! `Problem` that the server described.
 
 pub mod error;
 

@@ -41,7 +41,7 @@ pub use harness::{Harness, ModelHarness, Recorder};
 use std::pin::Pin;
 
 /// The future of a running case.
-pub type NotificationTasks<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub type CaseFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A guarantee, as a test that panics if it is violated.
 pub struct Case {
@@ -50,7 +50,7 @@ pub struct Case {
     /// The name: the guarantee.
     pub name: &'static str,
     /// Runs the case. Panics if the guarantee is violated.
-    pub run: for<'a> fn(&'a dyn Harness) -> NotificationTasks<'a>,
+    pub run: for<'a> fn(&'a dyn Harness) -> CaseFuture<'a>,
 }
 
 /// Lists every case once and passes the list to another macro.

@@ -314,7 +314,7 @@ impl Connector {
     /// Returns the connection, opening one if there is none.
     ///
     /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would
-    /// refuse callers for up to [`ReconnectBackoff::most`](super::settings::Pauses) after the server has come back.
+    /// refuse callers for up to [`ReconnectBackoff::most`](super::settings::ReconnectBackoff) after the server has come back.
     pub(super) async fn conn(&mut self) -> Result<Rc<PgConnection>, NotConnected> {
         if let Some(conn) = self.conn.as_ref().filter(|conn| !conn.is_closed()) {
             return Ok(conn.clone());

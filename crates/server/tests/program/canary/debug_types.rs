@@ -47,8 +47,8 @@ const OPEN: &[&str] = &[
 /// Types that may show it, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     (
-        "AttemptView",
-        "what the API answers; nothing else is made with it",
+        "Attempt",
+        "an answer of the API; only the dashboard reads it",
     ),
     (
         "CreatedEndpoint",
@@ -59,11 +59,13 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "the benchmark's own endpoint, gone when it ends",
     ),
     ("Asked", "the name of a file"),
-    ("Call", "in the process of the person who typed it"),
+    ("ApiRequest", "in the process of the person who typed it"),
+    ("Event", "an answer of the API; only the dashboard reads it"),
+    ("Invocation", "in the process of the person who typed it"),
     ("SendArgs", "in the process of the person who typed it"),
     ("Setting", "the name of a setting"),
     (
-        "Heard",
+        "ReceivedRequest",
         "posthaste listen shows what it hears; that is what it is for",
     ),
     ("Ledger", "the simulator's, which has no secrets"),

@@ -1,5 +1,5 @@
 //! The membership task. It runs the [`Roster`] state machine: it sends requests to the database, updates the owned
-//! shards and the lease, and calls [`ClusterEvents`](crate::Orders).
+//! shards and the lease, and calls [`ClusterEvents`](crate::ClusterEvents).
 //!
 //! A granted shard is among the owned shards before the node is notified. A released shard is removed from the owned
 //! shards, and the writers have passed a barrier, before the database is updated. When the lease ends, all shards are

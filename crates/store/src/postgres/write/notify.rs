@@ -39,7 +39,7 @@ impl Work {
             .map(|(endpoint, due)| (*endpoint, *due))
     }
 
-    /// Returns the parameters for [`tell`], without the endpoints for which `mine` returns true. Returns `None` if
+    /// Returns the parameters for [`notify_sql`], without the endpoints for which `mine` returns true. Returns `None` if
     /// none remain.
     pub(in crate::postgres) fn columns(
         &self,
