@@ -1,6 +1,6 @@
 //! The engine's inbox: every message to the engine task arrives here.
 //!
-//! Any thread can put a [`Message`] in, without queue. The senders bound what [`Inbox`] holds: attempts and records
+//! Any thread can put a [`Message`] in, without waiting. The senders bound what [`Inbox`] holds: attempts and records
 //! by the number of attempts in flight, fetches and sweeps by the dispatcher, requests by their connections. Only the hand-over of
 //! new deliveries has no such bound. Beyond [`MAX_HANDED_OVER`] unprocessed deliveries, or [`MAX_HANDED_OVER_BYTES`] of
 //! their payloads, the inbox keeps only the ids of the endpoints that have work in the store.

@@ -114,9 +114,6 @@ pub enum BreakerChange {
 
 /// Number of slices that the window is divided into.
 const SLICES: usize = 6;
-/// Time since the last success before refusals for overload (429, 503) in a row trip the breaker. A receiver that accepts
-/// a limited number of requests per second refuses many in a row at a high rate, and is not down.
-const SUSTAINED_OVERLOAD: Span = Span::from_secs(1);
 /// Delay after which a probe that an internal fault ended is repeated.
 const FAULT_WAIT: Span = Span::from_secs(1);
 /// Each wait varies by up to this percentage in both directions.
@@ -135,7 +132,6 @@ pub struct Breaker {
     state: BreakerState,
     failed_probes: u32,
     slices: [Slice; SLICES],
-    last_success: Option<Tick>,
 }
 
 impl Default for Breaker {
@@ -144,7 +140,6 @@ impl Default for Breaker {
             state: BreakerState::Passing,
             failed_probes: 0,
             slices: [Slice::default(); SLICES],
-            last_success: None,
         }
     }
 }
@@ -195,8 +190,7 @@ impl Breaker {
         };
     }
 
-    /// Applies the result of an ordinary request, with `in_a_row` failures in a row including it. `overloaded` says that the
-    /// receiver refused it for overload.
+    /// Applies the result of an ordinary request, with `in_a_row` failures in a row including it.
     ///
     /// The result of a request that was sent before the breaker tripped is ignored: it carries no new information.
     pub fn result(
@@ -204,7 +198,6 @@ impl Breaker {
         now: Tick,
         signal: Signal,
         in_a_row: u32,
-        overloaded: bool,
         settings: &BreakerSettings,
         dice: &mut Dice,
     ) -> Option<BreakerChange> {
@@ -219,10 +212,9 @@ impl Breaker {
             Signal::Refused | Signal::NoEvidence => return None,
         }
         if signal == Signal::Up {
-            self.last_success = Some(now);
             return None;
         }
-        let reason = self.reason_to_trip(now, in_a_row, overloaded, settings)?;
+        let reason = self.reason_to_trip(now, in_a_row, settings)?;
         Some(self.trip(now, reason, settings, dice))
     }
 
@@ -242,7 +234,6 @@ impl Breaker {
         match signal {
             Signal::Up | Signal::Refused => {
                 self.close();
-                self.last_success = Some(now);
                 Some(BreakerChange::Recovered)
             }
             Signal::Down => {
@@ -293,13 +284,9 @@ impl Breaker {
         &self,
         now: Tick,
         in_a_row: u32,
-        overloaded: bool,
         settings: &BreakerSettings,
     ) -> Option<TripReason> {
-        let accepts_some = self
-            .last_success
-            .is_some_and(|success| now.since(success) < SUSTAINED_OVERLOAD);
-        if in_a_row >= settings.consecutive_failures && !(overloaded && accepts_some) {
+        if in_a_row >= settings.consecutive_failures {
             return Some(TripReason::ConsecutiveFailures);
         }
         let oldest = (slice_number(now, settings) + 1).saturating_sub(SLICES as u64);
@@ -348,7 +335,7 @@ mod tests {
                 Signal::Up => 0,
                 Signal::Refused | Signal::NoEvidence => in_a_row,
             };
-            let result = breaker.result(Tick(*ms), *signal, in_a_row, false, &settings, &mut dice);
+            let result = breaker.result(Tick(*ms), *signal, in_a_row, &settings, &mut dice);
             turnover = turnover.or(result);
         }
         turnover
@@ -458,7 +445,7 @@ mod tests {
                     BreakerDecision::Open => {
                         prop_assert_eq!(breaker.state(), BreakerState::Passing);
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
-                        if breaker.result(now, signal, in_a_row, false, &settings, &mut dice).is_some() {
+                        if breaker.result(now, signal, in_a_row, &settings, &mut dice).is_some() {
                             in_a_row = 0;
                         }
                     }

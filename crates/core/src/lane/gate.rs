@@ -7,7 +7,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::backpressure::{Adjustment, Backpressure, LoadResult};
 use super::breaker::{
     Breaker, BreakerChange, BreakerDecision, BreakerSettings, BreakerState, Signal, TripReason,
 };
@@ -54,7 +53,6 @@ pub struct Gate {
     breaker: Breaker,
     window: Window,
     rate: RateBucket,
-    backpressure: Backpressure,
     last_left: Tick,
 }
 
@@ -70,7 +68,6 @@ impl Gate {
             breaker: Breaker::default(),
             window: Window::new(max_in_flight),
             rate: RateBucket::new(rate),
-            backpressure: Backpressure::default(),
             last_left: Tick::START,
         }
     }
@@ -199,58 +196,22 @@ impl Gate {
                 self.window.widen();
                 self.rate.speed_up();
             }
-            Signal::Down | Signal::Refused | Signal::NoEvidence => {}
+            Signal::Down => self.window.narrow(),
+            Signal::Refused | Signal::NoEvidence => {}
         }
-        // Late results of requests that were sent before the trip, and probes, say nothing about the load.
-        if self.breaker.state() == BreakerState::Passing {
-            self.adapt(now, back);
+        if back.overloaded {
+            self.rate.slow_down(now);
         }
         let turnover = if back.probe {
             self.breaker.probe_result(now, back.signal, settings, dice)
         } else {
-            self.breaker.result(
-                now,
-                back.signal,
-                back.failures_in_a_row,
-                back.overloaded,
-                settings,
-                dice,
-            )
+            self.breaker
+                .result(now, back.signal, back.failures_in_a_row, settings, dice)
         };
-        match turnover {
-            Some(BreakerChange::Recovered) => self.start_slowly(now),
-            Some(BreakerChange::Tripped(_)) => {
-                self.backpressure.tripped();
-                self.apply_backpressure();
-            }
-            None => {}
+        if turnover == Some(BreakerChange::Recovered) {
+            self.start_slowly(now);
         }
         turnover
-    }
-
-    /// Adapts the limits to what the receiver accepts.
-    fn adapt(&mut self, now: Tick, back: AttemptFeedback) {
-        let result = match back.signal {
-            Signal::NoEvidence => return,
-            Signal::Up | Signal::Refused | Signal::Down if back.overloaded => {
-                LoadResult::Overloaded
-            }
-            Signal::Up | Signal::Refused => LoadResult::Processed,
-            Signal::Down => LoadResult::Failed,
-        };
-        let limit = self.rate.limit_per_second();
-        let adjustment = self.backpressure.result(now, result, limit);
-        self.apply_backpressure();
-        match adjustment {
-            Adjustment::Slower | Adjustment::EndBurst => self.rate.drain(now),
-            Adjustment::Faster | Adjustment::None => {}
-        }
-    }
-
-    fn apply_backpressure(&mut self) {
-        self.window.set_share(self.backpressure.in_flight_share());
-        self.rate
-            .set_backpressure(self.backpressure.max_per_second());
     }
 
     /// Trips the breaker if it is passing.
@@ -291,7 +252,6 @@ impl Gate {
     fn start_slowly(&mut self, from: Tick) {
         self.window.restart();
         self.rate.restart(from);
-        self.backpressure.interrupt(from);
     }
 }
 
@@ -411,12 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn a_single_result_changes_no_limit() {
-        for signal in [
-            Signal::Down,
-            Signal::Up,
-            Signal::Refused,
-            Signal::NoEvidence,
+    fn only_destination_failures_shrink_the_window() {
+        for (signal, room) in [
+            (Signal::Down, 4),
+            (Signal::Up, 9),
+            (Signal::Refused, 9),
+            (Signal::NoEvidence, 9),
         ] {
             let mut gate = gate();
             for _ in 0..2 {
@@ -427,7 +387,7 @@ mod tests {
             while gate.admit(LATER) == (Admission::Admit { probe: false }) {
                 admitted += 1;
             }
-            assert_eq!(admitted, 9, "{signal:?}");
+            assert_eq!(admitted, room, "{signal:?}");
         }
     }
 

@@ -5,7 +5,6 @@
 //! delivery in the store is due. Ten million waiting deliveries therefore need no memory.
 
 mod backlog;
-mod backpressure;
 mod breaker;
 mod gate;
 mod health;
@@ -13,7 +12,6 @@ mod rate;
 mod window;
 
 pub use backlog::{Backlog, Claim, Fetched};
-pub use backpressure::{Adjustment, Backpressure, LoadResult};
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Signal, TripReason};
 pub use gate::{Admission, AttemptFeedback, EndpointStatus, Gate};
 pub use health::{

@@ -1,7 +1,7 @@
 //! The in-flight window: limits the number of concurrent attempts of one endpoint.
 //!
-//! [`Window`] restarts at one after the destination was down, and grows by one for each full window of successes. It
-//! never exceeds the endpoint's own limit, nor the share of it that [`Backpressure`](super::Backpressure) allows.
+//! [`Window`] grows by one for each full window of successes, is halved by each failure of the destination, and
+//! restarts at one after the destination was down. It never exceeds the endpoint's own limit.
 
 /// Maximum in-flight limit that an endpoint can have.
 pub const MAX_IN_FLIGHT: u32 = 1_000;
@@ -14,8 +14,6 @@ const ONE: u32 = 1_000;
 pub struct Window {
     limit: u32,
     open_thousandths: u32,
-    /// Maximum size by backpressure.
-    allowed: u32,
     in_flight: u32,
 }
 
@@ -26,7 +24,6 @@ impl Window {
         Window {
             limit,
             open_thousandths: limit * ONE,
-            allowed: limit,
             in_flight: 0,
         }
     }
@@ -34,9 +31,7 @@ impl Window {
     /// Changes the endpoint's limit. A fully open window stays fully open.
     pub fn set_limit(&mut self, limit: u32) {
         let was_fully_open = self.is_fully_open();
-        let share = f64::from(self.allowed) / f64::from(self.limit);
         self.limit = limit.clamp(1, MAX_IN_FLIGHT);
-        self.set_share(share);
         let most = self.limit * ONE;
         self.open_thousandths = if was_fully_open {
             most
@@ -50,15 +45,9 @@ impl Window {
         self.in_flight
     }
 
-    /// Allows this share of the limit.
-    pub fn set_share(&mut self, share: f64) {
-        let allowed = (f64::from(self.limit) * share).ceil() as u32;
-        self.allowed = allowed.clamp(1, self.limit);
-    }
-
     /// Returns the current size of the window.
     pub fn size(&self) -> u32 {
-        (self.open_thousandths / ONE).clamp(1, self.allowed)
+        (self.open_thousandths / ONE).max(1)
     }
 
     /// Returns true if another attempt may start.
@@ -98,6 +87,11 @@ impl Window {
         self.open_thousandths = (self.open_thousandths + step).min(self.limit * ONE);
     }
 
+    /// Halves the window.
+    pub fn narrow(&mut self) {
+        self.open_thousandths = (self.open_thousandths / 2).max(ONE);
+    }
+
     /// Resets the window to one.
     pub fn restart(&mut self) {
         self.open_thousandths = ONE;
@@ -129,16 +123,15 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_limit_is_kept_when_the_limit_changes() {
+    fn halves_on_failure_and_never_closes() {
         let mut window = Window::new(10);
-        window.set_share(0.4);
-        assert_eq!(window.size(), 4);
-        window.set_limit(20);
-        assert_eq!(window.size(), 8);
-        window.set_share(0.0);
-        assert_eq!(window.size(), 1);
-        window.set_share(1.0);
-        assert_eq!(window.size(), 20);
+        let sizes: Vec<u32> = (0..5)
+            .map(|_| {
+                window.narrow();
+                window.size()
+            })
+            .collect();
+        assert_eq!(sizes, [5, 2, 1, 1, 1]);
     }
 
     proptest! {
@@ -150,7 +143,7 @@ mod tests {
                     0 if window.has_room() => window.enter(),
                     1 if window.in_flight() > 0 => window.leave(),
                     2 => window.widen(),
-                    3 => window.set_share(f64::from(limit % 7) / 6.0),
+                    3 => window.narrow(),
                     0 | 1 | 4.. => window.restart(),
                 }
                 prop_assert!(window.size() >= 1 && window.size() <= limit);
