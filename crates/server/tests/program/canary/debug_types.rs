@@ -58,7 +58,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "RelayEndpoint",
         "the benchmark's own endpoint, gone when it ends",
     ),
-    ("Asked", "the name of a file"),
     ("ApiRequest", "in the process of the person who typed it"),
     ("Event", "an answer of the API; only the dashboard reads it"),
     ("Invocation", "in the process of the person who typed it"),
