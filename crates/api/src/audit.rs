@@ -105,7 +105,7 @@ async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<
     let found = call.app.store.audit(filter, page).await?;
     let sees_all = match call.caller {
         Caller::Admin(_) => true,
-        Caller::Tenant(..) | Caller::Nobody => false,
+        Caller::Tenant(..) | Caller::Anonymous => false,
     };
     Ok(paging::answer(found, |entry| {
         let is_visible = trail::is_by_tenant(&entry) || entry.via == Via::Posthaste;

@@ -33,7 +33,7 @@ pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
 #[derive(Clone)]
 pub enum Caller {
     /// An unauthenticated caller.
-    Nobody,
+    Anonymous,
     /// A caller with an admin key.
     Admin(Credential),
     /// A caller with a tenant's key, or with a link to its portal.
@@ -57,7 +57,7 @@ impl Caller {
         match self {
             Caller::Admin(_) => Ok(()),
             Caller::Tenant(..) => Err(Problem::forbidden()),
-            Caller::Nobody => Err(Problem::unauthorized()),
+            Caller::Anonymous => Err(Problem::unauthorized()),
         }
     }
 
@@ -72,7 +72,7 @@ impl Caller {
                 Code::Forbidden,
                 "A link to the portal cannot do this. It needs a key.",
             )),
-            Caller::Nobody => Err(Problem::unauthorized()),
+            Caller::Anonymous => Err(Problem::unauthorized()),
         }
     }
 }
@@ -157,7 +157,7 @@ impl App {
         name: &str,
     ) -> Result<Arc<CachedTenant>, Problem> {
         let id = match caller {
-            Caller::Nobody => return Err(Problem::unauthorized()),
+            Caller::Anonymous => return Err(Problem::unauthorized()),
             Caller::Admin(_) => name
                 .parse()
                 .map_err(|_| Problem::missing(ResourceKind::Tenant))?,

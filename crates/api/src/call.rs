@@ -33,7 +33,7 @@ async fn handle(
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
     let caller = match route.access {
-        Access::Open => Caller::Nobody,
+        Access::Open => Caller::Anonymous,
         Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => {
             app.authenticate(request.headers()).await?
         }

@@ -245,7 +245,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     if let Some(name) = reserved.iter().find(|name| document.get(name).is_some()) {
         match call.caller {
             Caller::Admin(_) => {}
-            Caller::Tenant(..) | Caller::Nobody => {
+            Caller::Tenant(..) | Caller::Anonymous => {
                 let detail = format!("Changing `{name}` needs an admin key.");
                 return Err(Problem::new(Code::Forbidden, detail));
             }

@@ -51,7 +51,7 @@ const LINK: &str = "portal link ";
 fn check_rate(app: &App, caller: &Caller) -> Result<(), Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => tenant,
-        Caller::Admin(_) | Caller::Nobody => return Ok(()),
+        Caller::Admin(_) | Caller::Anonymous => return Ok(()),
     };
     let meter = meter_of(&app.audited_meters, tenant);
     let now = app.clock.now().tick;
@@ -116,7 +116,7 @@ impl AuditedRequest {
         check_rate(app, caller)?;
         let now = app.clock.wall();
         let credential = match caller {
-            Caller::Nobody => None,
+            Caller::Anonymous => None,
             Caller::Admin(credential) | Caller::Tenant(credential, _) => Some(credential),
         };
         let entry = AuditEntry {
@@ -172,7 +172,7 @@ pub(super) fn outcome_of(answered: &Result<Response<Body>, Problem>) -> Option<A
 /// Describes the caller.
 fn actor(caller: &Caller) -> String {
     match caller {
-        Caller::Nobody => "nobody".to_owned(),
+        Caller::Anonymous => "nobody".to_owned(),
         Caller::Admin(Credential::Configured) => "the configured admin key".to_owned(),
         Caller::Admin(Credential::Key(known)) => with_name("admin key", &known.key.name),
         Caller::Tenant(Credential::Key(known), tenant) => {
@@ -219,7 +219,7 @@ mod tests {
         let tenant: TenantId = "acme".parse().expect("an id");
         let link = Credential::Link(PassId(1));
         for (caller, own) in [
-            (Caller::Nobody, false),
+            (Caller::Anonymous, false),
             (Caller::Admin(Credential::Configured), false),
             (Caller::Tenant(Credential::Configured, tenant.clone()), true),
             (Caller::Tenant(link, tenant), true),

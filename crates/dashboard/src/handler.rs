@@ -122,7 +122,7 @@ async fn handle_portal(
     };
     let tenant = match &visitor.caller {
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
-        Caller::Admin(_) | Caller::Nobody => None,
+        Caller::Admin(_) | Caller::Anonymous => None,
     };
     show_or_act(dashboard, visitor, tenant, rest, http_request).await
 }

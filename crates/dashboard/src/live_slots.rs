@@ -57,7 +57,7 @@ impl LiveSlots {
         let tenant = match caller {
             Caller::Tenant(_, tenant) => Some(tenant.clone()),
             Caller::Admin(_) => None,
-            Caller::Nobody => return None,
+            Caller::Anonymous => return None,
         };
         let mut usage = self.lock();
         if usage.total >= self.max_slots {

@@ -74,7 +74,7 @@ impl PageRequest {
     pub(super) fn is_admin(&self) -> bool {
         match self.visitor.caller {
             Caller::Admin(_) => true,
-            Caller::Tenant(..) | Caller::Nobody => false,
+            Caller::Tenant(..) | Caller::Anonymous => false,
         }
     }
 

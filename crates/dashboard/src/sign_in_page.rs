@@ -172,7 +172,7 @@ async fn begin_audit_entry(
 ) -> Result<AuditedRequest, Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
-        Caller::Admin(_) | Caller::Nobody => None,
+        Caller::Admin(_) | Caller::Anonymous => None,
     };
     AuditedRequest::begin(
         &dashboard.app,

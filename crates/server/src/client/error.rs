@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use posthaste_api::resources::{FieldProblem, ProblemBody};
 use posthaste_charts::terminal::printable;
 use posthaste_egress::operator::{Origin, TrustedClientError};
+use serde_json::Value;
 
 /// A request that failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,12 @@ pub struct Problem {
 impl Problem {
     /// Parses an error response, if it is one.
     pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
-        let body: ProblemBody = serde_json::from_slice(body).ok()?;
+        let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
+        // Not shown, and a proxy in front of the server may write them in another form.
+        for unused in ["type", "status", "limit"] {
+            fields.remove(unused);
+        }
+        let body: ProblemBody = serde_json::from_value(Value::Object(fields)).ok()?;
         let retry_after = headers
             .get(RETRY_AFTER)
             .and_then(|after| after.to_str().ok());
@@ -157,6 +163,13 @@ mod tests {
             "errors":[{"field":"url","message":"must be https"},{"field":"","message":"a\u001bb"}]}"#;
         let shown = "Something is wrong (422 invalid)\nurl: must be https\nbody: a\u{fffd}b";
         assert_eq!(problem(422, json, None).as_deref(), Some(shown));
+    }
+
+    #[test]
+    fn a_proxy_may_write_the_other_fields_in_another_form() {
+        let json = r#"{"type":null,"title":"Bad gateway","status":"502","limit":7}"#;
+        let shown = problem(502, json, None).expect("an error response");
+        assert!(shown.starts_with("Bad gateway (502"), "{shown}");
     }
 
     #[test]
