@@ -10,6 +10,7 @@ use posthaste_core::id::TenantId;
 use posthaste_store::{AuditEntry, AuditFilter, AuditScope, Via};
 use serde_json::json;
 
+use super::audit_writer;
 use super::auth::Caller;
 use super::paging::{self, Query};
 use super::problem::Problem;
@@ -18,7 +19,6 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
     Verb,
 };
-use super::trail;
 
 pub(super) static GROUP: Group = Group {
     name: "Audit",
@@ -108,7 +108,7 @@ async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<
         Caller::Tenant(..) | Caller::Anonymous => false,
     };
     Ok(paging::answer(found, |entry| {
-        let is_visible = trail::is_by_tenant(&entry) || entry.via == Via::Posthaste;
+        let is_visible = audit_writer::is_by_tenant(&entry) || entry.via == Via::Posthaste;
         resources::AuditEntry::from(match sees_all || is_visible {
             true => entry,
             false => AuditEntry {

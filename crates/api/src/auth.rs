@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use posthaste_core::id::{PassId, TenantId};
+use posthaste_core::id::{SessionId, TenantId};
 use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 
 use super::App;
@@ -48,7 +48,7 @@ pub enum Credential {
     /// A stored key.
     Key(Arc<CachedKey>),
     /// A link to a tenant's portal.
-    Link(PassId),
+    Link(SessionId),
 }
 
 impl Caller {

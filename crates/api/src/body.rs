@@ -13,7 +13,7 @@ use http::header::{
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use posthaste_core::json;
-use posthaste_core::mistakes::{Fields, ValidationErrors};
+use posthaste_core::validation::{Fields, ValidationErrors};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -140,13 +140,13 @@ pub fn read_object<T>(
     document: &Value,
     reader: impl FnOnce(&mut Fields<'_, '_>) -> Option<T>,
 ) -> Result<T, Problem> {
-    let mut mistakes = ValidationErrors::default();
-    let value = Fields::open(document, "", &mut mistakes).and_then(|mut fields| {
+    let mut errors = ValidationErrors::default();
+    let value = Fields::open(document, "", &mut errors).and_then(|mut fields| {
         let value = reader(&mut fields);
         fields.finish();
         value
     });
-    mistakes.into_result(value).map_err(Problem::invalid)
+    errors.into_result(value).map_err(Problem::invalid)
 }
 
 /// Creates a JSON response.

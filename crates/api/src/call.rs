@@ -9,11 +9,11 @@ use axum::body::Body;
 use http::{Request, Response};
 
 use super::App;
+use super::audit_writer::{self, AuditedRequest};
 use super::auth::Caller;
 use super::origin::Origin;
 use super::problem::Problem;
 use super::route::{Access, Call, HandlerFuture, Route, run_to_completion, segment};
-use super::trail::{self, AuditedRequest};
 
 /// Answers a request for `route`.
 pub(super) async fn answer(
@@ -78,7 +78,7 @@ pub(super) async fn authorize_and_run(
     if route.query.is_empty() && route.access != Access::Open {
         call.query().finish()?;
     }
-    match trail::is_audited(route) {
+    match audit_writer::is_audited(route) {
         false => CatchPanic((route.handler)(call)).await,
         true => run_to_completion(audited(call)).await,
     }
@@ -92,8 +92,8 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let entry =
         AuditedRequest::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
     let result = CatchPanic((route.handler)(call)).await;
-    if let Some(outcome) = trail::outcome_of(&result) {
-        entry.end(outcome, trail::created_id(&result)).await;
+    if let Some(outcome) = audit_writer::outcome_of(&result) {
+        entry.end(outcome, audit_writer::created_id(&result)).await;
     }
     result
 }

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::mistakes::ValidationErrors;
+use posthaste_core::validation::ValidationErrors;
 use posthaste_store::OwnedObject;
 use serde_json::json;
 
@@ -53,7 +53,7 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
             "must be the id of a delivery (dlv_…), an event (evt_…) or an endpoint (ep_…)";
         return Err(wrong(message));
     };
-    let Some(tenant) = call.app.store.whose(named).await? else {
+    let Some(tenant) = call.app.store.tenant_of(named).await? else {
         let detail = format!("There is no such {kind}. It may have been removed, or its tenant.");
         return Err(Problem::new(Code::NotFound, detail));
     };
@@ -66,9 +66,9 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 fn wrong(message: &str) -> Problem {
-    let mut mistakes = ValidationErrors::default();
-    mistakes.note("id", message);
-    Problem::invalid(mistakes)
+    let mut errors = ValidationErrors::default();
+    errors.note("id", message);
+    Problem::invalid(errors)
 }
 
 /// Returns the resource that an id names, by its prefix.

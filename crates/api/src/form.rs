@@ -2,8 +2,8 @@
 //!
 //! In a change, an absent field keeps its value, and `null` resets it to the default.
 
-use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::validation::{Fields, ValidationErrors};
 use serde_json::Value;
 
 /// Sets `target` to the value that was read, or to the default for `null`. Keeps it if the field is absent.
@@ -86,10 +86,10 @@ pub(super) fn policy(
 /// Reads `document` with `reader`, which takes every field it knows. Other fields are errors.
 pub(super) fn read(
     document: &Value,
-    mistakes: &mut ValidationErrors,
+    errors: &mut ValidationErrors,
     reader: impl FnOnce(&mut Fields<'_, '_>),
 ) {
-    if let Some(mut fields) = Fields::open(document, "", mistakes) {
+    if let Some(mut fields) = Fields::open(document, "", errors) {
         reader(&mut fields);
         fields.finish();
     }

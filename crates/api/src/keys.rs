@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::KeyId;
-use posthaste_core::mistakes::ValidationErrors;
+use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{ApiKey, CreateResult, PageRequest};
 use posthaste_system::random::fresh_api_key;
 use serde_json::json;
@@ -16,7 +16,7 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
     run_to_completion,
 };
-use super::{body, form, paging, trail};
+use super::{audit_writer, body, form, paging};
 use crate::hash_key;
 
 /// Maximum length of a name.
@@ -82,12 +82,12 @@ pub(super) static GROUP: Group = Group {
 
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
-    let mut mistakes = ValidationErrors::default();
+    let mut errors = ValidationErrors::default();
     let mut name = None;
-    form::read(&document, &mut mistakes, |fields| {
+    form::read(&document, &mut errors, |fields| {
         name = form::text(fields, "name", MAX_NAME_CHARS);
     });
-    let name = mistakes.into_result(Some(name.unwrap_or_default()))?;
+    let name = errors.into_result(Some(name.unwrap_or_default()))?;
     let app = &call.app;
     let tenant = call.tenant().tenant.id.clone();
     let all = PageRequest {
@@ -101,7 +101,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let plain = fresh_api_key();
     let now = app.clock.wall();
     let key = ApiKey {
-        id: app.mint(),
+        id: app.new_id(),
         tenant: Some(tenant),
         name,
         hash: hash_key(&plain),
@@ -111,7 +111,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         CreateResult::Created => {
             let created = resources::ApiKey::from(&key).with_key(plain);
             let answer = body::answer_secret(StatusCode::CREATED, &created);
-            Ok(trail::with_created_id(key.id, answer))
+            Ok(audit_writer::with_created_id(key.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         CreateResult::Taken | CreateResult::TooMany => {

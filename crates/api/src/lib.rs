@@ -15,12 +15,13 @@
 //!   errors at once, each with its field and the accepted values.
 //! - **Isolated tenants.** Data of another tenant is answered exactly like data that does not exist.
 //! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
-//! - **Audited.** Every change is recorded in the audit log, for every caller and every interface; see `trail`.
+//! - **Audited.** Every change is recorded in the audit log, for every caller and every interface; see `audit_writer`.
 //! - **Uniform errors.** Every error is `application/problem+json` with a stable code.
 
 mod alerts;
 mod attention;
 mod audit;
+pub mod audit_writer;
 pub mod auth;
 pub mod body;
 pub mod cache;
@@ -33,7 +34,7 @@ mod endpoints;
 pub mod events;
 mod find;
 pub(crate) mod form;
-pub mod inside;
+pub mod in_process;
 pub mod json_indent;
 mod key_hash;
 mod keys;
@@ -62,14 +63,13 @@ pub mod serve;
 pub mod settings;
 pub mod stats;
 mod tenants;
-pub mod trail;
 mod usage;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{IdGenerator, TenantId};
+use posthaste_core::rng::Rng;
 use posthaste_engine::Engine;
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_engine::vault::Vault;
@@ -116,7 +116,7 @@ pub struct App {
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
     audited_meters: Cache<TenantId, Arc<Meter>>,
-    mint: Mutex<IdGenerator>,
+    id_generator: Mutex<IdGenerator>,
     documentation: Documentation,
 }
 
@@ -131,14 +131,14 @@ struct Documentation {
 }
 
 impl App {
-    /// Creates the API. `dice` is the RNG for the ids of keys and endpoints.
+    /// Creates the API. `rng` is the RNG for the ids of keys and endpoints.
     pub fn new(
         store: Arc<dyn Store>,
         engine: Engine,
         vault: Arc<Vault>,
         observe: Arc<Metrics>,
         clock: Clock,
-        dice: Dice,
+        rng: Rng,
         settings: ApiSettings,
     ) -> App {
         let admin_keys = settings.admin_keys.iter();
@@ -164,7 +164,7 @@ impl App {
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             audited_meters: Cache::new(MAX_KNOWN_TENANTS),
-            mint: Mutex::new(IdGenerator::new(dice)),
+            id_generator: Mutex::new(IdGenerator::new(rng)),
             documentation: Documentation {
                 openapi: openapi::document_bytes,
                 page: docs::page,
@@ -181,9 +181,12 @@ impl App {
     }
 
     /// Generates a new id.
-    pub fn mint<T: From<u128>>(&self) -> T {
+    pub fn new_id<T: From<u128>>(&self) -> T {
         let now = self.clock.wall();
-        let mut mint = self.mint.lock().unwrap_or_else(PoisonError::into_inner);
-        mint.next(now)
+        let mut id_generator = self
+            .id_generator
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        id_generator.next(now)
     }
 }

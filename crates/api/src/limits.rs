@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use posthaste_core::mistakes::Fields;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_core::time::{MAX_SPAN, Span};
+use posthaste_core::validation::Fields;
 use posthaste_store::{Limits, PageRequest, Plans, Store, StoreError};
 use serde_json::{Value, json};
 

@@ -99,7 +99,7 @@ async fn gauges(app: &App) -> Gauges {
         Phase::Starting => Some(BreakerCounts::default()),
         Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
     };
-    let hour = app.owner_router.tally(&Scope::Everything, Window::Hour);
+    let hour = app.owner_router.counters(&Scope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,

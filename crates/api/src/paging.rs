@@ -9,10 +9,10 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{
-    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Timestamp;
+use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{DeadGroupKey, Page, PageRequest};
 use serde::Serialize;
 
@@ -33,26 +33,26 @@ const MAX_PARAMETERS: usize = 32;
 pub struct Query {
     given: Vec<(String, String)>,
     read: Vec<&'static str>,
-    mistakes: ValidationErrors,
+    errors: ValidationErrors,
 }
 
 impl Query {
     /// Parses the text after the question mark.
     pub fn read(raw: Option<&str>) -> Query {
         let raw = raw.unwrap_or_default();
-        let mut mistakes = ValidationErrors::default();
+        let mut errors = ValidationErrors::default();
         let mut given: Vec<(String, String)> = Vec::new();
         if raw.len() > MAX_QUERY_BYTES {
             let message = format!("must have at most {MAX_QUERY_BYTES} bytes");
-            mistakes.note("query", message);
+            errors.note("query", message);
         } else {
             for (name, value) in url::form_urlencoded::parse(raw.as_bytes()).into_owned() {
                 if given.iter().any(|(earlier, _)| *earlier == name) {
-                    mistakes.note(name, "is given twice");
+                    errors.note(name, "is given twice");
                 } else if given.len() < MAX_PARAMETERS {
                     given.push((name, value));
                 } else {
-                    mistakes.note(name, "is one parameter too many");
+                    errors.note(name, "is one parameter too many");
                     break;
                 }
             }
@@ -60,7 +60,7 @@ impl Query {
         Query {
             given,
             read: Vec::new(),
-            mistakes,
+            errors,
         }
     }
 
@@ -89,7 +89,7 @@ impl Query {
 
     /// Reports an error in a parameter.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
-        self.mistakes.note(name, message);
+        self.errors.note(name, message);
     }
 
     /// Reads the parameters of the page.
@@ -128,13 +128,13 @@ impl Query {
                 } else {
                     format!("is not a known parameter; known here: {known}")
                 };
-                self.mistakes.note(name.clone(), message);
+                self.errors.note(name.clone(), message);
             }
         }
-        if self.mistakes.is_empty() {
+        if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(Problem::invalid(self.mistakes))
+            Err(Problem::invalid(self.errors))
         }
     }
 }
@@ -174,7 +174,7 @@ id_cursors! {
     ReplayId = 4;
     KeyId = 5;
     AuditId = 7;
-    PassId = 9;
+    SessionId = 9;
     AlertId = 10;
 }
 
@@ -247,7 +247,7 @@ mod tests {
 
     fn fields(problem: Problem) -> Vec<String> {
         let errors = problem.errors.expect("mistakes");
-        errors.iter().map(|mistake| mistake.field.clone()).collect()
+        errors.iter().map(|error| error.field.clone()).collect()
     }
 
     #[test]

@@ -8,9 +8,9 @@ use posthaste_core::forecast::{MAX_OUTAGE, Scenario, forecast};
 use posthaste_core::lane::{
     DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
 };
-use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
+use posthaste_core::validation::{Fields, ValidationErrors};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -140,17 +140,17 @@ fn preset_of(document: &Value) -> Option<Preset> {
 /// `POST /v1/policies/simulate`.
 async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
-    let mut mistakes = ValidationErrors::default();
+    let mut errors = ValidationErrors::default();
     let policy = match document.get("policy").filter(|policy| !policy.is_null()) {
         None => Some(RetryPolicy::default()),
         Some(policy) => RetryPolicy::from_json(policy)
             .map_err(|wrong| {
-                for mistake in wrong.iter() {
-                    let field = match mistake.field.as_str() {
+                for error in wrong.iter() {
+                    let field = match error.field.as_str() {
                         "" => "policy".to_owned(),
                         field => format!("policy.{field}"),
                     };
-                    mistakes.note(field, mistake.message.clone());
+                    errors.note(field, error.message.clone());
                 }
             })
             .ok(),
@@ -159,7 +159,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
         None => Some(Preset::Recommended),
         Some(policy) => preset_of(policy),
     };
-    let rest = Fields::open(&document, "", &mut mistakes).and_then(|mut fields| {
+    let rest = Fields::open(&document, "", &mut errors).and_then(|mut fields| {
         let rest = read(&mut fields);
         fields.finish();
         rest
@@ -167,7 +167,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     let scenario = policy
         .zip(rest)
         .map(|(policy, rest)| Scenario { policy, ..rest });
-    let scenario = mistakes.into_result(scenario)?;
+    let scenario = errors.into_result(scenario)?;
     let wait = Duration::from_millis(SIMULATION_WAIT.as_millis());
     let Ok(Ok(permit)) = timeout(wait, SIMULATIONS.acquire()).await else {
         let detail = "Other simulations are running. Send it again shortly.";

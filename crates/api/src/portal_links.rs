@@ -7,10 +7,10 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::id::PassId;
-use posthaste_core::mistakes::ValidationErrors;
+use posthaste_core::id::SessionId;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{CreateResult, PageRequest, Pass, SessionIdentity};
+use posthaste_core::validation::ValidationErrors;
+use posthaste_store::{CreateResult, LoginSession, PageRequest, SessionIdentity};
 use posthaste_system::random::fresh_token;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
     run_to_completion,
 };
-use super::{body, paging, trail};
+use super::{audit_writer, body, paging};
 use crate::hash_key;
 
 const ALL: &str = "/v1/tenants/{tenant}/portal-links";
@@ -98,10 +98,10 @@ pub(super) static GROUP: Group = Group {
 
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
-    let mut mistakes = ValidationErrors::default();
+    let mut errors = ValidationErrors::default();
     let mut life = None;
     let mut path = None;
-    form::read(&document, &mut mistakes, |fields| {
+    form::read(&document, &mut errors, |fields| {
         life = fields.span("expires_in", SHORTEST_LIFE, LONGEST_LIFE);
         path = form::text(fields, "path", MAX_PATH_CHARS);
         if path.as_deref().is_some_and(|path| !is_path(path)) {
@@ -111,7 +111,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             );
         }
     });
-    let life = mistakes.into_result(Some(life.unwrap_or(DEFAULT_LIFE)))?;
+    let life = errors.into_result(Some(life.unwrap_or(DEFAULT_LIFE)))?;
     let app = &call.app;
     let tenant = call.tenant().tenant.id.clone();
     let now = app.clock.wall();
@@ -119,26 +119,26 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         limit: MAX_LINKS,
         before: None,
     };
-    let existing = app.store.passes(now, tenant.clone(), all).await?;
+    let existing = app.store.sessions(now, tenant.clone(), all).await?;
     if existing.items.len() >= MAX_LINKS {
         return Err(quota::too_many_links(MAX_LINKS));
     }
     let token = fresh_token();
-    let pass = Pass {
-        id: app.mint(),
+    let session = LoginSession {
+        id: app.new_id(),
         hash: hash_key(&token),
         holder: SessionIdentity::Tenant(tenant),
         created_at: now,
         expires_at: Timestamp(now.0.saturating_add(life.as_millis())),
     };
-    match app.store.create_pass(now, pass.clone()).await? {
+    match app.store.create_session(now, session.clone()).await? {
         CreateResult::Created => {
             let base = app.settings.public_url.clone().or(call.called());
             let path = path.unwrap_or_default();
             let url = format!("{}/portal/{token}{path}", base.unwrap_or_default());
-            let created = PortalLink::from(&pass).with_url(url);
+            let created = PortalLink::from(&session).with_url(url);
             let answer = body::answer_secret(StatusCode::CREATED, &created);
-            Ok(trail::with_created_id(pass.id, answer))
+            Ok(audit_writer::with_created_id(session.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         CreateResult::Taken | CreateResult::TooMany => {
@@ -172,17 +172,17 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     query.finish()?;
     let app = &call.app;
     let tenant = call.tenant().tenant.id.clone();
-    let page = app.store.passes(app.clock.wall(), tenant, page).await?;
-    Ok(paging::answer(page, |pass| PortalLink::from(&pass)))
+    let page = app.store.sessions(app.clock.wall(), tenant, page).await?;
+    Ok(paging::answer(page, |session| PortalLink::from(&session)))
 }
 
 async fn end(call: Call) -> Result<Response<Body>, Problem> {
-    let id: PassId = call.id("link", ResourceKind::Link)?;
+    let id: SessionId = call.id("link", ResourceKind::Link)?;
     let app = &call.app;
     let tenant = call.tenant().tenant.id.clone();
     let ended = app
         .store
-        .end_pass(app.clock.wall(), Some(tenant), id)
+        .end_session(app.clock.wall(), Some(tenant), id)
         .await?;
     match ended {
         true => Ok(body::nothing()),

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use axum::body::Body;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Span;
+use posthaste_core::validation::ValidationErrors;
 use posthaste_engine::EngineError;
 use posthaste_store::StoreError;
 
@@ -126,18 +126,18 @@ impl Problem {
     }
 
     /// Fields are invalid.
-    pub fn invalid(mistakes: ValidationErrors) -> Problem {
-        Problem::invalid_as(Code::Invalid, mistakes)
+    pub fn invalid(errors: ValidationErrors) -> Problem {
+        Problem::invalid_as(Code::Invalid, errors)
     }
 
     /// Fields are invalid, with a more specific code.
-    pub fn invalid_as(code: Code, mistakes: ValidationErrors) -> Problem {
+    pub fn invalid_as(code: Code, errors: ValidationErrors) -> Problem {
         let mut detail = String::new();
-        for mistake in mistakes.iter() {
+        for error in errors.iter() {
             if !detail.is_empty() {
                 detail.push_str("; ");
             }
-            let field = match mistake.field.as_str() {
+            let field = match error.field.as_str() {
                 "" => "the body",
                 field => field,
             };
@@ -145,22 +145,22 @@ impl Problem {
             // Most messages continue after the field name; some are complete sentences.
             let is_sentence = ["the ", "port ", "certificate "]
                 .iter()
-                .any(|subject| mistake.message.starts_with(subject));
+                .any(|subject| error.message.starts_with(subject));
             detail.push_str(if is_sentence { ": " } else { " " });
-            detail.push_str(&mistake.message);
+            detail.push_str(&error.message);
         }
         detail.push('.');
         Problem {
-            errors: Some(mistakes),
+            errors: Some(errors),
             ..Problem::new(code, detail)
         }
     }
 
     /// One field is invalid.
     pub fn invalid_field(field: &str, message: impl Into<String>) -> Problem {
-        let mut mistakes = ValidationErrors::default();
-        mistakes.note(field, message);
-        Problem::invalid(mistakes)
+        let mut errors = ValidationErrors::default();
+        errors.note(field, message);
+        Problem::invalid(errors)
     }
 
     /// The body is larger than `limit_bytes`.
@@ -293,7 +293,7 @@ impl From<EngineError> for Problem {
 }
 
 impl From<ValidationErrors> for Problem {
-    fn from(mistakes: ValidationErrors) -> Problem {
-        Problem::invalid(mistakes)
+    fn from(errors: ValidationErrors) -> Problem {
+        Problem::invalid(errors)
     }
 }

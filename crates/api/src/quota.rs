@@ -10,9 +10,9 @@
 //! are refused directly only if there are at least as many as all events that the store refused together.
 
 use http::StatusCode;
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{LimitName, Limits, Quotas, Tenant};
 
 use super::App;
@@ -29,7 +29,7 @@ impl App {
 
     /// Returns the number of events that the store may accept for a tenant. Fails if a remembered refusal
     /// shows that this many new events exceed a limit.
-    pub fn allowance(
+    pub fn quotas(
         &self,
         tenant: &CachedTenant,
         now: Timestamp,
@@ -83,7 +83,7 @@ impl App {
         policy: &RetryPolicy,
         tenant: &Tenant,
         field: &str,
-        mistakes: &mut ValidationErrors,
+        errors: &mut ValidationErrors,
     ) {
         let Some(allowed) = self.limits_of(tenant).max_attempts else {
             return;
@@ -93,7 +93,7 @@ impl App {
                 "must be at most {allowed}, which is the limit max_attempts of this tenant; the policy asks for {}",
                 policy.max_attempts
             );
-            mistakes.note(format!("{field}.max_attempts"), message);
+            errors.note(format!("{field}.max_attempts"), message);
         }
     }
 }

@@ -5,10 +5,11 @@ use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::ReplayId;
 use posthaste_core::lane::EndpointStatus;
-use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Timestamp;
+use posthaste_core::validation::Fields;
 use posthaste_store::{ReplayFilter, ReplayScope, StoredStatus};
 
+use super::audit_writer;
 use super::body;
 use super::code::Code;
 use super::deliveries::{ended_status, error_kind};
@@ -18,7 +19,6 @@ use super::resources::{Replay, replay_schemas};
 use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
 };
-use super::trail;
 
 pub(super) static GROUP: Group = Group {
     name: "Replays",
@@ -101,7 +101,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     if let Some(endpoint) = filter.endpoint {
         let row = app.store.endpoint(endpoint).await?;
         let exists = row.is_some_and(|row| {
-            row.endpoint.tenant == *tenant && row.standing != EndpointStatus::Deleted
+            row.endpoint.tenant == *tenant && row.status != EndpointStatus::Deleted
         });
         if !exists {
             let detail = "There is no such endpoint. Check the id in `endpoint`.";
@@ -112,7 +112,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
     app.replay_wakeup.notify_one();
     let answer = body::answer(StatusCode::ACCEPTED, &Replay::from(&replay));
-    Ok(trail::with_created_id(replay.id, answer))
+    Ok(audit_writer::with_created_id(replay.id, answer))
 }
 
 /// `GET …/replays`.

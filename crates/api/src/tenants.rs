@@ -4,9 +4,9 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
-use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
 use posthaste_core::time::Timestamp;
+use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_engine::EngineError;
 use posthaste_store::{CreateResult, Limits, ReplaceResult, Tenant};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
     run_to_completion,
 };
-use super::{App, body, form, paging, trail};
+use super::{App, audit_writer, body, form, paging};
 use crate::limits;
 
 /// Maximum length of a name.
@@ -128,7 +128,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         CreateResult::Created => {
             app.forget_tenant(&tenant.id);
             let answer = body::answer(StatusCode::CREATED, &resources::Tenant::from(&tenant));
-            Ok(trail::with_created_id(&tenant.id, answer))
+            Ok(audit_writer::with_created_id(&tenant.id, answer))
         }
         CreateResult::Taken => {
             let detail = format!(
@@ -144,10 +144,10 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
 }
 
 fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Problem> {
-    let mut mistakes = ValidationErrors::default();
+    let mut errors = ValidationErrors::default();
     // A tenant's id has the format of the other ids. `TenantId` is text, so the id generator cannot make one directly.
     let made = app
-        .mint::<EndpointId>()
+        .new_id::<EndpointId>()
         .to_string()
         .replacen("ep", "ten", 1);
     let mut tenant = Tenant {
@@ -159,7 +159,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         created_at: now,
         revision: 0,
     };
-    form::read(document, &mut mistakes, |fields| {
+    form::read(document, &mut errors, |fields| {
         match fields.text("id").map(str::parse::<TenantId>) {
             None => {}
             Some(Ok(id)) => tenant.id = id,
@@ -167,11 +167,11 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         }
         read_changes(app, document, fields, &mut tenant);
     });
-    check(app, &tenant, &mut mistakes);
+    check(app, &tenant, &mut errors);
     if tenant.name.is_empty() {
         tenant.name = tenant.id.to_string();
     }
-    mistakes.into_result(Some(tenant)).map_err(Problem::invalid)
+    errors.into_result(Some(tenant)).map_err(Problem::invalid)
 }
 
 /// Reads the fields of a tenant that can be changed.
@@ -216,10 +216,10 @@ fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
 }
 
 /// Checks fields that depend on each other.
-fn check(app: &App, tenant: &Tenant, mistakes: &mut ValidationErrors) {
+fn check(app: &App, tenant: &Tenant, errors: &mut ValidationErrors) {
     let policy = tenant.default_retry_policy.as_ref();
     if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
-        app.check_policy(&policy, tenant, "default_retry_policy", mistakes);
+        app.check_policy(&policy, tenant, "default_retry_policy", errors);
     }
 }
 
@@ -255,12 +255,12 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     for _ in 0..MAX_TRIES {
         let stored = app.store.tenant(id.clone()).await?;
         let mut tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
-        let mut mistakes = ValidationErrors::default();
-        form::read(&document, &mut mistakes, |fields| {
+        let mut errors = ValidationErrors::default();
+        form::read(&document, &mut errors, |fields| {
             read_changes(app, &document, fields, &mut tenant);
         });
-        check(app, &tenant, &mut mistakes);
-        let tenant = mistakes.into_result(Some(tenant))?;
+        check(app, &tenant, &mut errors);
+        let tenant = errors.into_result(Some(tenant))?;
         let now = app.clock.wall();
         match app.store.replace_tenant(now, tenant.clone()).await? {
             ReplaceResult::Done => {
@@ -315,7 +315,7 @@ async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
         let owner_router = app.owner_router.clone();
         let shut = async move {
             owner_router
-                .stand(endpoint, EndpointStatus::Deleted, None)
+                .set_status(endpoint, EndpointStatus::Deleted, None)
                 .await
         };
         under_way.spawn(shut);
@@ -329,7 +329,7 @@ async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
 fn joined(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Result<(), Problem> {
     match ended {
         None => Ok(()),
-        Some(Ok(stood)) => stood.map_err(Problem::from),
+        Some(Ok(changed)) => changed.map_err(Problem::from),
         Some(Err(error)) => Err(Problem::internal(&error)),
     }
 }

@@ -23,8 +23,8 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, IdGenerator};
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::{SigningKey, SigningKeys};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::operator;
@@ -161,7 +161,7 @@ impl Relay {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(|error| Failure::Broken(format!("there is no chance: {error}")))?;
-        let mut ids = IdGenerator::new(Dice::seeded(u64::from_ne_bytes(seed)));
+        let mut ids = IdGenerator::new(Rng::seeded(u64::from_ne_bytes(seed)));
         let clock = Clock::system();
         let mut targets = Vec::new();
         for endpoint in config.endpoints {

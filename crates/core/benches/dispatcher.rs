@@ -11,7 +11,6 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::delivery::Delivery;
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{
     Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Ticket,
 };
@@ -19,6 +18,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{
     EndpointStatus, Fetched, Health, LaneSettings, MAX_BURST, MAX_PER_SECOND, RateLimit,
 };
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 
 const DELIVERIES: u64 = 200_000;
@@ -95,7 +95,7 @@ impl World {
             ..LaneSettings::default()
         });
         let mut world = World {
-            dispatcher: Dispatcher::new(Limits::default(), Dice::seeded(1)),
+            dispatcher: Dispatcher::new(Limits::default(), Rng::seeded(1)),
             now: START,
             lanes,
             tenants: (0..100).map(tenant).collect(),
@@ -177,11 +177,11 @@ impl World {
                         limit,
                         ..
                     } => inputs.push(self.fetch(ticket, endpoint, limit)),
-                    Command::Introduce(endpoint) => inputs.push(self.introduce(endpoint)),
-                    Command::Stands { .. }
+                    Command::LoadEndpoint(endpoint) => inputs.push(self.load_endpoint(endpoint)),
+                    Command::PersistStatus { .. }
                     | Command::TooLateToCancel(_)
                     | Command::Sweep { .. }
-                    | Command::Disowned(_)
+                    | Command::ReadyToRelease(_)
                     | Command::Notify(_)
                     | Command::Drained => {}
                 }
@@ -190,13 +190,13 @@ impl World {
         }
     }
 
-    fn introduce(&self, endpoint: EndpointId) -> Input {
+    fn load_endpoint(&self, endpoint: EndpointId) -> Input {
         let tenant = endpoint.0 as usize % self.tenants.len();
-        Input::Introduced(EndpointSnapshot {
+        Input::EndpointLoaded(EndpointSnapshot {
             endpoint,
             tenant: self.tenants[tenant].clone(),
             settings: self.settings.clone(),
-            standing: EndpointStatus::Enabled,
+            status: EndpointStatus::Enabled,
             health: Health::default(),
             owned_since: Tick::START,
         })

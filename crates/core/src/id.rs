@@ -2,15 +2,15 @@
 //!
 //! An id has 128 bits in the layout of a UUIDv7: 48 bits of milliseconds, a 12-bit counter within the millisecond,
 //! and 62 random bits. It sorts by creation time, so old data is one range of an index. Time and counter alone
-//! distinguish the ids of one [`IdGenerator`], so a store may use them as its key. The text form is a prefix for the kind
-//! and 26 characters that sort like the id, as in `evt_01jd2k…`.
+//! distinguish the ids of one [`IdGenerator`], so a store may use them as its key. The text form is a prefix for the
+//! kind and 26 characters that sort like the id, as in `evt_01jd2k…`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::time::Timestamp;
 
 /// Crockford's base 32: no letters that look alike, in the order of their values.
@@ -24,22 +24,22 @@ const CHANCE_BITS: u32 = 62;
 /// Generates ids that always increase, even if the clock goes back.
 #[derive(Clone, Debug)]
 pub struct IdGenerator {
-    dice: Dice,
+    rng: Rng,
     /// Milliseconds and counter of the last id.
     last: u64,
 }
 
 impl IdGenerator {
     /// Creates a generator whose ids depend only on its RNG and on the given times.
-    pub fn new(dice: Dice) -> IdGenerator {
-        IdGenerator { dice, last: 0 }
+    pub fn new(rng: Rng) -> IdGenerator {
+        IdGenerator { rng, last: 0 }
     }
 
     /// Creates a generator that continues after `last`, an id of an earlier generator. Even if the clock was set
     /// back in between, no id is generated twice.
-    pub fn resume(dice: Dice, last: u128) -> IdGenerator {
+    pub fn resume(rng: Rng, last: u128) -> IdGenerator {
         IdGenerator {
-            dice,
+            rng,
             last: moment_of(last),
         }
     }
@@ -49,7 +49,7 @@ impl IdGenerator {
         // Within one millisecond, or after the clock went back, the counter goes on. A full counter overflows into
         // the next millisecond.
         self.last = (now.0 << COUNT_BITS).max(self.last + 1);
-        T::from(stamped(self.last, self.dice.bits()))
+        T::from(stamped(self.last, self.rng.bits()))
     }
 }
 
@@ -182,7 +182,7 @@ ids! {
     /// Identifies an API key.
     KeyId = "key";
     /// Identifies a session: a time-limited login of the dashboard, or of a portal link.
-    PassId = "pass";
+    SessionId = "pass";
     /// Identifies an entry of the audit log.
     AuditId = "aud";
     /// Identifies an alert.
@@ -241,15 +241,16 @@ impl fmt::Debug for TenantId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     #[test]
     fn ids_increase_even_if_the_clock_goes_back() {
-        let mut mint = IdGenerator::new(Dice::seeded(3));
+        let mut id_generator = IdGenerator::new(Rng::seeded(3));
         let mut last = EventId(0);
         for ms in [5_000, 5_000, 5_001, 1, 1, 9_000, 0, 9_000] {
             for _ in 0..1_000 {
-                let id: EventId = mint.next(Timestamp(ms));
+                let id: EventId = id_generator.next(Timestamp(ms));
                 assert!(id > last, "{id} is not greater than {last}");
                 assert_eq!(id.0 >> 76 & 0xf, 7, "wrong UUID version of {id}");
                 assert_eq!(id.0 >> 62 & 0b11, 0b10, "wrong UUID variant of {id}");
@@ -260,14 +261,16 @@ mod tests {
 
     #[test]
     fn ids_contain_their_time_and_a_generator_continues_after_another() {
-        let mut mint = IdGenerator::new(Dice::seeded(4));
-        let ids: Vec<u128> = (0..9_000).map(|_| mint.next(Timestamp(7_000))).collect();
+        let mut id_generator = IdGenerator::new(Rng::seeded(4));
+        let ids: Vec<u128> = (0..9_000)
+            .map(|_| id_generator.next(Timestamp(7_000)))
+            .collect();
         assert!(ids.is_sorted_by(|a, b| moment_of(*a) < moment_of(*b)));
         // More ids than fit into one millisecond overflow into the next.
         assert_eq!(moment_of(ids[0]), first_moment(Timestamp(7_000)));
         assert!(moment_of(ids[8_999]) >= first_moment(Timestamp(7_002)));
         let last = ids[8_999];
-        let next: u128 = IdGenerator::resume(Dice::seeded(4), last).next(Timestamp(5));
+        let next: u128 = IdGenerator::resume(Rng::seeded(4), last).next(Timestamp(5));
         assert_eq!(moment_of(next), moment_of(last) + 1);
         assert_eq!(id_of(moment_of(last), last as u64), last);
     }

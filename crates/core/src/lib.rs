@@ -22,11 +22,9 @@
 
 pub mod address;
 pub mod alert;
-pub mod allowance;
 pub mod classify;
 pub mod cluster;
 pub mod delivery;
-pub mod dice;
 pub mod dispatcher;
 pub mod event_queue;
 pub mod forecast;
@@ -34,11 +32,13 @@ pub mod id;
 pub mod ingest;
 pub mod json;
 pub mod lane;
-pub mod mistakes;
 pub mod policy;
+pub mod quota;
 pub mod quoted;
+pub mod rng;
 pub mod secret;
 pub mod sign;
 pub mod subscription;
 pub mod time;
 pub mod trace;
+pub mod validation;

@@ -23,8 +23,8 @@ use posthaste_api::origin;
 use posthaste_api::problem::Problem;
 use posthaste_api::rate_limit::Meter;
 use posthaste_api::settings::Pace;
-use posthaste_core::id::PassId;
-use posthaste_store::{KeyHash, Pass, SessionIdentity};
+use posthaste_core::id::SessionId;
+use posthaste_store::{KeyHash, LoginSession, SessionIdentity};
 use ring::digest::{SHA256, digest};
 
 use super::form::Form;
@@ -61,7 +61,7 @@ pub(super) enum AuthMethod {
         /// The token in the cookie.
         token: String,
         /// The id of the stored session.
-        id: PassId,
+        id: SessionId,
     },
     /// A portal link.
     Portal {
@@ -173,12 +173,12 @@ fn check_link_rate(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> 
 }
 
 /// Looks up the stored session or portal link of a token.
-async fn find_session(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
+async fn find_session(dashboard: &Dashboard, token: &str) -> Result<LoginSession, Problem> {
     if token.is_empty() || token.len() > MAX_TOKEN_CHARS {
         return Err(Problem::unauthorized());
     }
     let app = &dashboard.app;
-    let session = app.store.pass(app.clock.wall(), hash_key(token)).await?;
+    let session = app.store.session(app.clock.wall(), hash_key(token)).await?;
     session.ok_or_else(Problem::unauthorized)
 }
 

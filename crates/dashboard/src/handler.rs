@@ -249,8 +249,8 @@ fn with_retry_after(mut response: HtmlResponse, problem: &Problem) -> HtmlRespon
 fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
     let body = html! {
         @if problem.errors.is_none() { p { (problem.detail) } }
-        @if let Some(mistakes) = &problem.errors {
-            ul { @for mistake in mistakes.iter() { li { code { (mistake.field) } " " (mistake.message) } } }
+        @if let Some(errors) = &problem.errors {
+            ul { @for error in errors.iter() { li { code { (error.field) } " " (error.message) } } }
         }
         @if let Some(home) = home { p { a href=(home) { "To the overview" } } }
     };

@@ -108,11 +108,11 @@ impl Drop for LiveSlot {
 mod tests {
     use super::*;
     use posthaste_api::auth::Credential;
-    use posthaste_core::id::PassId;
+    use posthaste_core::id::SessionId;
 
     fn caller_of(tenant: &str) -> Caller {
         let tenant = tenant.parse().expect("a valid tenant id");
-        Caller::Tenant(Credential::Link(PassId(1)), tenant)
+        Caller::Tenant(Credential::Link(SessionId(1)), tenant)
     }
 
     fn take_all(slots: &Arc<LiveSlots>, caller: &Caller) -> Vec<LiveSlot> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use posthaste_api::auth::Caller;
 use posthaste_api::code::Code;
-use posthaste_api::inside::Asked;
+use posthaste_api::in_process::InProcessRequest;
 use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
 use posthaste_api::route::Verb;
@@ -171,7 +171,7 @@ impl PageRequest {
         target: &str,
         document: Option<Value>,
     ) -> Result<T, Problem> {
-        let call = Asked {
+        let call = InProcessRequest {
             caller: self.visitor.caller.clone(),
             origin: self.origin.clone(),
             verb,

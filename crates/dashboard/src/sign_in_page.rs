@@ -9,15 +9,15 @@ use axum::body::Body;
 use http::header::{HeaderMap, HeaderValue, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
+use posthaste_api::audit_writer::AuditedRequest;
 use posthaste_api::auth::Caller;
 use posthaste_api::code::Code;
 use posthaste_api::hash_key;
 use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
 use posthaste_api::settings::Pace;
-use posthaste_api::trail::AuditedRequest;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditOutcome, CreateResult, Pass, SessionIdentity, Via};
+use posthaste_store::{AuditOutcome, CreateResult, LoginSession, SessionIdentity, Via};
 use posthaste_system::random::fresh_token;
 
 use super::auth::{self, AuthMethod};
@@ -83,14 +83,14 @@ async fn sign_in(
     let now = app.clock.wall();
     let lifetime_ms = dashboard.settings.session.as_millis();
     let token = fresh_token();
-    let session = Pass {
-        id: app.mint(),
+    let session = LoginSession {
+        id: app.new_id(),
         hash: hash_key(&token),
         holder: SessionIdentity::Key(hash),
         created_at: now,
         expires_at: Timestamp(now.0.saturating_add(lifetime_ms)),
     };
-    match app.store.create_pass(now, session).await? {
+    match app.store.create_session(now, session).await? {
         CreateResult::Created => audited.end(AuditOutcome::Done, None).await,
         CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => {
             return Err(Problem::internal(&"a fresh session was refused"));
@@ -147,7 +147,7 @@ pub(super) async fn sign_out(
                     let caller = &visitor.caller;
                     let audited = begin_audit_entry(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;
-                    app.store.end_pass(app.clock.wall(), None, id).await?;
+                    app.store.end_session(app.clock.wall(), None, id).await?;
                     audited.end(AuditOutcome::Done, None).await;
                 }
                 AuthMethod::Portal { .. } | AuthMethod::Key(_) => {}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::classify::{Classification, HttpStatus};
-use posthaste_core::dispatcher::{AttemptRecord, EndpointNotification, News};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, EndpointNotification};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_store::StoreError;
 use posthaste_system::clock::Clock;
@@ -105,16 +105,18 @@ impl AttemptReporter {
         notification: &EndpointNotification,
     ) {
         let (tenant_id, endpoint_id) = (tenant.map(TenantId::as_str), notification.endpoint);
-        let news = notification.news.name();
-        match notification.news {
-            News::Recovered => {
-                tracing::info!(target: LOG_TARGET, tenant_id, %endpoint_id, news, "news of an endpoint");
+        let change = notification.change.name();
+        match notification.change {
+            EndpointChange::Recovered => {
+                tracing::info!(target: LOG_TARGET, tenant_id, %endpoint_id, news = change, "news of an endpoint");
             }
-            News::BreakerTripped(_) | News::DisableWarning(_) | News::Disabled(_) => {
-                tracing::warn!(target: LOG_TARGET, tenant_id, %endpoint_id, news, "news of an endpoint");
+            EndpointChange::BreakerTripped(_)
+            | EndpointChange::DisableWarning(_)
+            | EndpointChange::Disabled(_) => {
+                tracing::warn!(target: LOG_TARGET, tenant_id, %endpoint_id, news = change, "news of an endpoint");
             }
         }
-        self.metrics.notices.ring();
+        self.metrics.notifications.ring();
     }
 
     /// Reports that records cannot be written.

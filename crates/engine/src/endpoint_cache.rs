@@ -123,7 +123,7 @@ impl EndpointLoader {
                 ordered: row.endpoint.ordered,
                 breaker: self.breaker.clone(),
             }),
-            standing: row.standing,
+            status: row.status,
             health: row.health.clone(),
             owned_since: Tick::START,
         };

@@ -75,13 +75,13 @@ impl Engine {
     pub async fn set_status(
         &self,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
         let message = |reply| Message::SetStatus {
             endpoint,
             request: StatusRequest {
-                standing,
+                status,
                 reason,
                 reply,
             },

@@ -22,7 +22,7 @@ use super::waiting_callers::StatusRequest;
 /// A status change of one endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct StatusChange {
-    pub(super) standing: EndpointStatus,
+    pub(super) status: EndpointStatus,
     pub(super) reason: Option<DisabledReason>,
     pub(super) health: Option<Health>,
 }
@@ -60,14 +60,14 @@ impl PendingStatusWrites {
             return;
         };
         let StatusChange {
-            standing,
+            status,
             reason,
             health,
         } = change;
         let now = context.clock.wall();
         let writing = context
             .store
-            .set_standing(now, endpoint, standing, reason, health);
+            .set_endpoint_status(now, endpoint, status, reason, health);
         let (inbox, still_owned) = (context.inbox.clone(), context.owned_without_break(endpoint));
         tokio::spawn(async move {
             let result = writing.await.map(|_| ());
@@ -132,8 +132,8 @@ impl PendingStatusWrites {
         let Some((_, change)) = self.latest.get(&snapshot.endpoint) else {
             return;
         };
-        if snapshot.standing != EndpointStatus::Deleted {
-            snapshot.standing = change.standing;
+        if snapshot.status != EndpointStatus::Deleted {
+            snapshot.status = change.status;
         }
         if let Some(health) = &change.health {
             snapshot.health.update(health);
@@ -143,7 +143,7 @@ impl PendingStatusWrites {
     /// Handles an endpoint that is being disabled by the result of an attempt. Nothing can have enabled it since, so a
     /// pending change that would enable or pause it is older, and is dropped.
     pub(super) fn disabled(&mut self, endpoint: EndpointId) {
-        let is_older = |change: &StatusChange| match change.standing {
+        let is_older = |change: &StatusChange| match change.status {
             EndpointStatus::Enabled | EndpointStatus::Paused => true,
             EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         };

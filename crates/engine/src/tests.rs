@@ -14,10 +14,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::id::{DeliveryId, EndpointId, IdGenerator, TenantId};
 use posthaste_core::lane::{BreakerSettings, EndpointStatus, RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::{SharedSecret, SigningKey};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
@@ -114,7 +114,7 @@ struct Fixture {
     engine: Engine,
     vault: Arc<Vault>,
     clock: Clock,
-    mint: Mutex<IdGenerator>,
+    id_generator: Mutex<IdGenerator>,
     tenant: TenantId,
     resolver_panics: Arc<AtomicBool>,
     panics: watch::Sender<usize>,
@@ -135,7 +135,7 @@ impl Fixture {
         lease: Option<Lease>,
     ) -> Fixture {
         let clock = Clock::system();
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let store = Arc::new(ModelStore::new(settings.clone(), hand_over));
         let vault = Vault::open_or_create(KeySource::Text {
             text: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned(),
@@ -151,7 +151,7 @@ impl Fixture {
             engine,
             vault,
             clock,
-            mint: Mutex::new(IdGenerator::new(Dice::seeded(3))),
+            id_generator: Mutex::new(IdGenerator::new(Rng::seeded(3))),
             tenant,
             resolver_panics,
             panics,
@@ -192,14 +192,14 @@ impl Fixture {
         });
         let engine_settings = EngineSettings {
             store: self.store.clone(),
-            store_settings: StoreSettings::new(Dice::seeded(1)),
+            store_settings: StoreSettings::new(Rng::seeded(1)),
             client,
             rules,
             vault: self.vault.clone(),
             observe: observe.clone(),
             telemetry: posthaste_telemetry::traces::Telemetry::off(),
             clock: self.clock.clone(),
-            dice: Dice::seeded(2),
+            rng: Rng::seeded(2),
             limits: Limits::default(),
             breaker: BreakerSettings::default(),
             retry_after_cap: RETRY_AFTER_CAP,
@@ -215,7 +215,7 @@ impl Fixture {
 
     async fn endpoint_with(&self, url: String, adjust: impl FnOnce(&mut Endpoint)) -> EndpointId {
         let now = self.clock.wall();
-        let id: EndpointId = self.mint.lock().unwrap().next(now);
+        let id: EndpointId = self.id_generator.lock().unwrap().next(now);
         let secret = SigningKey::Shared(SharedSecret::from_random([7; 24]));
         let keys = SigningKeyring::new(secret).keep();
         let seal = |purpose, plain: &[u8]| self.vault.seal(&self.tenant, id, purpose, plain);
@@ -388,7 +388,7 @@ async fn no_attempt_starts_after_a_disable_was_acknowledged() {
     }
     assert_eq!(receiver.count(), 10);
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-    assert_eq!(row.standing, EndpointStatus::Disabled);
+    assert_eq!(row.status, EndpointStatus::Disabled);
 }
 
 #[tokio::test]
@@ -459,7 +459,7 @@ async fn an_unpersisted_status_is_in_force_and_written_later() {
     let written = async {
         loop {
             let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-            if row.standing == EndpointStatus::Disabled {
+            if row.status == EndpointStatus::Disabled {
                 return row.disabled_reason;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -9,7 +9,7 @@ use super::reply::{Cancelled, EngineError, Reply};
 
 /// A caller's request to change the status of an endpoint.
 pub(super) struct StatusRequest {
-    pub(super) standing: EndpointStatus,
+    pub(super) status: EndpointStatus,
     pub(super) reason: Option<DisabledReason>,
     pub(super) reply: Reply<()>,
 }

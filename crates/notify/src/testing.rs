@@ -5,11 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{Delivery, RetrySettings};
-use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RETRY_AFTER_CAP, RateLimit};
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
@@ -73,12 +73,12 @@ pub(crate) fn event(tenant: &str) -> NewEvent {
     }
 }
 
-/// Returns the record of an attempt of a waiting delivery that ended with this outcome and this news.
+/// Returns the record of an attempt of a waiting delivery that ended with this outcome and these endpoint changes.
 pub(crate) fn attempt(
     mut delivery: Delivery,
     at: Timestamp,
     outcome: Outcome,
-    news: Vec<News>,
+    endpoint_changes: Vec<EndpointChange>,
 ) -> Record {
     let policy = RetryPolicy::default();
     let settings = RetrySettings {
@@ -86,13 +86,13 @@ pub(crate) fn attempt(
         retry_after_cap: RETRY_AFTER_CAP,
     };
     delivery.begin(at, false).expect("the delivery is waiting");
-    let settlement = delivery.settle(at, outcome, settings, &mut Dice::seeded(1));
+    let settlement = delivery.settle(at, outcome, settings, &mut Rng::seeded(1));
     Record::Attempt(Box::new(AttemptRecord {
         delivery,
         settlement: settlement.expect("the attempt was started"),
         health: None,
         disable: None,
-        news,
+        endpoint_changes,
     }))
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use posthaste_sim::world::{Summary, run};
+use posthaste_sim::simulation::{Summary, run};
 
 /// Maximum number of failing seeds that are printed.
 const SHOWN: usize = 3;

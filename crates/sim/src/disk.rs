@@ -25,7 +25,7 @@ pub struct EndpointRow {
     /// Its limits and retry policy.
     pub settings: Arc<LaneSettings>,
     /// Its endpoint status.
-    pub standing: EndpointStatus,
+    pub status: EndpointStatus,
     /// Its endpoint health.
     pub health: Health,
 }
@@ -79,13 +79,13 @@ impl Disk {
     }
 
     /// Returns the endpoint in the form that the dispatcher needs.
-    pub fn introduction(&self, endpoint: EndpointId) -> Option<EndpointSnapshot> {
+    pub fn snapshot(&self, endpoint: EndpointId) -> Option<EndpointSnapshot> {
         let row = self.endpoints.get(&endpoint)?;
         Some(EndpointSnapshot {
             endpoint,
             tenant: row.tenant.clone(),
             settings: row.settings.clone(),
-            standing: row.standing,
+            status: row.status,
             health: row.health.clone(),
             owned_since: Tick::START,
         })
@@ -154,17 +154,17 @@ impl Disk {
             Record::Attempt(attempt) => {
                 let after = &attempt.delivery;
                 let before = &self.deliveries[&after.id()];
-                let stands = before.wanted_at().is_some()
+                let is_current = before.wanted_at().is_some()
                     && before.facts().attempts + 1 == after.facts().attempts;
-                if !stands {
+                if !is_current {
                     return Written::Superseded;
                 }
                 if let Some(row) = self.endpoints.get_mut(&after.facts().endpoint) {
                     if let Some(health) = &attempt.health {
                         row.health.update(health);
                     }
-                    if attempt.disable.is_some() && row.standing != EndpointStatus::Deleted {
-                        row.standing = EndpointStatus::Disabled;
+                    if attempt.disable.is_some() && row.status != EndpointStatus::Deleted {
+                        row.status = EndpointStatus::Disabled;
                     }
                 }
                 self.put(after.clone());

@@ -13,7 +13,7 @@ use posthaste_core::lane::LaneSettings;
 use posthaste_core::time::Timestamp;
 
 use crate::disk::Epoch;
-use crate::weather::Site;
+use crate::scenario::Site;
 
 /// The record of a delivery.
 #[derive(Clone, Debug)]

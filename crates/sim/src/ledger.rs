@@ -18,7 +18,7 @@ use posthaste_core::time::{Span, Timestamp};
 use crate::disk::{Disk, Epoch};
 use crate::entries::{DeliveryRecord, EndpointRecord};
 use crate::oracle::{Broken, Oracle};
-use crate::weather::Site;
+use crate::scenario::Site;
 
 /// Maximum wait of a first attempt on an endpoint without faults. In a burst, a lane that keeps only one ready
 /// delivery reads each one from the disk, which takes up to 40 ms each; that delay is legitimate. Delays caused

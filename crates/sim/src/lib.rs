@@ -1,8 +1,8 @@
 //! Simulator: runs the core in virtual time from a seed.
 //!
-//! - [`world`] runs the dispatcher of one process under faults: receivers that hang and flap, a disk that
+//! - [`simulation`] runs the dispatcher of one process under faults: receivers that hang and flap, a disk that
 //!   fails, a process that crashes between any two commands, a wall clock that jumps. The [`ledger`] checks the
-//!   guarantees of the core, each of which is an [`oracle`]. [`planted`] mutations prove that the oracles can
+//!   guarantees of the core, each of which is an [`oracle`]. [`mutations`] prove that the oracles can
 //!   fail.
 //! - [`cluster`] runs several nodes over one shared table and checks shard ownership: never two owners at once.
 
@@ -10,8 +10,8 @@ pub mod cluster;
 pub mod disk;
 mod entries;
 pub mod ledger;
+pub mod mutations;
 pub mod oracle;
-pub mod planted;
 pub mod receiver;
-pub mod weather;
-pub mod world;
+pub mod scenario;
+pub mod simulation;

@@ -5,7 +5,7 @@
 //! [`Receiver::heal`] makes it healthy, unless its answers are not a fault (410, refused payloads).
 
 use posthaste_core::classify::{Fault, HttpStatus, Outcome};
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
 
 /// Timeout of a simulated request, in milliseconds.
@@ -95,11 +95,11 @@ impl Receiver {
     }
 
     /// Returns the duration in milliseconds and the outcome of a request at this time.
-    pub fn answer(&mut self, at_ms: u64, dice: &mut Dice) -> (u64, Outcome) {
-        let quick = dice.between(5, 60);
+    pub fn answer(&mut self, at_ms: u64, rng: &mut Rng) -> (u64, Outcome) {
+        let quick = rng.between(5, 60);
         match self.behaviour {
             Behaviour::Healthy => (quick, status(200)),
-            Behaviour::Slow => (dice.between(2_000, 25_000), status(202)),
+            Behaviour::Slow => (rng.between(2_000, 25_000), status(202)),
             Behaviour::Flapping { turn_ms } if (at_ms / turn_ms).is_multiple_of(2) => {
                 (quick, status(200))
             }
@@ -121,15 +121,15 @@ impl Receiver {
                     (quick, status(200))
                 }
             }
-            Behaviour::Unavailable { retry_after } if dice.chance(1, 10) => {
+            Behaviour::Unavailable { retry_after } if rng.chance(1, 10) => {
                 (quick, with_retry_after(503, Some(retry_after)))
             }
             Behaviour::Unavailable { .. } => (quick, status(200)),
-            Behaviour::Refusing => (quick, status(*dice.pick(&[400, 401, 403, 422, 301]))),
+            Behaviour::Refusing => (quick, status(*rng.pick(&[400, 401, 403, 422, 301]))),
             Behaviour::NotFound => (quick, status(404)),
             Behaviour::Hanging => (TIMEOUT_MS, Outcome::Failed(Fault::Timeout)),
-            Behaviour::Resetting if dice.chance(1, 3) => {
-                let fault = *dice.pick(&[Fault::Connection, Fault::Tls, Fault::Dns]);
+            Behaviour::Resetting if rng.chance(1, 3) => {
+                let fault = *rng.pick(&[Fault::Connection, Fault::Tls, Fault::Dns]);
                 (quick, Outcome::Failed(fault))
             }
             Behaviour::Resetting => (quick, status(200)),
@@ -137,7 +137,7 @@ impl Receiver {
                 (quick, Outcome::Failed(Fault::Connection))
             }
             Behaviour::Down { .. } => (quick, status(204)),
-            Behaviour::Random => (dice.between(1, TIMEOUT_MS), random_outcome(dice)),
+            Behaviour::Random => (rng.between(1, TIMEOUT_MS), random_outcome(rng)),
         }
     }
 }
@@ -153,18 +153,18 @@ fn with_retry_after(code: u16, retry_after: Option<Span>) -> Outcome {
     }
 }
 
-fn random_outcome(dice: &mut Dice) -> Outcome {
-    if dice.chance(1, 4) {
-        return Outcome::Failed(*dice.pick(&Fault::ALL));
+fn random_outcome(rng: &mut Rng) -> Outcome {
+    if rng.chance(1, 4) {
+        return Outcome::Failed(*rng.pick(&Fault::ALL));
     }
     // Not 410: it would disable the endpoint and end all other behaviour of this receiver.
-    let code = match dice.between(100, 599) as u16 {
+    let code = match rng.between(100, 599) as u16 {
         410 => 500,
         code @ (100..410 | 411..600) => code,
         0..100 | 600.. => unreachable!("the drawn status is between 100 and 599"),
     };
-    let asked = dice
+    let asked = rng
         .chance(1, 5)
-        .then(|| Span::from_secs(dice.between(0, 7_200)));
+        .then(|| Span::from_secs(rng.between(0, 7_200)));
     with_retry_after(code, asked)
 }

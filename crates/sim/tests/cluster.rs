@@ -64,6 +64,6 @@ fn cluster_runs_have_enough_faults() {
     };
     assert!(sum(|summary| summary.grants) > 50_000);
     assert!(sum(|summary| summary.expiries) > 100);
-    assert!(sum(|summary| summary.outcasts) > 50);
+    assert!(sum(|summary| summary.expelled_nodes) > 50);
     assert!(sum(|summary| summary.lost) > 1_000);
 }

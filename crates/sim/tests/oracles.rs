@@ -3,9 +3,9 @@
 //! A failure is printed with its seed and its last events, and the command that reproduces it. The last test checks
 //! that the runs contain enough faults to mean something, and that some runs have none.
 
+use posthaste_sim::mutations::Mutation;
 use posthaste_sim::oracle::Oracle;
-use posthaste_sim::planted::Mutation;
-use posthaste_sim::world::run;
+use posthaste_sim::simulation::run;
 
 /// Maximum number of seeds that are tried until a mutation must be detected.
 const MAX_SEEDS: u64 = 400;

@@ -7,7 +7,7 @@
 //! processes for that database, and the written bytes are not reported.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a measurement reaches its own server without the door out"
+    reason = "a measurement reaches its own server without the egress crate"
 )]
 
 #[path = "../tests/engines/mod.rs"]
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::RateLimit;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresStore, ServerUrl};
@@ -90,7 +90,7 @@ fn main() {
     println!("|---|---|---|---|---|---|---|");
     runtime.block_on(async {
         let taken = Arc::new(Taken::default());
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let mut database = None;
         let store: Arc<dyn Store> = match url {
             None => {
@@ -309,7 +309,7 @@ fn succeeded(waiting: &Delivery, now: Timestamp) -> Record {
         settlement,
         health: None,
         disable: None,
-        news: Vec::new(),
+        endpoint_changes: Vec::new(),
     }))
 }
 

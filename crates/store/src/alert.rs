@@ -40,15 +40,15 @@ pub struct Alert {
 
 impl Alert {
     /// Returns the detail of its notifications: id, name, time and [`detail`](Alert::detail).
-    pub fn told(&self) -> Value {
-        let mut told = Map::new();
-        told.insert("alert".to_owned(), self.id.to_string().into());
-        told.insert("name".to_owned(), self.name.name().into());
-        told.insert("raised_at".to_owned(), self.raised_at.to_string().into());
+    pub fn notification_detail(&self) -> Value {
+        let mut notification_detail = Map::new();
+        notification_detail.insert("alert".to_owned(), self.id.to_string().into());
+        notification_detail.insert("name".to_owned(), self.name.name().into());
+        notification_detail.insert("raised_at".to_owned(), self.raised_at.to_string().into());
         if let Value::Object(detail) = &self.detail {
-            told.extend(detail.clone());
+            notification_detail.extend(detail.clone());
         }
-        Value::Object(told)
+        Value::Object(notification_detail)
     }
 }
 
@@ -94,7 +94,7 @@ pub trait Alerts {
     fn stored_bytes(&self) -> Answer<Option<u64>>;
 
     /// Returns the time of the oldest notification that is not processed yet.
-    fn untold_since(&self) -> Answer<Option<Timestamp>>;
+    fn oldest_pending_notification(&self) -> Answer<Option<Timestamp>>;
 
     /// Returns the creation time of the oldest email to one of these recipients that has failed at least once and is
     /// not sent yet.

@@ -1,8 +1,8 @@
 //! The interface between nodes that share a store.
 //!
 //! Endpoints are divided into shards. A node owns shards while it holds a lease. The store grants and revokes shards
-//! through [`ClusterEvents`], which the node implements. Through [`Cluster`] the node looks up owners and asks other nodes
-//! for actions that only an owner can do.
+//! through [`ClusterEvents`], which the node implements. Through [`Cluster`] the node looks up owners and asks other
+//! nodes for actions that only an owner can do.
 //!
 //! # Guarantees
 //!
@@ -144,12 +144,13 @@ pub trait Cluster: Send + Sync {
     fn ask(&self, node: NodeNo, question: Value, within: Duration) -> Answer<Value>;
 
     /// Persists the status of an endpoint whose shard has no owner and cannot get one before the commit. Returns
-    /// `None` if the shard has an owner. Otherwise works like [`Store::set_standing`](crate::Store::set_standing).
-    fn stand_unowned(
+    /// `None` if the shard has an owner. Otherwise works like
+    /// [`Store::set_endpoint_status`](crate::Store::set_endpoint_status).
+    fn set_unowned_status(
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>>;
 

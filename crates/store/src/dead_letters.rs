@@ -24,7 +24,7 @@ pub struct DeadGroup {
     /// Its current URL.
     pub url: String,
     /// Its status. Dead letters of a disabled or deleted endpoint cannot be replayed.
-    pub standing: EndpointStatus,
+    pub status: EndpointStatus,
     /// The last failure kind of all of them: their [`StoredDelivery::error_kind`].
     pub error_kind: Option<FailureKind>,
     /// Number of dead letters in the group.

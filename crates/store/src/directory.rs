@@ -139,7 +139,7 @@ pub struct EndpointRow {
     /// Its configuration.
     pub endpoint: Endpoint,
     /// Its status.
-    pub standing: EndpointStatus,
+    pub status: EndpointStatus,
     /// The reason, if it is disabled.
     pub disabled_reason: Option<DisabledReason>,
     /// Its health.
@@ -149,7 +149,7 @@ pub struct EndpointRow {
 impl EndpointRow {
     /// Returns whether deliveries that wait for it are shown as held.
     pub fn holds(&self) -> bool {
-        holds(self.standing, &self.health)
+        holds(self.status, &self.health)
     }
 }
 

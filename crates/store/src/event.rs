@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use posthaste_core::allowance::{QuotaExceeded, QuotaKind};
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
+use posthaste_core::quota::{QuotaExceeded, QuotaKind};
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;

@@ -124,20 +124,20 @@ impl<E: Ord + Copy> Failures<E> {
     }
 
     /// Returns one notification for each endpoint: its time and detail. Sorted by the time of the first failure.
-    pub fn notices(&self) -> Vec<(E, Timestamp, Value)> {
+    pub fn notifications(&self) -> Vec<(E, Timestamp, Value)> {
         let mut endpoints: BTreeMap<E, Vec<(FailureCause, FailureCount)>> = BTreeMap::new();
         for (endpoint, cause, sum) in self.iter() {
             endpoints.entry(endpoint).or_default().push((cause, sum));
         }
-        let mut notices: Vec<(Timestamp, E, Timestamp, Value)> = endpoints
+        let mut notifications: Vec<(Timestamp, E, Timestamp, Value)> = endpoints
             .into_iter()
             .map(|(endpoint, causes)| {
                 let (all, detail) = summary(&causes);
                 (all.first_at, endpoint, all.last_at, detail)
             })
             .collect();
-        notices.sort_by_key(|(first_at, endpoint, ..)| (*first_at, *endpoint));
-        notices
+        notifications.sort_by_key(|(first_at, endpoint, ..)| (*first_at, *endpoint));
+        notifications
             .into_iter()
             .map(|(_, endpoint, at, detail)| (endpoint, at, detail))
             .collect()
@@ -229,16 +229,16 @@ mod tests {
         failures.add(7, permanent(FailureKind::Http), sum(1, 8, 9, 6));
         failures.add(7, permanent(FailureKind::Tls), sum(4, 15, 30, 3));
         failures.add(3, permanent(FailureKind::Dns), sum(1, 9, 9, 9));
-        let notices = failures.notices();
-        assert_eq!(notices.len(), 2);
-        let (endpoint, at, detail) = &notices[0];
+        let notifications = failures.notifications();
+        assert_eq!(notifications.len(), 2);
+        let (endpoint, at, detail) = &notifications[0];
         assert_eq!((*endpoint, *at), (7, Timestamp(30)));
         assert_eq!(detail["count"], 7);
         assert_eq!(detail["reasons"], json!({"permanent": 7}));
         assert_eq!(detail["error_kinds"], json!({"http": 3, "tls": 4}));
         assert_eq!(detail["delivery_id"], DeliveryId(3).to_string());
         assert_eq!(detail["first_at"], Timestamp(8).to_string());
-        assert_eq!(notices[1].0, 3);
+        assert_eq!(notifications[1].0, 3);
     }
 
     #[test]
@@ -253,7 +253,10 @@ mod tests {
         let taken = failures.take_outside(Timestamp(50), LATER, 1);
         assert_eq!(taken.iter().map(|it| it.0).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(
-            failures.take_outside(Timestamp(50), LATER, 9).notices()[0].0,
+            failures
+                .take_outside(Timestamp(50), LATER, 9)
+                .notifications()[0]
+                .0,
             3
         );
         assert!(failures.take_outside(Timestamp(50), LATER, 9).is_empty());

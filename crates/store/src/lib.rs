@@ -43,8 +43,8 @@ mod stats;
 mod store;
 mod write_group;
 
-pub use posthaste_core::allowance::Quotas;
 pub use posthaste_core::cluster::NodeNo;
+pub use posthaste_core::quota::Quotas;
 
 pub use alert::{ALERT_RETENTION, Alert, AlertFilter, Alerts};
 pub use attempt::{
@@ -69,8 +69,8 @@ pub use event::{
 };
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};
 pub use outbox::{
-    EmailLine, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, Outbox,
-    PendingEmail, Posted,
+    EmailLine, EmailResult, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
+    Notification, Outbox, PendingEmail,
 };
 pub use owner_lookup::OwnedObject;
 pub use page::{Page, PageRequest};
@@ -78,7 +78,7 @@ pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Kept, Retention};
 pub use scope::Scope;
-pub use sessions::{Pass, SessionIdentity};
+pub use sessions::{LoginSession, SessionIdentity};
 pub use settings::StoreSettings;
-pub use stats::{BucketWidth, Figures, MAX_STAT_ENTRIES, StatEntry, Tally};
+pub use stats::{BucketWidth, MAX_STAT_ENTRIES, StatCounters, StatEntry, StatsStore};
 pub use store::{Answer, Done, Store};

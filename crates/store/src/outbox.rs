@@ -97,7 +97,7 @@ pub fn too_far_ahead(now: Timestamp, before: Timestamp) -> Timestamp {
 
 /// The result of sending an email.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Posted {
+pub enum EmailResult {
     /// The mail server accepted it. The recipient gets no further email until `quiet_until`.
     Sent {
         /// The earliest time of the next email.
@@ -122,27 +122,27 @@ pub enum Posted {
 /// that the oldest are deleted, which the notification dispatcher sees as a gap.
 pub trait Outbox {
     /// Returns up to `limit` notifications with a number above `after`, oldest first.
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>>;
+    fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>>;
 
     /// Writes the audit entry for an action that a notification reports. The entry belongs to the tenant that the
     /// notification is about: a later tenant with the same id cannot read it. If the notification is already
     /// processed, nothing is written and the result is [`CreateResult::Taken`].
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult>;
+    fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult>;
 
     /// Creates one `delivery.failed` notification for each endpoint whose first uncollected failure is older than
     /// `before`, with the count, the causes and an example. Takes up to `limit` endpoints, those with the oldest
     /// failures first, and returns their number. Deliveries that failed because their endpoint was deleted are not
     /// reported. A failure as far ahead of `now` as `before` is behind it was recorded before the clock was set back.
     /// It is collected at once instead of waiting until the clock reaches its time again.
-    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize>;
+    fn collect_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize>;
 
     /// Returns the number of the last processed notification.
-    fn told(&self) -> Answer<u64>;
+    fn last_processed_notification(&self) -> Answer<u64>;
 
     /// Moves that number from `from` to `up_to`, adds lines to the emails of their recipients, and deletes the
     /// processed notifications. A new email is due at `due_at`, or at the end of the recipient's quiet time if that
     /// is later. Returns false and does nothing if another node has moved the number.
-    fn tell(
+    fn complete_notifications(
         &self,
         now: Timestamp,
         from: u64,
@@ -154,7 +154,7 @@ pub trait Outbox {
     /// Claims up to `limit` due emails, longest due first. A claimed email becomes due again at `until` if no result
     /// is recorded by then. An email whose due time exceeds the bound in `longest` was scheduled before the clock was
     /// set back, and counts as due.
-    fn claim_letters(
+    fn claim_emails(
         &self,
         now: Timestamp,
         until: Timestamp,
@@ -164,7 +164,12 @@ pub trait Outbox {
 
     /// Records the result of sending an email as it was at `revision`. Lines added since then stay. Returns false and
     /// does nothing if that email no longer exists.
-    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool>;
+    fn record_email_result(
+        &self,
+        recipient: String,
+        revision: u64,
+        posted: EmailResult,
+    ) -> Answer<bool>;
 }
 
 /// A line as stores persist it: with the revision of the email that it was added in, to know whether it was part of
@@ -184,7 +189,7 @@ pub struct StoredEmailLine {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredEmail {
     /// Everything but the lines.
-    pub letter: PendingEmail,
+    pub email: PendingEmail,
     /// Its lines, oldest first.
     pub lines: Vec<StoredEmailLine>,
     /// The time at which it is sent.
@@ -206,7 +211,7 @@ impl StoredEmail {
     /// Creates an email without lines for a recipient that has none pending.
     pub fn new(recipient: String, now: Timestamp) -> StoredEmail {
         StoredEmail {
-            letter: PendingEmail {
+            email: PendingEmail {
                 recipient,
                 revision: 0,
                 first_at: now,
@@ -220,18 +225,18 @@ impl StoredEmail {
     }
 
     /// Returns the email in the form in which it is sent.
-    pub fn into_letter(self) -> PendingEmail {
+    pub fn into_pending(self) -> PendingEmail {
         let lines = self.lines.into_iter().map(|kept| kept.line);
         PendingEmail {
             lines: lines.collect(),
-            ..self.letter
+            ..self.email
         }
     }
 
     /// Returns whether it is due, or was scheduled before the clock was set back.
     pub fn is_due(&self, now: Timestamp, longest: MaxEmailDelay) -> bool {
         let (untried, tried) = longest.latest(now);
-        let latest = match self.letter.tries {
+        let latest = match self.email.tries {
             0 => untried,
             1.. => tried,
         };
@@ -240,46 +245,46 @@ impl StoredEmail {
 
     /// Returns whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.letter.omitted == 0
+        self.lines.is_empty() && self.email.omitted == 0
     }
 
     /// Adds a line, or only counts it if the email is full.
     pub fn add(&mut self, now: Timestamp, due_at: Timestamp, line: EmailLine) {
         if self.is_empty() {
-            self.letter.first_at = now;
-            self.letter.tries = 0;
+            self.email.first_at = now;
+            self.email.tries = 0;
             self.due_at = self.due_at.max(due_at);
         }
-        let letter = &mut self.letter;
-        letter.revision += 1;
+        let email = &mut self.email;
+        email.revision += 1;
         if self.lines.len() < MAX_EMAIL_LINES {
-            let came = letter.revision;
+            let came = email.revision;
             self.lines.push(StoredEmailLine { came, line });
         } else {
-            letter.omitted += 1;
+            email.omitted += 1;
         }
     }
 
     /// Returns what remains after the email, as it was at `revision`, was sent, failed or was refused.
-    pub fn settle(mut self, revision: u64, posted: &Posted) -> EmailAfterSend {
-        if self.is_empty() || revision > self.letter.revision {
+    pub fn settle(mut self, revision: u64, posted: &EmailResult) -> EmailAfterSend {
+        if self.is_empty() || revision > self.email.revision {
             return EmailAfterSend::Another;
         }
         match posted {
-            Posted::Sent { quiet_until } => {
+            EmailResult::Sent { quiet_until } => {
                 self.remove_sent_lines(revision);
-                self.letter.tries = 0;
+                self.email.tries = 0;
                 self.due_at = *quiet_until;
                 EmailAfterSend::Kept(self)
             }
-            Posted::Later { at } => {
-                self.letter.tries = self.letter.tries.saturating_add(1);
+            EmailResult::Later { at } => {
+                self.email.tries = self.email.tries.saturating_add(1);
                 self.due_at = *at;
                 EmailAfterSend::Kept(self)
             }
-            Posted::Dropped => {
+            EmailResult::Dropped => {
                 self.remove_sent_lines(revision);
-                self.letter.tries = 0;
+                self.email.tries = 0;
                 match self.is_empty() {
                     true => EmailAfterSend::Gone,
                     false => EmailAfterSend::Kept(self),
@@ -292,12 +297,12 @@ impl StoredEmail {
     /// Revisions after `revision` without a line here are lines that did not fit, so at most that many stay omitted.
     /// Omitted lines can be older than kept ones, if an email was sent in between.
     fn remove_sent_lines(&mut self, revision: u64) {
-        let letter = &mut self.letter;
+        let email = &mut self.email;
         self.lines.retain(|line| line.came > revision);
-        let later = (letter.revision - revision).saturating_sub(self.lines.len() as u64);
-        letter.omitted = letter.omitted.min(later);
+        let later = (email.revision - revision).saturating_sub(self.lines.len() as u64);
+        email.omitted = email.omitted.min(later);
         if let Some(first) = self.lines.first() {
-            letter.first_at = first.line.at;
+            email.first_at = first.line.at;
         }
     }
 }
@@ -336,8 +341,8 @@ mod tests {
         kept
     }
 
-    fn sent() -> Posted {
-        Posted::Sent {
+    fn sent() -> EmailResult {
+        EmailResult::Sent {
             quiet_until: Timestamp(77),
         }
     }
@@ -347,7 +352,7 @@ mod tests {
         let most = MAX_EMAIL_LINES as u64;
         for (before, during) in [(1, 0), (1, 3), (most - 1, 5), (most, 2), (most + 9, 7)] {
             let mut kept = with(0..before);
-            let revision = kept.letter.revision;
+            let revision = kept.email.revision;
             for number in before..before + during {
                 kept.add(Timestamp(5), Timestamp(9), line(number));
             }
@@ -355,9 +360,9 @@ mod tests {
                 panic!("it stays");
             };
             assert_eq!(left.due_at, Timestamp(77));
-            let letter = left.into_letter();
-            assert_eq!(letter.lines.len() as u64 + letter.omitted, during);
-            for (index, line) in letter.lines.iter().enumerate() {
+            let email = left.into_pending();
+            assert_eq!(email.lines.len() as u64 + email.omitted, during);
+            for (index, line) in email.lines.iter().enumerate() {
                 assert_eq!(line.at, Timestamp(before + index as u64));
             }
         }
@@ -374,18 +379,18 @@ mod tests {
         let EmailAfterSend::Kept(mut kept) = kept.settle(most, &sent()) else {
             panic!("it stays");
         };
-        assert_eq!((kept.lines.len(), kept.letter.omitted), (0, 7));
+        assert_eq!((kept.lines.len(), kept.email.omitted), (0, 7));
         // Two fit, one of which is added while the next email is sent.
         kept.add(Timestamp(80), Timestamp(90), line(100));
-        let revision = kept.letter.revision;
+        let revision = kept.email.revision;
         kept.add(Timestamp(81), Timestamp(90), line(101));
         // The result of the first email, which was taken for lost, arrives too late.
         for revision in [revision, most] {
             let EmailAfterSend::Kept(left) = kept.settle(revision, &sent()) else {
                 panic!("it stays");
             };
-            let letter = left.clone().into_letter();
-            assert_eq!((letter.lines, letter.omitted), (vec![line(101)], 0));
+            let email = left.clone().into_pending();
+            assert_eq!((email.lines, email.omitted), (vec![line(101)], 0));
             kept = left;
         }
     }
@@ -416,7 +421,7 @@ mod tests {
         assert_eq!(quiet.lines, []);
         quiet.add(Timestamp(20), Timestamp(50), line(2));
         assert_eq!(quiet.due_at, Timestamp(77));
-        assert_eq!(quiet.letter.first_at, Timestamp(20));
+        assert_eq!(quiet.email.first_at, Timestamp(20));
     }
 
     #[test]
@@ -427,7 +432,7 @@ mod tests {
             tried: Span::from_mins(60),
         };
         // It was sent: the quiet time of ten minutes starts, and another line is added.
-        let posted = Posted::Sent {
+        let posted = EmailResult::Sent {
             quiet_until: minute(10),
         };
         let EmailAfterSend::Kept(mut quiet) = with(0..1).settle(1, &posted) else {
@@ -435,7 +440,7 @@ mod tests {
         };
         quiet.add(minute(1), minute(2), line(1));
         // It was not accepted: it is tried again within the hour.
-        let again = Posted::Later { at: minute(60) };
+        let again = EmailResult::Later { at: minute(60) };
         let EmailAfterSend::Kept(tried) = with(0..1).settle(1, &again) else {
             panic!("it stays");
         };
@@ -451,13 +456,13 @@ mod tests {
 
     #[test]
     fn what_is_tried_again_is_whole_and_what_is_refused_is_gone() {
-        let again = Posted::Later { at: Timestamp(30) };
+        let again = EmailResult::Later { at: Timestamp(30) };
         let EmailAfterSend::Kept(kept) = with(0..3).settle(3, &again) else {
             panic!("it stays");
         };
-        assert_eq!((kept.lines.len(), kept.letter.tries), (3, 1));
+        assert_eq!((kept.lines.len(), kept.email.tries), (3, 1));
         assert_eq!(kept.due_at, Timestamp(30));
-        assert_eq!(kept.settle(3, &Posted::Dropped), EmailAfterSend::Gone);
+        assert_eq!(kept.settle(3, &EmailResult::Dropped), EmailAfterSend::Gone);
         assert_eq!(with(0..3).settle(4, &sent()), EmailAfterSend::Another);
         let EmailAfterSend::Kept(quiet) = with(0..1).settle(1, &sent()) else {
             panic!("it stays");

@@ -1,15 +1,15 @@
 //! Sessions: time-limited logins without an API key, of the dashboard or of a portal link.
 
-use posthaste_core::id::{PassId, TenantId};
+use posthaste_core::id::{SessionId, TenantId};
 use posthaste_core::time::Timestamp;
 
 use crate::KeyHash;
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pass {
+pub struct LoginSession {
     /// Its id, which is not secret.
-    pub id: PassId,
+    pub id: SessionId,
     /// The hash that authenticates it. The secret itself is not stored.
     pub hash: KeyHash,
     /// The identity that it logs in as.

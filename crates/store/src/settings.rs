@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use posthaste_core::dice::Dice;
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::rng::Rng;
 use serde_json::Value;
 
 use crate::Plans;
@@ -16,18 +16,18 @@ pub struct StoreSettings {
     /// The plans, and the server's default limits.
     pub plans: Arc<Plans>,
     /// The RNG for ids.
-    pub dice: Dice,
+    pub rng: Rng,
     /// Capacity of the write queue, in operations.
     pub max_waiting_writes: usize,
 }
 
 impl StoreSettings {
     /// Creates the default settings.
-    pub fn new(dice: Dice) -> StoreSettings {
+    pub fn new(rng: Rng) -> StoreSettings {
         StoreSettings {
             default_policy: RetryPolicy::default(),
             plans: Arc::default(),
-            dice,
+            rng,
             max_waiting_writes: 16_384,
         }
     }

@@ -1,6 +1,6 @@
 //! Stats: counters of attempts and deliveries, by scope and time bucket.
 //!
-//! Nodes count in memory and add the counts to the store through [`Figures`]. Each count goes into one bucket of
+//! Nodes count in memory and add the counts to the store through [`StatsStore`]. Each count goes into one bucket of
 //! every [`BucketWidth`]. Retention runs delete old buckets.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub const MAX_STAT_ENTRIES: usize = 2_000;
 /// Counters of one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Tally {
+pub struct StatCounters {
     /// Attempts made.
     pub attempts: u64,
     /// Attempts that were not the first of their round. A round starts when a delivery is accepted or replayed.
@@ -35,9 +35,9 @@ pub struct Tally {
     pub slowest_micros: u64,
 }
 
-impl Tally {
+impl StatCounters {
     /// Adds the counters of another period.
-    pub fn add(&mut self, other: &Tally) {
+    pub fn add(&mut self, other: &StatCounters) {
         let fields = [
             (&mut self.attempts, other.attempts),
             (&mut self.retries, other.retries),
@@ -110,7 +110,7 @@ pub struct StatEntry {
     /// Any time within the minute.
     pub at: Timestamp,
     /// The counters.
-    pub tally: Tally,
+    pub counters: StatCounters,
 }
 
 /// Sums counters by bucket and scope, for every width. Stores write rows in the order of this map: nodes that add
@@ -118,13 +118,15 @@ pub struct StatEntry {
 ///
 /// # Panics
 /// If there are more entries than [`MAX_STAT_ENTRIES`].
-pub fn by_bucket(happened: Vec<StatEntry>) -> BTreeMap<(BucketWidth, Timestamp, Scope), Tally> {
+pub fn by_bucket(
+    happened: Vec<StatEntry>,
+) -> BTreeMap<(BucketWidth, Timestamp, Scope), StatCounters> {
     assert!(happened.len() <= MAX_STAT_ENTRIES, "added piece by piece");
-    let mut buckets: BTreeMap<(BucketWidth, Timestamp, Scope), Tally> = BTreeMap::new();
+    let mut buckets: BTreeMap<(BucketWidth, Timestamp, Scope), StatCounters> = BTreeMap::new();
     for it in happened {
         for width in BucketWidth::ALL {
             let bucket = (width, width.begin(it.at), it.scope.clone());
-            buckets.entry(bucket).or_default().add(&it.tally);
+            buckets.entry(bucket).or_default().add(&it.counters);
         }
     }
     buckets
@@ -136,12 +138,12 @@ pub(crate) fn stored(count: u64) -> i64 {
     count.min(MOST) as i64
 }
 
-impl Tally {
+impl StatCounters {
     /// The number of columns.
     pub(crate) const COLUMNS: usize = 8;
 
     /// Returns the values in column order: the last one is a maximum, all others are sums.
-    pub(crate) fn columns(&self) -> [i64; Tally::COLUMNS] {
+    pub(crate) fn columns(&self) -> [i64; StatCounters::COLUMNS] {
         [
             self.attempts,
             self.retries,
@@ -156,7 +158,7 @@ impl Tally {
     }
 
     /// Restores the counters from their columns.
-    pub(crate) fn from_columns(columns: [i64; Tally::COLUMNS]) -> Tally {
+    pub(crate) fn from_columns(columns: [i64; StatCounters::COLUMNS]) -> StatCounters {
         let [
             attempts,
             retries,
@@ -167,7 +169,7 @@ impl Tally {
             latency_micros,
             slowest_micros,
         ] = columns.map(|count| count.max(0) as u64);
-        Tally {
+        StatCounters {
             attempts,
             retries,
             second_attempts,
@@ -180,34 +182,35 @@ impl Tally {
     }
 }
 
-/// Persists stats in time buckets, which [`tidy`](crate::Store::tidy) deletes when they expire.
+/// Persists stats in time buckets, which [`run_retention_step`](crate::Store::run_retention_step) deletes when they
+/// expire.
 ///
 /// Stats of a deleted tenant or endpoint are neither added nor returned, so a later tenant with the same id sees
 /// nothing of them. They remain part of [`Scope::Everything`].
-pub trait Figures {
+pub trait StatsStore {
     /// Adds counters to their buckets of every width, at most [`MAX_STAT_ENTRIES`] at once.
     ///
     /// The caller numbers its calls from 1 while the store is open. A call with the number of an earlier call, or a
     /// smaller one, adds nothing. So after an error, when it is unknown whether the counters were added, the caller
     /// repeats the call with the same number.
-    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()>;
+    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()>;
 
     /// Returns the non-empty buckets of a scope that start at `since` or later, oldest first, each with its start
     /// time.
-    fn figures(
+    fn stats(
         &self,
         scope: Scope,
         width: BucketWidth,
         since: Timestamp,
-    ) -> Answer<Vec<(Timestamp, Tally)>>;
+    ) -> Answer<Vec<(Timestamp, StatCounters)>>;
 
     /// Returns up to `limit` scopes with retries or failed deliveries in buckets that start at `since` or later, each
     /// with its total over those buckets; scopes with most of them first. The cost is proportional to the number of
     /// buckets with retries or failures.
-    fn failing_figures(
+    fn failing_stats(
         &self,
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, Tally)>>;
+    ) -> Answer<Vec<(Scope, StatCounters)>>;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
@@ -15,10 +15,10 @@ use posthaste_core::time::Timestamp;
 use crate::{
     Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Endpoint, EndpointRow, EventFilter, Figures, Ingest, KeyHash, NewEvent, Outbox,
-    OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
-    Retention, RetentionStepResult, RetryResult, StoreError, StoredDelivery, StoredEvent,
-    SweepResult, Tenant, Usage, Written,
+    DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession, NewEvent,
+    Outbox, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
+    ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
 };
 
 /// The future result of a call to the store.
@@ -47,7 +47,8 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 /// 6. **State never moves back.** A record is applied only if its delivery still waits and has made exactly one
 ///    attempt fewer; endpoint health only if it is newer than the stored one. Disabling never undoes a deletion. A
 ///    delivery that has ended changes only through [`retry`](Store::retry) and [`step_replay`](Store::step_replay),
-///    and is deleted only by [`tidy`](Store::tidy), which never touches a delivery that has not ended.
+///    and is deleted only by [`run_retention_step`](Store::run_retention_step), which never touches a delivery that has
+///    not ended.
 /// 7. **Bounded cost.** A read never blocks a write. The cost of a call does not grow with the amount of stored data,
 ///    unless its documentation says so. Every queue is bounded: when it is full, the answer is
 ///    [`StoreError::Overloaded`].
@@ -55,7 +56,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    when the store is opened.
 ///
 /// Tenants are isolated: a method that takes a tenant never finds anything of another tenant.
-pub trait Store: Alerts + Figures + Outbox + Send + Sync {
+pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
     // Tenants and keys.
 
     /// Creates a tenant. Its revision is stored as 0.
@@ -97,21 +98,26 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Sessions. An expired session is never returned, even while its row still exists.
 
     /// Adds a session. The key that it was made with need not be in the store.
-    fn create_pass(&self, now: Timestamp, pass: Pass) -> Answer<CreateResult>;
+    fn create_session(&self, now: Timestamp, session: LoginSession) -> Answer<CreateResult>;
 
     /// Returns the session with this hash.
-    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>>;
+    fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>>;
 
     /// Lists the sessions that log in as a tenant.
-    fn passes(
+    fn sessions(
         &self,
         now: Timestamp,
         tenant: TenantId,
-        page: PageRequest<PassId>,
-    ) -> Answer<Page<Pass, PassId>>;
+        page: PageRequest<SessionId>,
+    ) -> Answer<Page<LoginSession, SessionId>>;
 
     /// Ends a session of a tenant, or any session if `tenant` is `None`. Returns false if there is no such session.
-    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool>;
+    fn end_session(
+        &self,
+        now: Timestamp,
+        tenant: Option<TenantId>,
+        session: SessionId,
+    ) -> Answer<bool>;
 
     // Audit log.
 
@@ -135,7 +141,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     ) -> Answer<Page<AuditEntry, AuditId>>;
 
     /// Returns the tenant that an object belongs to, if both exist. A deleted endpoint counts as not existing.
-    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>>;
+    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>>;
 
     // Endpoints.
 
@@ -166,7 +172,11 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// breaker or disabled by posthaste, then the paused ones, each newest first. So paused endpoints never push
     /// failing ones out of the list. Endpoints that a person disabled are not included. The cost is proportional to
     /// the number of such endpoints.
-    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
+    fn endpoints_needing_attention(
+        &self,
+        tenant: Option<TenantId>,
+        limit: usize,
+    ) -> Answer<Vec<EndpointRow>>;
 
     /// Persists the status of an endpoint, and its health if that is newer than the stored one. A deleted endpoint
     /// stays deleted. Returns false if there is no such endpoint.
@@ -175,11 +185,11 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// subscribed to, a disabled or deleted one gets none.
     ///
     /// In a cluster only the owner of the endpoint may write its status: the write of another node is refused.
-    fn set_standing(
+    fn set_endpoint_status(
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool>;
@@ -201,7 +211,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> Answer<Ingest>;
 
     /// Returns a tenant's usage of its limits, over all nodes, in the month of `now`.
@@ -355,7 +365,11 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     ///
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult>;
+    fn run_retention_step(
+        &self,
+        now: Timestamp,
+        retention: Retention,
+    ) -> Answer<RetentionStepResult>;
 
     /// Checks that the store can write: commits a tiny transaction and waits for the disk.
     fn probe(&self, now: Timestamp) -> Answer<()>;

@@ -10,7 +10,7 @@ use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::{Span, Timestamp};
@@ -27,7 +27,7 @@ enum Flaw {
     ForgetsDeliverAt,
     ForgetsTraces,
     RoutesTestsToEverybody,
-    ForgetsAllowances,
+    ForgetsQuotas,
     HandsNothingOver,
     NeverSaysBlocked,
     IgnoresOrder,
@@ -35,7 +35,7 @@ enum Flaw {
     NamesNoNextDue,
     ForgetsDetail,
     SaysAppliedAlways,
-    ForgetsNews,
+    ForgetsEndpointChanges,
     TakesOlderHealth,
     SweepsWhatIsInFlight,
     LosesTheEndOfAPage,
@@ -69,7 +69,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::ForgetsDeliverAt,
     Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
-    Flaw::ForgetsAllowances,
+    Flaw::ForgetsQuotas,
     Flaw::HandsNothingOver,
     Flaw::NeverSaysBlocked,
     Flaw::IgnoresOrder,
@@ -77,7 +77,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::NamesNoNextDue,
     Flaw::ForgetsDetail,
     Flaw::SaysAppliedAlways,
-    Flaw::ForgetsNews,
+    Flaw::ForgetsEndpointChanges,
     Flaw::TakesOlderHealth,
     Flaw::SweepsWhatIsInFlight,
     Flaw::LosesTheEndOfAPage,
@@ -120,10 +120,20 @@ fn every_flaw_is_found() {
 #[test]
 fn a_difference_tells_how_to_see_it_again() {
     let flaw = Flaw::ForgetsDetail;
-    let mut told = (0..SEEDS).filter_map(|seed| compare(seed, &FlawedHarness::new(flaw)).err());
-    let told = told.next().expect("it is found").to_string();
-    assert!(told.contains("POSTHASTE_SEED="), "{told}");
-    assert!(told.contains("Attempt"), "the operation is named: {told}");
+    let mut last_processed_notification =
+        (0..SEEDS).filter_map(|seed| compare(seed, &FlawedHarness::new(flaw)).err());
+    let last_processed_notification = last_processed_notification
+        .next()
+        .expect("it is found")
+        .to_string();
+    assert!(
+        last_processed_notification.contains("POSTHASTE_SEED="),
+        "{last_processed_notification}"
+    );
+    assert!(
+        last_processed_notification.contains("Attempt"),
+        "the operation is named: {last_processed_notification}"
+    );
 }
 
 struct FlawedHarness {
@@ -187,39 +197,39 @@ macro_rules! right {
     };
 }
 
-impl Figures for Flawed {
-    fn add_figures(&self, mut number: u64, mut happened: Vec<StatEntry>) -> Answer<()> {
+impl StatsStore for Flawed {
+    fn add_stats(&self, mut number: u64, mut happened: Vec<StatEntry>) -> Answer<()> {
         if self.has(Flaw::CountsWholeHours) {
             happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
         }
         if self.has(Flaw::CountsAgain) {
             number = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
         }
-        self.inner.add_figures(number, happened)
+        self.inner.add_stats(number, happened)
     }
 
     right! {
-        figures(scope: Scope, width: BucketWidth, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
-        failing_figures(width: BucketWidth, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
+        stats(scope: Scope, width: BucketWidth, since: Timestamp) -> Answer<Vec<(Timestamp, StatCounters)>>;
+        failing_stats(width: BucketWidth, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, StatCounters)>>;
     }
 }
 
 impl Outbox for Flawed {
     right! {
-        notices(after: u64, limit: usize) -> Answer<Vec<Notification>>;
-        told() -> Answer<u64>;
-        keep_act(notice: u64, act: AuditEntry) -> Answer<CreateResult>;
+        notifications(after: u64, limit: usize) -> Answer<Vec<Notification>>;
+        last_processed_notification() -> Answer<u64>;
+        audit_notification(notification: u64, act: AuditEntry) -> Answer<CreateResult>;
     }
 
-    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+    fn collect_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
         let before = match self.has(Flaw::GathersTooEarly) {
             true => before.after(Span::from_hours(2)),
             false => before,
         };
-        self.inner.gather_failures(now, before, limit)
+        self.inner.collect_failures(now, before, limit)
     }
 
-    fn tell(
+    fn complete_notifications(
         &self,
         now: Timestamp,
         from: u64,
@@ -230,10 +240,11 @@ impl Outbox for Flawed {
         if self.has(Flaw::LosesALine) && lines.len() > 2 {
             lines.pop();
         }
-        self.inner.tell(now, from, up_to, lines, due_at)
+        self.inner
+            .complete_notifications(now, from, up_to, lines, due_at)
     }
 
-    fn claim_letters(
+    fn claim_emails(
         &self,
         now: Timestamp,
         until: Timestamp,
@@ -244,16 +255,21 @@ impl Outbox for Flawed {
             true => now,
             false => until,
         };
-        self.inner.claim_letters(now, until, longest, limit)
+        self.inner.claim_emails(now, until, longest, limit)
     }
 
-    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+    fn record_email_result(
+        &self,
+        recipient: String,
+        revision: u64,
+        posted: EmailResult,
+    ) -> Answer<bool> {
         // Lines added since then are removed with those that were sent.
         let revision = match self.has(Flaw::LosesWhatCameSince) {
             true => revision + 1,
             false => revision,
         };
-        self.inner.settle_letter(recipient, revision, posted)
+        self.inner.record_email_result(recipient, revision, posted)
     }
 }
 
@@ -280,7 +296,7 @@ impl Alerts for Flawed {
         raise_alert(now: Timestamp, alert: Alert) -> Answer<CreateResult>;
         open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
         stored_bytes() -> Answer<Option<u64>>;
-        untold_since() -> Answer<Option<Timestamp>>;
+        oldest_pending_notification() -> Answer<Option<Timestamp>>;
         unsent_since(recipients: Vec<String>) -> Answer<Option<Timestamp>>;
     }
 }
@@ -290,10 +306,10 @@ impl Store for Flawed {
         &self,
         now: Timestamp,
         mut events: Vec<NewEvent>,
-        mut allowance: Quotas,
+        mut quotas: Quotas,
     ) -> Answer<Ingest> {
-        if self.has(Flaw::ForgetsAllowances) {
-            allowance = Quotas::UNLIMITED;
+        if self.has(Flaw::ForgetsQuotas) {
+            quotas = Quotas::UNLIMITED;
         }
         for event in &mut events {
             if self.has(Flaw::ForgetsIdempotencyKeys) {
@@ -310,7 +326,7 @@ impl Store for Flawed {
                 event.only = None;
             }
         }
-        self.inner.accept_within(now, events, allowance)
+        self.inner.accept_within(now, events, quotas)
     }
 
     fn fetch(
@@ -345,9 +361,9 @@ impl Store for Flawed {
             detail.response_snippet = None;
         }
         if let Record::Attempt(attempt) = &mut record
-            && self.has(Flaw::ForgetsNews)
+            && self.has(Flaw::ForgetsEndpointChanges)
         {
-            attempt.news.pop();
+            attempt.endpoint_changes.pop();
         }
         let always = self.has(Flaw::SaysAppliedAlways);
         let done: Done<Written> = match always {
@@ -357,11 +373,11 @@ impl Store for Flawed {
         self.inner.record(now, record, detail, done);
     }
 
-    fn set_standing(
+    fn set_endpoint_status(
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
         mut health: Option<Health>,
     ) -> Answer<bool> {
@@ -371,7 +387,7 @@ impl Store for Flawed {
             health.revision += 100;
         }
         self.inner
-            .set_standing(now, endpoint, standing, reason, health)
+            .set_endpoint_status(now, endpoint, status, reason, health)
     }
 
     fn sweep(
@@ -445,7 +461,11 @@ impl Store for Flawed {
         })
     }
 
-    fn tidy(&self, now: Timestamp, mut retention: Retention) -> Answer<RetentionStepResult> {
+    fn run_retention_step(
+        &self,
+        now: Timestamp,
+        mut retention: Retention,
+    ) -> Answer<RetentionStepResult> {
         let mut now = now;
         if self.has(Flaw::TidiesTooEarly) {
             now = now.after(Span::from_hours(12));
@@ -462,7 +482,7 @@ impl Store for Flawed {
         if self.has(Flaw::KnowsNoPlans) {
             retention.plans = Arc::default();
         }
-        self.inner.tidy(now, retention)
+        self.inner.run_retention_step(now, retention)
     }
 
     fn create_replay(
@@ -528,17 +548,17 @@ impl Store for Flawed {
         create_key(now: Timestamp, key: ApiKey) -> Answer<CreateResult>;
         key(hash: KeyHash) -> Answer<Option<ApiKey>>;
         keys(tenant: Option<TenantId>, page: PageRequest<KeyId>) -> Answer<Page<ApiKey, KeyId>>;
-        create_pass(now: Timestamp, pass: Pass) -> Answer<CreateResult>;
-        pass(now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>>;
-        passes(now: Timestamp, tenant: TenantId, page: PageRequest<PassId>) -> Answer<Page<Pass, PassId>>;
-        end_pass(now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool>;
+        create_session(now: Timestamp, session: LoginSession) -> Answer<CreateResult>;
+        session(now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>>;
+        sessions(now: Timestamp, tenant: TenantId, page: PageRequest<SessionId>) -> Answer<Page<LoginSession, SessionId>>;
+        end_session(now: Timestamp, tenant: Option<TenantId>, session: SessionId) -> Answer<bool>;
         begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
-        whose(named: OwnedObject) -> Answer<Option<TenantId>>;
+        tenant_of(named: OwnedObject) -> Answer<Option<TenantId>>;
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
-        troubled(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
+        endpoints_needing_attention(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
         dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
         usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
         event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;

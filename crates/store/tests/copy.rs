@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use engines::{NoOrders, PlainDial};
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
     CopyError, Destination, RowCounts, copy, place_keys, shared_keys, verify,
@@ -66,7 +66,7 @@ fn eventful(seed: u64) -> (tempfile::TempDir, PathBuf) {
 fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("posthaste.db");
-    let settings = StoreSettings::new(Dice::seeded(1));
+    let settings = StoreSettings::new(Rng::seeded(1));
     let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
@@ -280,7 +280,7 @@ fn nobody_works_on_either_side_meanwhile() {
     let (_directory, from) = filled(10, 10);
     let database = Database::empty();
     let there = to(&database.url());
-    let settings = StoreSettings::new(Dice::seeded(1));
+    let settings = StoreSettings::new(Rng::seeded(1));
     let running = SqliteStore::open(&from, settings, Arc::new(Nobody)).expect("it opens");
     let refused = carry(&from, &there);
     assert!(matches!(
@@ -339,7 +339,7 @@ impl Carried {
 }
 
 impl Harness for Carried {
-    fn keeps_figures(&self) -> bool {
+    fn keeps_stats(&self) -> bool {
         false
     }
 
@@ -371,7 +371,7 @@ fn nobody_serves_what_is_half_there() {
     carry(&from, &there).expect("it is copied");
     let open = || {
         let settings = engines::settings(there.server.clone());
-        let store = StoreSettings::new(Dice::seeded(1));
+        let store = StoreSettings::new(Rng::seeded(1));
         PostgresStore::open(settings, store, Arc::new(Nobody), Arc::new(NoOrders))
     };
     database.query("DELETE FROM meta WHERE name = 'copy_done'");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{CreateResult, Limits, Store, StoreError, StoreSettings, Tenant};
 use posthaste_store_testing::contract::Recorder;
@@ -28,7 +28,7 @@ fn block_on(future: impl Future<Output = ()>) {
 #[test]
 fn a_failed_write_changes_nothing_and_reads_go_on() {
     block_on(async {
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let store = ModelStore::new(settings, Arc::new(Recorder::default()));
         store.fail_writes(Some(StoreError::Full));
         let made = store.create_tenant(Timestamp(1), acme()).await;
@@ -44,7 +44,7 @@ fn a_failed_write_changes_nothing_and_reads_go_on() {
 #[test]
 fn a_failed_read_does_not_keep_a_write_from_succeeding() {
     block_on(async {
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let store = ModelStore::new(settings, Arc::new(Recorder::default()));
         let broken = StoreError::Unavailable("told to".to_owned());
         store.fail_reads(Some(broken.clone()));

@@ -31,7 +31,7 @@ impl Clock {
     }
 
     /// Returns a clock that calls `say` for the time, for tests.
-    pub fn told(say: impl Fn() -> Now + Send + Sync + 'static) -> Clock {
+    pub fn from_fn(say: impl Fn() -> Now + Send + Sync + 'static) -> Clock {
         Clock(Arc::new(move || {
             let Now { wall, tick } = say();
             Reading {

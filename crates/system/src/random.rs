@@ -1,10 +1,10 @@
 //! Randomness. The only module that uses the random source of the operating system.
 //!
 //! Values that must not be guessable (secrets, keys, nonces) come from the operating system. Everything else uses the
-//! RNG [`Dice`], which is seeded here once.
+//! RNG [`Rng`], which is seeded here once.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::{PrivateKey, SharedSecret};
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -48,8 +48,8 @@ pub fn fresh_token() -> String {
 }
 
 /// Returns an RNG with a different seed in every process.
-pub fn seed() -> Dice {
-    Dice::seeded(u64::from_le_bytes(random_bytes()))
+pub fn seed() -> Rng {
+    Rng::seeded(u64::from_le_bytes(random_bytes()))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError
 }
 
 fn could_send(row: &EndpointRow) -> bool {
-    row.standing == EndpointStatus::Enabled && row.health.trip.is_none()
+    row.status == EndpointStatus::Enabled && row.health.trip.is_none()
 }
 
 /// Returns the due time of the oldest delivery that does not wait for another.
@@ -112,8 +112,8 @@ mod tests {
 
     use bytes::Bytes;
     use posthaste_core::delivery::OrderingKey;
-    use posthaste_core::dice::Dice;
     use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Health, RateLimit, StoredTrip, TripReason};
+    use posthaste_core::rng::Rng;
     use posthaste_core::sign::SignatureStyle;
     use posthaste_core::time::Now;
     use posthaste_store::{
@@ -135,7 +135,7 @@ mod tests {
     }
 
     async fn store_with_tenant() -> ModelStore {
-        let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(NoHandOver));
+        let store = ModelStore::new(StoreSettings::new(Rng::seeded(1)), Arc::new(NoHandOver));
         let acme = Tenant {
             id: "acme".parse().unwrap(),
             name: String::new(),
@@ -208,11 +208,11 @@ mod tests {
         }
         assert_eq!(age(&store, at(9)).await, 0, "nothing is due");
         assert_eq!(age(&store, at(35)).await, 25);
-        let stand = async |endpoint, standing, health| {
-            let stood = store.set_standing(at(1), endpoint, standing, None, health);
-            assert_eq!(stood.await, Ok(true));
+        let set_status = async |endpoint, status, health| {
+            let changed = store.set_endpoint_status(at(1), endpoint, status, None, health);
+            assert_eq!(changed.await, Ok(true));
         };
-        stand(paused, EndpointStatus::Paused, None).await;
+        set_status(paused, EndpointStatus::Paused, None).await;
         assert_eq!(age(&store, at(35)).await, 15);
         let health = Health {
             revision: 1,
@@ -223,9 +223,9 @@ mod tests {
             }),
             ..Health::default()
         };
-        stand(tripped, EndpointStatus::Enabled, Some(health)).await;
+        set_status(tripped, EndpointStatus::Enabled, Some(health)).await;
         assert_eq!(age(&store, at(35)).await, 5);
-        stand(busy, EndpointStatus::Paused, None).await;
+        set_status(busy, EndpointStatus::Paused, None).await;
         assert_eq!(age(&store, at(35)).await, 0);
     }
 
@@ -236,7 +236,7 @@ mod tests {
         send(&store, at(0), 1, Some(at(10))).await;
         let secs = Arc::new(AtomicU64::new(15));
         let shared_secs = secs.clone();
-        let clock = Clock::told(move || {
+        let clock = Clock::from_fn(move || {
             let secs = shared_secs.load(Ordering::SeqCst);
             Now {
                 wall: at(secs),

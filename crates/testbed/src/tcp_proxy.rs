@@ -42,7 +42,7 @@ struct Shared {
     held: watch::Sender<bool>,
     refuses: Mutex<bool>,
     /// Number of bytes that may pass before everything is cut, by direction. `None`: no limit.
-    allowance: Mutex<[Option<usize>; 2]>,
+    quotas: Mutex<[Option<usize>; 2]>,
     passed: Mutex<[u64; 2]>,
     connections: AtomicUsize,
 }
@@ -55,7 +55,7 @@ impl Wire {
             cuts: watch::Sender::new(0),
             held: watch::Sender::new(false),
             refuses: Mutex::new(false),
-            allowance: Mutex::default(),
+            quotas: Mutex::default(),
             passed: Mutex::default(),
             connections: AtomicUsize::new(0),
         });
@@ -77,7 +77,7 @@ impl Wire {
 
     /// Cuts every connection when exactly `bytes` more bytes have passed in this direction, over all connections.
     pub fn cut_after(&self, direction: Direction, bytes: usize) {
-        self.shared.allowance.lock().unwrap()[direction as usize] = Some(bytes);
+        self.shared.quotas.lock().unwrap()[direction as usize] = Some(bytes);
     }
 
     /// Waits until the cut of [`Wire::cut_after`] has happened.
@@ -86,7 +86,7 @@ impl Wire {
         let spent = async {
             while self
                 .shared
-                .allowance
+                .quotas
                 .lock()
                 .unwrap()
                 .iter()
@@ -144,15 +144,15 @@ impl Shared {
 
     /// Returns how many of these bytes may pass, and true if everything is cut after them.
     fn take(&self, direction: Direction, bytes: usize) -> (usize, bool) {
-        let allowance = &mut self.allowance.lock().unwrap()[direction as usize];
-        match *allowance {
+        let quotas = &mut self.quotas.lock().unwrap()[direction as usize];
+        match *quotas {
             None => (bytes, false),
             Some(left) if left > bytes => {
-                *allowance = Some(left - bytes);
+                *quotas = Some(left - bytes);
                 (bytes, false)
             }
             Some(left) => {
-                *allowance = None;
+                *quotas = None;
                 (left, true)
             }
         }

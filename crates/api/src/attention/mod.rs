@@ -92,9 +92,12 @@ async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, P
 /// Returns endpoints that may need attention, with their recent results.
 async fn candidates(app: &App, tenant: Option<TenantId>) -> Result<Vec<Candidate>, Problem> {
     let now = app.clock.wall();
-    let troubled = app.store.troubled(tenant.clone(), MAX_ROWS_READ).await?;
+    let endpoints_needing_attention = app
+        .store
+        .endpoints_needing_attention(tenant.clone(), MAX_ROWS_READ)
+        .await?;
     let nothing = RecentAttempts::default();
-    let mut rows: Vec<(AttentionReason, EndpointRow)> = troubled
+    let mut rows: Vec<(AttentionReason, EndpointRow)> = endpoints_needing_attention
         .into_iter()
         .filter_map(|row| Some((ranking::reason(&row, &nothing, now)?, row)))
         .collect();
@@ -193,7 +196,7 @@ async fn still_enabled(
     }
     rows.retain(|row| {
         let is_of_tenant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
-        is_of_tenant && row.standing == EndpointStatus::Enabled
+        is_of_tenant && row.status == EndpointStatus::Enabled
     });
     Ok(rows)
 }
@@ -209,7 +212,7 @@ fn describe(finding: &Finding) -> AttentionItem {
         tenant_id: row.endpoint.tenant.to_string(),
         endpoint_id: row.endpoint.id.to_string(),
         url: row.endpoint.url.clone(),
-        status: row.standing,
+        status: row.status,
         reason: finding.reason,
         since: finding.since().map(|at| at.to_string()),
         detail: finding.detail(),

@@ -122,7 +122,7 @@ pub(super) fn reason(
     recent: &RecentAttempts,
     now: Timestamp,
 ) -> Option<AttentionReason> {
-    match row.standing {
+    match row.status {
         EndpointStatus::Deleted => None,
         EndpointStatus::Paused => Some(AttentionReason::Paused),
         EndpointStatus::Disabled => match row.disabled_reason {
@@ -142,7 +142,7 @@ pub(super) fn findings(candidates: Vec<Candidate>, now: Timestamp, limit: usize)
     let judge = |candidate: Candidate| {
         let seen = reason(&candidate.row, &candidate.recent, now);
         let is_alerted =
-            candidate.alert.is_some() && candidate.row.standing == EndpointStatus::Enabled;
+            candidate.alert.is_some() && candidate.row.status == EndpointStatus::Enabled;
         let reason = seen.or(is_alerted.then_some(AttentionReason::Failing))?;
         Some(Finding { candidate, reason })
     };

@@ -1,8 +1,8 @@
 //! Reads an endpoint's credentials from a request.
 
 use posthaste_core::address::{Destination, EgressRules};
-use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Timestamp;
+use posthaste_core::validation::Fields;
 use posthaste_egress::{IdentityError, refuse_own};
 use posthaste_engine::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
 

@@ -4,8 +4,8 @@
 //! error is reported for the field in the request, and names the other one.
 
 use http::header::AUTHORIZATION;
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::sign::{SignatureStyle, SigningKey};
+use posthaste_core::validation::ValidationErrors;
 use posthaste_engine::credentials::Credentials;
 use posthaste_engine::signing_keys::{is_opaque, reveal};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ pub(super) struct EndpointParts<'a> {
 }
 
 /// Reports parts that contradict each other, for an endpoint that `document` creates or changes.
-pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, mistakes: &mut ValidationErrors) {
+pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, errors: &mut ValidationErrors) {
     let says = |name: &str| document.get(name).is_some();
     let header = |wanted: &str| {
         let mut names = parts.headers.keys();
@@ -32,13 +32,13 @@ pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, mistakes: &mut 
             let message = format!(
                 "cannot be used beside the header {name} in \"headers\", which it would replace: remove one of the two"
             );
-            mistakes.note(field, message);
+            errors.note(field, message);
         }
         if says("headers") {
             let message = format!(
                 "cannot be set beside \"{field}\", which sends this header: remove one of the two"
             );
-            mistakes.note(format!("headers.{name}"), message);
+            errors.note(format!("headers.{name}"), message);
         }
     };
     if let Some(name) = header(AUTHORIZATION.as_str())
@@ -57,7 +57,7 @@ pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, mistakes: &mut 
             true => "client_certificate",
             false => "url",
         };
-        mistakes.note(
+        errors.note(
             field,
             "a client certificate is shown over TLS only: use an https:// URL, or no \"client_certificate\"",
         );

@@ -2,10 +2,10 @@
 
 use posthaste_core::address::Destination;
 use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
-use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
 use posthaste_core::time::Span;
+use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_egress::refuse_own;
 use posthaste_engine::credentials::Credentials;
 use posthaste_store::{Endpoint, Tenant};
@@ -49,13 +49,13 @@ pub(super) fn read(
     endpoint: &mut Endpoint,
     is_new: bool,
 ) -> Result<SecretFields, Problem> {
-    let mut mistakes = ValidationErrors::default();
+    let mut errors = ValidationErrors::default();
     let mut beside = SecretFields::default();
     let mut refused = None;
     let mut asks_for = None;
     let mut wanted = RequestedSecret::default();
     let mut credentials = open_credentials(app, endpoint)?;
-    form::read(document, &mut mistakes, |fields| {
+    form::read(document, &mut errors, |fields| {
         refused = read_url(app, document, fields, endpoint, is_new);
         read_plain(app, document, fields, endpoint);
         let policy = form::policy(fields, "retry_policy");
@@ -81,14 +81,14 @@ pub(super) fn read(
         }
     });
     if let Some(policy) = asks_for {
-        app.check_policy(&policy, tenant, "retry_policy", &mut mistakes);
+        app.check_policy(&policy, tenant, "retry_policy", &mut errors);
     }
     if is_new {
-        beside.key = wanted.resolve(endpoint.signature_style, &mut mistakes);
+        beside.key = wanted.resolve(endpoint.signature_style, &mut errors);
     } else if document.get("signature_style").is_some() {
         let keyring = secret::open(app, endpoint)?;
         if let Some(wrong) = consistency::wrong_style(endpoint.signature_style, keyring.newest()) {
-            mistakes.note("signature_style", wrong);
+            errors.note("signature_style", wrong);
         }
     }
     let before = match &beside.headers {
@@ -101,19 +101,19 @@ pub(super) fn read(
         credentials: &credentials,
         style: endpoint.signature_style,
     };
-    consistency::check(&parts, document, &mut mistakes);
+    consistency::check(&parts, document, &mut errors);
     if ["auth", "client_certificate"]
         .iter()
         .any(|name| document.get(name).is_some())
     {
         beside.credentials = Some(credentials);
     }
-    if mistakes.is_empty() {
+    if errors.is_empty() {
         return Ok(beside);
     }
     // A refused URL determines the code, even if there are other errors.
     let code = refused.unwrap_or(Code::Invalid);
-    Err(Problem::invalid_as(code, mistakes))
+    Err(Problem::invalid_as(code, errors))
 }
 
 /// Reads the credentials. Returns the code if a URL in them is refused.

@@ -4,7 +4,7 @@
 //! cannot contain a line break. They are stored sealed, as a JSON object of names and values.
 
 use http::{HeaderName, HeaderValue};
-use posthaste_core::mistakes::Fields;
+use posthaste_core::validation::Fields;
 use serde_json::{Map, Value};
 
 /// Maximum number of headers of an endpoint.
@@ -114,15 +114,15 @@ fn wrong_value(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::mistakes::ValidationErrors;
+    use posthaste_core::validation::ValidationErrors;
     use serde_json::json;
 
     fn wrong(headers: Value) -> Vec<String> {
         let document = json!({"headers": headers});
-        let mut mistakes = ValidationErrors::default();
-        let mut fields = Fields::open(&document, "", &mut mistakes).expect("an object");
+        let mut errors = ValidationErrors::default();
+        let mut fields = Fields::open(&document, "", &mut errors).expect("an object");
         read(&mut fields);
-        mistakes.iter().map(|one| one.field.clone()).collect()
+        errors.iter().map(|one| one.field.clone()).collect()
     }
 
     #[test]

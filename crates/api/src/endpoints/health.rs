@@ -48,7 +48,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let row = find(&call).await?;
     let endpoint = &row.endpoint;
-    let (lane, figures) = app.owner_router.look(endpoint.id).await?;
+    let (lane, stats) = app.owner_router.look(endpoint.id).await?;
     let now = app.clock.wall();
     let breaker = Breaker::of(lane.as_ref(), &row);
     // At time zero nothing is due, so `next_due` is the earliest due time of all waiting deliveries.
@@ -65,10 +65,10 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
             .and_then(|due| next_attempt(due, &row, lane.as_ref(), &breaker, now))
             .map(|at| at.to_string()),
         consecutive_failures: failures.unwrap_or(stored_failures),
-        success_ratio: figures.success_ratio,
+        success_ratio: stats.success_ratio,
         latency_ms: LatencyQuantiles {
-            p50: figures.p50_ms,
-            p99: figures.p99_ms,
+            p50: stats.p50_ms,
+            p99: stats.p99_ms,
         },
     };
     Ok(body::answer(StatusCode::OK, &health))
@@ -84,7 +84,7 @@ fn next_attempt(
     breaker: &Breaker,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    match row.standing {
+    match row.status {
         EndpointStatus::Enabled => {}
         EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => return None,
     }

@@ -27,7 +27,7 @@ use super::route::{
     SuccessResponse, Verb, run_to_completion,
 };
 use super::tenants::{MAX_TRIES, contended};
-use super::{body, paging, trail};
+use super::{audit_writer, body, paging};
 use response::{describe, seal_credentials, seal_headers};
 
 const ALL: &str = "/v1/tenants/{tenant}/endpoints";
@@ -243,7 +243,7 @@ pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
     let id: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let row = call.app.store.endpoint(id).await?;
     row.filter(|row| {
-        row.endpoint.tenant == call.tenant().tenant.id && row.standing != EndpointStatus::Deleted
+        row.endpoint.tenant == call.tenant().tenant.id && row.status != EndpointStatus::Deleted
     })
     .ok_or_else(|| Problem::missing(ResourceKind::Endpoint))
 }
@@ -254,7 +254,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant;
     let now = app.clock.wall();
     let mut endpoint = Endpoint {
-        id: app.mint(),
+        id: app.new_id(),
         tenant: tenant.id.clone(),
         url: String::new(),
         description: String::new(),
@@ -288,7 +288,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         CreateResult::Created => {
             let row = EndpointRow {
                 endpoint,
-                standing: EndpointStatus::Enabled,
+                status: EndpointStatus::Enabled,
                 disabled_reason: None,
                 health: Health::default(),
             };
@@ -298,7 +298,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
                 public_key,
             };
             let answer = body::answer_secret(StatusCode::CREATED, &created);
-            Ok(trail::with_created_id(row.endpoint.id, answer))
+            Ok(audit_writer::with_created_id(row.endpoint.id, answer))
         }
         CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         CreateResult::TooMany => Err(too_many_endpoints(allowed)),
@@ -364,7 +364,7 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     let id = find(&call).await?.endpoint.id;
     let owner_router = &call.app.owner_router;
     owner_router
-        .stand(id, EndpointStatus::Deleted, None)
+        .set_status(id, EndpointStatus::Deleted, None)
         .await?;
     Ok(body::nothing())
 }
@@ -384,10 +384,10 @@ async fn change_status(
 ) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let row = find(&call).await?;
-    if let Some((standing, reason)) = next_status(request, row.standing)? {
+    if let Some((status, reason)) = next_status(request, row.status)? {
         let owner_router = &call.app.owner_router;
         let endpoint = row.endpoint.id;
-        owner_router.stand(endpoint, standing, reason).await?;
+        owner_router.set_status(endpoint, status, reason).await?;
     }
     let row = find(&call).await?;
     answer_with(&call, &row)
@@ -396,9 +396,9 @@ async fn change_status(
 /// Returns the new status, or `None` if the endpoint has it already.
 fn next_status(
     request: StatusChangeRequest,
-    standing: EndpointStatus,
+    status: EndpointStatus,
 ) -> Result<Option<(EndpointStatus, Option<DisabledReason>)>, Problem> {
-    match (request, standing) {
+    match (request, status) {
         (_, EndpointStatus::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
         // For an enabled endpoint, this allows a tripped breaker to close.
         (

@@ -30,8 +30,8 @@ pub(super) fn describe(
         url: endpoint.url.clone(),
         description: endpoint.description.clone(),
         event_types: event_types.map(|one| one.to_string()).collect(),
-        status: row.standing,
-        disabled_reason: match row.standing {
+        status: row.status,
+        disabled_reason: match row.status {
             EndpointStatus::Disabled => row.disabled_reason.map(Into::into),
             EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Deleted => None,
         },

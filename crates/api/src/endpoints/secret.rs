@@ -2,9 +2,9 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::sign::{KeyError, MAX_KEYS, SignatureStyle, SigningKey};
 use posthaste_core::time::Span;
+use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_engine::signing_keys::{self, RotationError, SigningKeyring, is_opaque, reveal};
 use posthaste_engine::vault::Purpose;
 use posthaste_store::{Endpoint, ReplaceResult};
@@ -78,7 +78,7 @@ impl RequestedSecret {
     pub(super) fn resolve(
         &self,
         style: SignatureStyle,
-        mistakes: &mut ValidationErrors,
+        errors: &mut ValidationErrors,
     ) -> Option<SigningKey> {
         if self.wrong {
             return None;
@@ -89,7 +89,7 @@ impl RequestedSecret {
         };
         let key = self.key.clone().unwrap_or_else(fresh);
         if let Some((field, message)) = self.objection(&key, style) {
-            mistakes.note(field, message);
+            errors.note(field, message);
             return None;
         }
         Some(key)
@@ -168,23 +168,23 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
 pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let app = &call.app;
-    let mut mistakes = ValidationErrors::default();
+    let mut errors = ValidationErrors::default();
     let mut wanted = RequestedSecret::default();
     let mut overlap = DEFAULT_OVERLAP;
-    form::read(&document, &mut mistakes, |fields| {
+    form::read(&document, &mut errors, |fields| {
         wanted = read(fields);
         if let Some(given) = fields.span("overlap", Span::ZERO, MAX_OVERLAP) {
             overlap = given;
         }
     });
-    mistakes.into_result(Some(()))?;
+    errors.into_result(Some(()))?;
     for _ in 0..MAX_TRIES {
         let mut endpoint = find(&call).await?.endpoint;
         let now = app.clock.wall();
         let mut keyring = open(app, &endpoint)?;
-        let mut mistakes = ValidationErrors::default();
-        let key = wanted.resolve(endpoint.signature_style, &mut mistakes);
-        let key = mistakes.into_result(key)?;
+        let mut errors = ValidationErrors::default();
+        let key = wanted.resolve(endpoint.signature_style, &mut errors);
+        let key = errors.into_result(key)?;
         keyring.rotate(key, now, overlap).map_err(refusal)?;
         endpoint.sealed_keys = seal(app, &endpoint, &keyring);
         let id = endpoint.id;

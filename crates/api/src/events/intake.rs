@@ -15,10 +15,10 @@ use http::HeaderMap;
 use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
+use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{Content, Idempotency, NewEvent};
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
@@ -70,7 +70,7 @@ pub(super) struct Draft {
 pub(super) struct Reader {
     now: Timestamp,
     payload_limit_bytes: u64,
-    mistakes: ValidationErrors,
+    errors: ValidationErrors,
     too_large: bool,
 }
 
@@ -80,20 +80,20 @@ impl Reader {
         Reader {
             now,
             payload_limit_bytes,
-            mistakes: ValidationErrors::default(),
+            errors: ValidationErrors::default(),
             too_large: false,
         }
     }
 
     /// Reports an error.
     pub(super) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.mistakes.note(field, message);
+        self.errors.note(field, message);
     }
 
     /// Returns the parsed events, or all their errors.
     pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
-        if !self.mistakes.is_empty() {
-            return Err(Problem::invalid(self.mistakes));
+        if !self.errors.is_empty() {
+            return Err(Problem::invalid(self.errors));
         }
         if self.too_large {
             return Err(payload_too_large(self.payload_limit_bytes));

@@ -16,14 +16,15 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, EventId};
 use posthaste_core::lane::EndpointStatus;
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Timestamp;
+use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
     Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
     PageRequest, Tenant,
 };
 
 use super::App;
+use super::audit_writer;
 use super::auth::CachedTenant;
 use super::body;
 use super::code::Code;
@@ -31,7 +32,6 @@ use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Event, EventDelivery, EventSummary, status_now};
 use super::route::Call;
-use super::trail;
 use accepted::write_accepted;
 use intake::{Draft, Reader};
 use trace::RequestTrace;
@@ -143,7 +143,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     };
     let row = app.store.endpoint(endpoint).await?;
     let row = row.filter(|row| row.endpoint.tenant == tenant.tenant.id);
-    match row.map(|row| row.standing) {
+    match row.map(|row| row.status) {
         None | Some(EndpointStatus::Deleted) => {
             return Err(Problem::missing(ResourceKind::Endpoint));
         }
@@ -155,7 +155,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     let accepted = accept_one(&app, &tenant, now, event, traced).await?;
     let answer = answer(&accepted);
     Ok(match accepted.first() {
-        Some(ingested) => trail::with_created_id(ingested.event.id, answer),
+        Some(ingested) => audit_writer::with_created_id(ingested.event.id, answer),
         None => answer,
     })
 }
@@ -211,9 +211,9 @@ async fn store(
     let count = events.len();
     let keyless = events.iter().filter(|event| event.idempotency.is_none());
     let surely_new = keyless.count() as u64;
-    let allowance = app.allowance(tenant, now, surely_new)?;
+    let quotas = app.quotas(tenant, now, surely_new)?;
     let asked_at = Instant::now();
-    let accepted = app.store.accept_within(now, events, allowance).await;
+    let accepted = app.store.accept_within(now, events, quotas).await;
     app.observe.committed(asked_at.elapsed());
     match accepted? {
         Ingest::Done(accepted) => {
@@ -243,18 +243,18 @@ fn conflict(events: usize, places: &[usize]) -> Problem {
         "This idempotency key was used before, with other content. Nothing was accepted; use another key for other content.",
     );
     if events > 1 {
-        let mut mistakes = ValidationErrors::default();
+        let mut errors = ValidationErrors::default();
         for place in places {
             let field = format!("events[{place}].idempotency_key");
-            mistakes.note(field, "was used before, with other content");
+            errors.note(field, "was used before, with other content");
         }
-        let named: Vec<String> = mistakes.iter().map(|it| it.field.clone()).collect();
+        let named: Vec<String> = errors.iter().map(|it| it.field.clone()).collect();
         let detail = format!(
             "Idempotency keys were used before, with other content: {}. Nothing was accepted; use other keys for other content.",
             named.join(", ")
         );
         problem = Problem::new(Code::IdempotencyConflict, detail);
-        problem.errors = Some(mistakes);
+        problem.errors = Some(errors);
     }
     problem
 }

@@ -43,7 +43,7 @@ impl DeadLetterGroup {
         DeadLetterGroup {
             endpoint_id: group.endpoint.to_string(),
             endpoint_url: group.url,
-            endpoint_status: group.standing,
+            endpoint_status: group.status,
             error_kind: group.error_kind,
             count: count as u64,
             count_is_exact,

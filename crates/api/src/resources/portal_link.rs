@@ -1,6 +1,6 @@
 //! Links to a tenant's portal.
 
-use posthaste_store::Pass;
+use posthaste_store::LoginSession;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -30,12 +30,12 @@ pub struct CreatedPortalLink {
     pub expires_at: String,
 }
 
-impl From<&Pass> for PortalLink {
-    fn from(pass: &Pass) -> PortalLink {
+impl From<&LoginSession> for PortalLink {
+    fn from(session: &LoginSession) -> PortalLink {
         PortalLink {
-            id: pass.id.to_string(),
-            created_at: pass.created_at.to_string(),
-            expires_at: pass.expires_at.to_string(),
+            id: session.id.to_string(),
+            created_at: session.created_at.to_string(),
+            expires_at: session.expires_at.to_string(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Delivery stats: five health ratios with their ranges, and counts by time bucket.
 
-use posthaste_store::Tally;
+use posthaste_store::StatCounters;
 use posthaste_telemetry::metrics::health::{Condition, Health, HealthReport, Reading};
 use posthaste_telemetry::metrics::window::Window;
 use serde::{Deserialize, Serialize};
@@ -157,26 +157,26 @@ impl StatsSeries {
             window: window.name().to_owned(),
             bucket: series.bucket.to_string(),
             buckets: buckets
-                .map(|(start, tally)| StatsBucket {
+                .map(|(start, counters)| StatsBucket {
                     start: start.to_string(),
-                    attempts: tally.attempts,
-                    succeeded: tally.succeeded,
-                    failed: tally.failed,
-                    retries: tally.retries,
-                    second_attempts: tally.second_attempts,
-                    second_successes: tally.second_successes,
-                    latency_ms: latency(tally),
+                    attempts: counters.attempts,
+                    succeeded: counters.succeeded,
+                    failed: counters.failed,
+                    retries: counters.retries,
+                    second_attempts: counters.second_attempts,
+                    second_successes: counters.second_successes,
+                    latency_ms: latency(counters),
                 })
                 .collect(),
         }
     }
 }
 
-fn latency(tally: &Tally) -> Option<LatencySummary> {
+fn latency(counters: &StatCounters) -> Option<LatencySummary> {
     let micros_to_ms = |micros: f64| micros / 1_000.0;
-    (tally.attempts > 0).then(|| LatencySummary {
-        mean: micros_to_ms((tally.latency_micros / tally.attempts) as f64),
-        max: micros_to_ms(tally.slowest_micros as f64),
+    (counters.attempts > 0).then(|| LatencySummary {
+        mean: micros_to_ms((counters.latency_micros / counters.attempts) as f64),
+        max: micros_to_ms(counters.slowest_micros as f64),
     })
 }
 
@@ -258,17 +258,17 @@ mod tests {
 
     #[test]
     fn latency_is_present_if_there_were_attempts() {
-        assert_eq!(latency(&Tally::default()), None);
-        let tally = Tally {
+        assert_eq!(latency(&StatCounters::default()), None);
+        let counters = StatCounters {
             attempts: 4,
             latency_micros: 10_002,
             slowest_micros: 7_500,
-            ..Tally::default()
+            ..StatCounters::default()
         };
         let expected = LatencySummary {
             mean: 2.5,
             max: 7.5,
         };
-        assert_eq!(latency(&tally), Some(expected));
+        assert_eq!(latency(&counters), Some(expected));
     }
 }

@@ -8,8 +8,8 @@
 use serde::{Serialize, Serializer};
 
 use super::{FailureKind, HttpStatus, Verdict};
-use crate::mistakes::Fields;
 use crate::quoted::quoted;
+use crate::validation::Fields;
 
 /// Maximum number of rules of one policy.
 pub const MAX_RULES: usize = 64;

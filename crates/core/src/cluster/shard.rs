@@ -42,16 +42,16 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
     use crate::id::IdGenerator;
+    use crate::rng::Rng;
     use crate::time::Timestamp;
 
     #[test]
     fn endpoints_spread_over_all_shards() {
-        let mut mint = IdGenerator::new(Dice::seeded(5));
+        let mut id_generator = IdGenerator::new(Rng::seeded(5));
         let mut sizes = [0_u32; SHARD_COUNT as usize];
         for number in 0..25_600 {
-            let endpoint: EndpointId = mint.next(Timestamp(1_800_000_000_000 + number));
+            let endpoint: EndpointId = id_generator.next(Timestamp(1_800_000_000_000 + number));
             sizes[usize::from(Shard::of(endpoint).number())] += 1;
         }
         assert!(

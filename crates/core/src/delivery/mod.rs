@@ -248,7 +248,7 @@ impl Delivery {
     }
 
     /// Makes a waiting delivery due now, at a manual request.
-    pub fn hasten(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
+    pub fn make_due(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
         let turn = ScheduledAttempt {
             at: now,
             trigger: Trigger::Manual,

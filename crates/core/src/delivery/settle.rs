@@ -9,8 +9,8 @@
 
 use super::{DeadReason, Delivery, IllegalTransition, ScheduledAttempt, State, Trigger};
 use crate::classify::{Classification, Failure, Outcome, Verdict, classify};
-use crate::dice::Dice;
 use crate::policy::RetryPolicy;
+use crate::rng::Rng;
 use crate::time::{Span, Timestamp};
 
 /// The retry settings of an endpoint.
@@ -54,7 +54,7 @@ impl Delivery {
         now: Timestamp,
         outcome: Outcome,
         terms: RetrySettings<'_>,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> Result<SettledAttempt, IllegalTransition> {
         let (trigger, started_at) = match self.state {
             State::InProgress {
@@ -80,7 +80,7 @@ impl Delivery {
                     .retry_after
                     .map(|asked| asked.min(terms.retry_after_cap));
                 (
-                    self.after_failure(now, failure, asked, terms.policy, dice),
+                    self.after_failure(now, failure, asked, terms.policy, rng),
                     asked,
                 )
             }
@@ -104,7 +104,7 @@ impl Delivery {
         failure: Failure,
         asked: Option<Span>,
         policy: &RetryPolicy,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> State {
         let dead = |reason| State::Failed { at: now, reason };
         match failure.verdict {
@@ -122,7 +122,7 @@ impl Delivery {
         if self.facts.spent >= policy.max_attempts {
             return dead(DeadReason::Exhausted);
         }
-        let drawn = policy.delay(self.facts.spent, self.facts.previous_delay, dice);
+        let drawn = policy.delay(self.facts.spent, self.facts.previous_delay, rng);
         self.facts.previous_delay = Some(drawn);
         let wait = match asked {
             Some(asked) => asked.max(drawn),

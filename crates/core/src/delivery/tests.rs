@@ -6,8 +6,8 @@
 
 use super::*;
 use crate::classify::{Fault, HttpStatus, Outcome};
-use crate::dice::Dice;
 use crate::policy::{Backoff, Jitter, Preset, RetryPolicy};
+use crate::rng::Rng;
 use proptest::prelude::*;
 
 const DUE: Timestamp = Timestamp(1_000_000);
@@ -55,7 +55,7 @@ fn attempt(
     };
     delivery.begin(now, false).expect("the delivery is waiting");
     delivery
-        .settle(now, outcome, terms, &mut Dice::seeded(1))
+        .settle(now, outcome, terms, &mut Rng::seeded(1))
         .expect("an attempt is in progress")
 }
 
@@ -244,7 +244,7 @@ fn upcoming_attempts_match_the_policy() {
                 policy: &policy,
                 retry_after_cap: Span::from_hours(24),
             },
-            &mut Dice::seeded(0),
+            &mut Rng::seeded(0),
         )
         .unwrap();
     assert!(delivery.upcoming(&policy, DUE).is_empty());
@@ -266,13 +266,13 @@ const TRANSITIONS: [Transition; 10] = [
             policy: &fixed(1, 2),
             retry_after_cap: Span::ZERO,
         };
-        d.settle(DUE, status(200, None), terms, &mut Dice::seeded(0))
+        d.settle(DUE, status(200, None), terms, &mut Rng::seeded(0))
             .map(drop)
     }),
     ("cancel", |d| d.cancel(DUE)),
     ("disable", |d| d.disable(DUE)),
     ("delete", |d| d.delete(DUE)),
-    ("hasten", |d| d.hasten(DUE)),
+    ("hasten", |d| d.make_due(DUE)),
     ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
 ];
 
@@ -354,7 +354,7 @@ proptest! {
     ) {
         let policy = RetryPolicy { max_attempts, jitter: Jitter::Full, ..Preset::Swift.policy() };
         let terms = RetrySettings { policy: &policy, retry_after_cap: Span::from_hours(24) };
-        let mut dice = Dice::seeded(seed);
+        let mut rng = Rng::seeded(seed);
         let mut delivery = Delivery::schedule(
             DeliveryId(1), EventId(2), EndpointId(3), None, DUE, Span::from_secs(give_up_s),
         );
@@ -363,7 +363,7 @@ proptest! {
             let Some(at) = delivery.wanted_at() else { break };
             prop_assert!(at <= delivery.facts().give_up_at);
             delivery.begin(at, false).unwrap();
-            delivery.settle(at, status(*code, None), terms, &mut dice).unwrap();
+            delivery.settle(at, status(*code, None), terms, &mut rng).unwrap();
             made += 1;
             prop_assert!(made <= max_attempts);
         }

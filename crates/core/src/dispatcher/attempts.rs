@@ -9,7 +9,7 @@
 //! not counted.
 
 use super::command::{
-    Attempt, AttemptRecord, Command, EndpointNotification, Finish, News, Record, Ticket,
+    Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, Finish, Record, Ticket,
 };
 use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
@@ -45,7 +45,7 @@ impl Dispatcher {
     /// Starts the next attempt of a lane if its gate admits one. Returns true if an attempt was started.
     fn send_one(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) -> bool {
         let entry = &mut self.lanes[lane];
-        let Some(known) = &entry.known else {
+        let Some(config) = &entry.config else {
             return false;
         };
         // The lane may have changed while it waited for its turn.
@@ -63,7 +63,7 @@ impl Dispatcher {
         let trigger = delivery
             .begin(now.wall, probe)
             .expect("a ready delivery is waiting");
-        self.turns.attempt_started(known.tenant);
+        self.turns.attempt_started(config.tenant);
         let (endpoint, id, event, number) = (
             entry.endpoint,
             delivery.id(),
@@ -128,10 +128,10 @@ impl Dispatcher {
     /// Takes back an attempt that an internal fault ended.
     fn undo_attempt(&mut self, now: Now, lane: usize, delivery: &Delivery, probe: bool) {
         let entry = &mut self.lanes[lane];
-        let known = entry
-            .known
+        let config = entry
+            .config
             .as_ref()
-            .expect("attempts are made only to introduced endpoints");
+            .expect("attempts are made only to loaded endpoints");
         let back = AttemptFeedback {
             signal: Signal::NoEvidence,
             probe,
@@ -140,12 +140,12 @@ impl Dispatcher {
         };
         entry
             .gate
-            .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
+            .leave(now.tick, back, &config.settings.breaker, &mut self.rng);
         let until = entry.faults.add(now.tick);
         entry
             .waiting_after_fault
             .push_back((until, delivery.clone()));
-        let tenant = known.tenant;
+        let tenant = config.tenant;
         self.turns.attempt_ended(tenant, self.flights.spare());
     }
 
@@ -160,17 +160,17 @@ impl Dispatcher {
         commands: &mut Vec<Command>,
     ) -> AttemptRecord {
         let entry = &mut self.lanes[lane];
-        let known = entry
-            .known
+        let config = entry
+            .config
             .as_ref()
-            .expect("attempts are made only to introduced endpoints");
-        let settings = known.settings.clone();
+            .expect("attempts are made only to loaded endpoints");
+        let settings = config.settings.clone();
         let terms = RetrySettings {
             policy: &settings.policy,
             retry_after_cap: settings.retry_after_cap,
         };
         let mut settlement = delivery
-            .settle(now.wall, outcome, terms, &mut self.dice)
+            .settle(now.wall, outcome, terms, &mut self.rng)
             .expect("the delivery is in progress");
         let health_before = entry.health.clone();
         let commands_before = commands.len();
@@ -196,9 +196,9 @@ impl Dispatcher {
             settlement,
             health,
             disable,
-            news: commands[commands_before..]
+            endpoint_changes: commands[commands_before..]
                 .iter()
-                .filter_map(news)
+                .filter_map(change_of)
                 .collect(),
         }
     }
@@ -217,7 +217,7 @@ impl Dispatcher {
         let entry = &mut self.lanes[lane];
         let endpoint = entry.endpoint;
         let mut notify =
-            |news| commands.push(Command::Notify(EndpointNotification { endpoint, news }));
+            |change| commands.push(Command::Notify(EndpointNotification { endpoint, change }));
         let health_verdict = entry.health.note(now.wall, settlement.meaning);
         let back = AttemptFeedback {
             signal: signal(settlement.meaning),
@@ -230,36 +230,36 @@ impl Dispatcher {
         };
         let breaker_change = entry
             .gate
-            .leave(now.tick, back, &settings.breaker, &mut self.dice);
+            .leave(now.tick, back, &settings.breaker, &mut self.rng);
         match breaker_change {
             Some(BreakerChange::Tripped(reason)) => {
                 entry.backlog.spill();
-                notify(News::BreakerTripped(reason));
+                notify(EndpointChange::BreakerTripped(reason));
             }
             Some(BreakerChange::Recovered) => {
                 entry.health.note_recovered();
-                notify(News::Recovered);
+                notify(EndpointChange::Recovered);
             }
             None => {}
         }
         if let Some(asked) = settlement.retry_after {
             entry.gate.pause_for(now.tick, asked);
         }
-        if entry.gate.standing() == EndpointStatus::Disabled
-            || entry.gate.standing() == EndpointStatus::Deleted
+        if entry.gate.status() == EndpointStatus::Disabled
+            || entry.gate.status() == EndpointStatus::Deleted
         {
             return None;
         }
         let cause = match health_verdict {
             HealthVerdict::Fine => return None,
             HealthVerdict::Warn(cause) => {
-                notify(News::DisableWarning(cause));
+                notify(EndpointChange::DisableWarning(cause));
                 return None;
             }
             HealthVerdict::Disable(cause) => cause,
         };
-        notify(News::Disabled(cause));
-        entry.gate.stand(EndpointStatus::Disabled, now.tick);
+        notify(EndpointChange::Disabled(cause));
+        entry.gate.set_status(EndpointStatus::Disabled, now.tick);
         entry.sweep = Sweep::AwaitsRecord;
         Some(cause)
     }
@@ -276,7 +276,7 @@ impl Dispatcher {
         if delivery.wanted_at().is_none() {
             return;
         }
-        let ended = match self.lanes[lane].gate.standing() {
+        let ended = match self.lanes[lane].gate.status() {
             EndpointStatus::Enabled | EndpointStatus::Paused => return,
             EndpointStatus::Disabled => delivery.disable(now.wall),
             EndpointStatus::Deleted => delivery.delete(now.wall),
@@ -320,12 +320,12 @@ impl Dispatcher {
         let reason = TripReason::ExhaustedDeliveries;
         let breaker_change = entry
             .gate
-            .trip(now.tick, reason, &settings.breaker, &mut self.dice);
+            .trip(now.tick, reason, &settings.breaker, &mut self.rng);
         if breaker_change.is_some() {
             entry.backlog.spill();
             commands.push(Command::Notify(EndpointNotification {
                 endpoint: entry.endpoint,
-                news: News::BreakerTripped(reason),
+                change: EndpointChange::BreakerTripped(reason),
             }));
         }
     }
@@ -353,11 +353,11 @@ impl Dispatcher {
                 if entry.backlog.settled(&record.delivery, now.wall) {
                     self.recent.remember(record.delivery.id());
                 }
-                let known = entry
-                    .known
+                let config = entry
+                    .config
                     .as_ref()
-                    .expect("attempts are made only to introduced endpoints");
-                let tenant = known.tenant;
+                    .expect("attempts are made only to loaded endpoints");
+                let tenant = config.tenant;
                 let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
                 self.turns.attempt_ended(tenant, self.flights.spare());
                 if awaited {
@@ -389,17 +389,17 @@ impl Dispatcher {
     }
 }
 
-fn news(command: &Command) -> Option<News> {
+fn change_of(command: &Command) -> Option<EndpointChange> {
     match command {
-        Command::Notify(notice) => Some(notice.news),
-        Command::Introduce(_)
+        Command::Notify(notification) => Some(notification.change),
+        Command::LoadEndpoint(_)
         | Command::Fetch { .. }
         | Command::Send(_)
         | Command::Record { .. }
-        | Command::Stands { .. }
+        | Command::PersistStatus { .. }
         | Command::TooLateToCancel(_)
         | Command::Sweep { .. }
-        | Command::Disowned(_)
+        | Command::ReadyToRelease(_)
         | Command::Drained => None,
     }
 }

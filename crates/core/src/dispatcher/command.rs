@@ -43,21 +43,21 @@ pub enum Input {
         /// Due time of the delivery.
         due: Timestamp,
     },
-    /// The configuration and state of an endpoint: the answer to [`Command::Introduce`], or an update after a
+    /// The configuration and state of an endpoint: the answer to [`Command::LoadEndpoint`], or an update after a
     /// change.
-    Introduced(EndpointSnapshot),
-    /// The endpoint does not exist: the answer to [`Command::Introduce`].
+    EndpointLoaded(EndpointSnapshot),
+    /// The endpoint does not exist: the answer to [`Command::LoadEndpoint`].
     NoSuchEndpoint(EndpointId),
     /// A caller asks to enable, pause, disable or delete an endpoint.
     ///
-    /// The caller is answered when [`Command::Stands`] has been issued and persisted. Disabling, deleting, and pausing
-    /// an enabled endpoint take effect at once. Enabling, and pausing a disabled endpoint, take effect when no sweep
-    /// is in progress. Enabling also clears the failure history and closes a tripped breaker.
-    Stand {
+    /// The caller is answered when [`Command::PersistStatus`] has been issued and persisted. Disabling, deleting, and
+    /// pausing an enabled endpoint take effect at once. Enabling, and pausing a disabled endpoint, take effect when no
+    /// sweep is in progress. Enabling also clears the failure history and closes a tripped breaker.
+    SetStatus {
         /// The endpoint.
         endpoint: EndpointId,
         /// The requested endpoint status.
-        standing: EndpointStatus,
+        status: EndpointStatus,
     },
     /// The answer to [`Command::Fetch`].
     Fetched {
@@ -108,9 +108,9 @@ pub enum Input {
         endpoint: EndpointId,
     },
     /// An endpoint is revoked: another node will own it. Its ready deliveries go back to the store and no more
-    /// attempts start. [`Command::Disowned`] reports that nothing of it is in flight. Until then its status can
+    /// attempts start. [`Command::ReadyToRelease`] reports that nothing of it is in flight. Until then its status can
     /// still be changed and its deliveries can still be cancelled.
-    Disown(EndpointId),
+    Revoke(EndpointId),
     /// The node has lost all its endpoints to other owners. Attempts in flight are forgotten: their results can no
     /// longer be recorded by this node.
     Lost,
@@ -134,7 +134,7 @@ pub struct EndpointSnapshot {
     /// The lane settings of the endpoint.
     pub settings: Arc<LaneSettings>,
     /// The endpoint status.
-    pub standing: EndpointStatus,
+    pub status: EndpointStatus,
     /// The stored endpoint health.
     pub health: Health,
     /// The time since when this node owns the endpoint, or [`Tick::START`] for a single node. The previous owner
@@ -145,9 +145,9 @@ pub struct EndpointSnapshot {
 /// An action for the engine to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Load the configuration of an endpoint, retrying until it succeeds. Answered by [`Input::Introduced`] or
+    /// Load the configuration of an endpoint, retrying until it succeeds. Answered by [`Input::EndpointLoaded`] or
     /// [`Input::NoSuchEndpoint`].
-    Introduce(EndpointId),
+    LoadEndpoint(EndpointId),
     /// Read due deliveries from the store. Answered by [`Input::Fetched`] or [`Input::FetchFailed`].
     Fetch {
         /// The ticket to return with the answer.
@@ -172,11 +172,11 @@ pub enum Command {
         record: Record,
     },
     /// The requested endpoint status is in force: persist it, together with the health.
-    Stands {
+    PersistStatus {
         /// The endpoint.
         endpoint: EndpointId,
         /// The new endpoint status.
-        standing: EndpointStatus,
+        status: EndpointStatus,
         /// The new endpoint health, if it changed.
         health: Option<Health>,
     },
@@ -193,9 +193,9 @@ pub enum Command {
         /// Deliveries in flight, which are recorded when their attempts end.
         except: Vec<DeliveryId>,
     },
-    /// Nothing of a revoked endpoint is in flight any more, so it can be released: the answer to [`Input::Disown`].
-    Disowned(EndpointId),
-    /// Publish a notice to live observers. The attempt record carries the news that must not be lost.
+    /// Nothing of a revoked endpoint is in flight any more, so it can be released: the answer to [`Input::Revoke`].
+    ReadyToRelease(EndpointId),
+    /// Publish a notification to live observers. The attempt record carries the changes that must not be lost.
     Notify(EndpointNotification),
     /// All attempts have ended and are recorded: the answer to [`Input::Shutdown`].
     Drained,
@@ -243,22 +243,22 @@ pub struct AttemptRecord {
     pub health: Option<Health>,
     /// Set if this attempt disables the endpoint.
     pub disable: Option<DisableCause>,
-    /// News about the endpoint, to be sent as notifications after the commit.
-    pub news: Vec<News>,
+    /// Changes of the endpoint, to be sent as notifications after the commit.
+    pub endpoint_changes: Vec<EndpointChange>,
 }
 
-/// News about one endpoint.
+/// A change of one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointNotification {
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// The news.
-    pub news: News,
+    /// The change.
+    pub change: EndpointChange,
 }
 
 /// A change of an endpoint that tenants and operators are notified about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum EndpointChange {
     /// The endpoint's breaker tripped.
     BreakerTripped(TripReason),
     /// The destination is back.
@@ -269,14 +269,14 @@ pub enum News {
     Disabled(DisableCause),
 }
 
-impl News {
+impl EndpointChange {
     /// Returns the name of the operational event.
     pub fn name(self) -> &'static str {
         match self {
-            News::BreakerTripped(_) => "endpoint.breaker_tripped",
-            News::Recovered => "endpoint.recovered",
-            News::DisableWarning(_) => "endpoint.disable_warning",
-            News::Disabled(_) => "endpoint.disabled",
+            EndpointChange::BreakerTripped(_) => "endpoint.breaker_tripped",
+            EndpointChange::Recovered => "endpoint.recovered",
+            EndpointChange::DisableWarning(_) => "endpoint.disable_warning",
+            EndpointChange::Disabled(_) => "endpoint.disabled",
         }
     }
 }

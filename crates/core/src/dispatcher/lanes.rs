@@ -34,7 +34,7 @@ pub(super) const MAX_FAULT_DELAY: Span = Span::from_secs(30);
 pub(super) struct Lane {
     pub(super) endpoint: EndpointId,
     /// `None` until the endpoint's configuration has been loaded.
-    pub(super) known: Option<LaneConfig>,
+    pub(super) config: Option<LaneConfig>,
     pub(super) gate: Gate,
     pub(super) health: Health,
     pub(super) backlog: Backlog,
@@ -43,7 +43,7 @@ pub(super) struct Lane {
     pub(super) sweep: Sweep,
     /// The requested endpoint status, which takes effect when the configuration is loaded and no sweep is in
     /// progress.
-    pub(super) wanted_standing: Option<EndpointStatus>,
+    pub(super) requested_status: Option<EndpointStatus>,
     /// True if the health in memory has not been written to the store.
     pub(super) unsaved: bool,
     /// After a failed fetch: no fetch before this time.
@@ -54,7 +54,7 @@ pub(super) struct Lane {
     pub(super) waiting_after_fault: VecDeque<(Tick, Delivery)>,
     pub(super) faults: FaultBackoff,
     /// True while the lane is being released to another node.
-    pub(super) leaving: bool,
+    pub(super) is_revoked: bool,
     armed_tick: Option<Tick>,
     armed_due: Option<Timestamp>,
 }
@@ -122,59 +122,59 @@ impl Dispatcher {
         }
         let lane = self.lanes.insert(Lane {
             endpoint,
-            known: None,
+            config: None,
             gate: Gate::new(EndpointStatus::Paused, 1, RateLimit::default()),
             health: Health::default(),
             backlog: Backlog::new(self.limits.ready_per_lane),
             queued: false,
             sweep: Sweep::Idle,
-            wanted_standing: None,
+            requested_status: None,
             unsaved: false,
             no_fetch_before: Tick::START,
             in_fetch_queue: false,
             waiting_after_fault: VecDeque::new(),
             faults: FaultBackoff::default(),
-            leaving: false,
+            is_revoked: false,
             armed_tick: None,
             armed_due: None,
         });
         self.by_endpoint.insert(endpoint, lane);
-        commands.push(Command::Introduce(endpoint));
+        commands.push(Command::LoadEndpoint(endpoint));
         lane
     }
 
-    pub(super) fn introduced(
+    pub(super) fn endpoint_loaded(
         &mut self,
         now: Now,
-        introduction: EndpointSnapshot,
+        snapshot: EndpointSnapshot,
         commands: &mut Vec<Command>,
     ) {
-        let Some(lane) = self.find(introduction.endpoint) else {
+        let Some(lane) = self.find(snapshot.endpoint) else {
             return;
         };
-        let settings = introduction.settings;
+        let settings = snapshot.settings;
         let entry = &mut self.lanes[lane];
         entry.backlog.set_ordered(settings.ordered, now.wall);
-        match &mut entry.known {
-            Some(known) => {
+        match &mut entry.config {
+            Some(config) => {
                 // An update after a change. The health in memory is newer than the stored one, and the status
-                // changes only through `Stand`.
+                // changes only through `SetStatus`.
                 entry
                     .gate
                     .set_limits(settings.max_in_flight, settings.rate, now.tick);
-                self.turns.allow(known.tenant, most_of(&settings));
-                known.settings = settings;
+                self.turns.allow(config.tenant, most_of(&settings));
+                config.settings = settings;
             }
             None => {
                 // A status that was requested in the meantime is newer than the loaded one, and an endpoint that is
                 // being swept stays closed.
-                let health = introduction.health;
-                let standing = match entry.sweep {
-                    Sweep::Idle => introduction.standing,
-                    Sweep::AwaitsRecord | Sweep::UnderWay(_) => entry.gate.standing(),
+                let health = snapshot.health;
+                let status = match entry.sweep {
+                    Sweep::Idle => snapshot.status,
+                    Sweep::AwaitsRecord | Sweep::UnderWay(_) => entry.gate.status(),
                 };
-                entry.gate = Gate::new(standing, settings.max_in_flight, settings.rate);
-                entry.gate.exhaust_rate(introduction.owned_since);
+                entry.gate = Gate::new(status, settings.max_in_flight, settings.rate);
+                entry.gate.exhaust_rate(snapshot.owned_since);
                 if let Some(trip) = health.trip {
                     let breaker = restored(now, trip, settings.breaker.longest_wait);
                     entry.gate.restore_breaker(breaker);
@@ -184,9 +184,9 @@ impl Dispatcher {
                     entry.gate.pause_for(now.tick, asked);
                 }
                 entry.health = health;
-                let tenant = self.turns.add_lane(&introduction.tenant);
+                let tenant = self.turns.add_lane(&snapshot.tenant);
                 self.turns.allow(tenant, most_of(&settings));
-                entry.known = Some(LaneConfig { tenant, settings });
+                entry.config = Some(LaneConfig { tenant, settings });
             }
         }
         self.update_lane(now, lane, commands);
@@ -202,41 +202,41 @@ impl Dispatcher {
             return;
         };
         let entry = &mut self.lanes[lane];
-        if entry.known.is_none() {
-            entry.gate.stand(EndpointStatus::Deleted, now.tick);
-            entry.wanted_standing = None;
+        if entry.config.is_none() {
+            entry.gate.set_status(EndpointStatus::Deleted, now.tick);
+            entry.requested_status = None;
             self.update_lane(now, lane, commands);
         }
     }
 
-    pub(super) fn stand(
+    pub(super) fn set_status(
         &mut self,
         now: Now,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         commands: &mut Vec<Command>,
     ) {
         let lane = self.find_or_open(endpoint, commands);
         let entry = &mut self.lanes[lane];
-        let shuts = match standing {
+        let shuts = match status {
             EndpointStatus::Disabled | EndpointStatus::Deleted => true,
-            EndpointStatus::Paused => entry.gate.standing() == EndpointStatus::Enabled,
+            EndpointStatus::Paused => entry.gate.status() == EndpointStatus::Enabled,
             EndpointStatus::Enabled => false,
         };
         // Closing takes effect at once, in any state of the lane. Opening waits until it is possible.
         if shuts {
-            entry.gate.stand(standing, now.tick);
+            entry.gate.set_status(status, now.tick);
             entry.backlog.spill();
         }
-        if shuts && entry.known.is_some() {
-            entry.wanted_standing = None;
-            commands.push(Command::Stands {
+        if shuts && entry.config.is_some() {
+            entry.requested_status = None;
+            commands.push(Command::PersistStatus {
                 endpoint,
-                standing,
+                status,
                 health: None,
             });
         } else {
-            entry.wanted_standing = Some(standing);
+            entry.requested_status = Some(status);
         }
         self.update_lane(now, lane, commands);
     }
@@ -262,34 +262,34 @@ impl Dispatcher {
 
     /// Brings a lane up to date: fetches, queues it for its turn, sets its timers, or forgets it.
     pub(super) fn update_lane(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
-        self.settle_standing(now, lane, commands);
-        if self.lanes[lane].leaving {
+        self.apply_requested_status(now, lane, commands);
+        if self.lanes[lane].is_revoked {
             self.release_lane(now, lane, commands);
             return;
         }
         self.release_waiting(now, lane);
         self.sweep_if_needed(now, lane, commands);
         let entry = &mut self.lanes[lane];
-        let Some(known) = entry.known.clone() else {
+        let Some(config) = entry.config.clone() else {
             self.set_timers(now, lane, None, None);
             return;
         };
-        let outlook = entry.gate.outlook(now.tick);
-        let (soon, again_at) = match outlook {
+        let admission = entry.gate.check(now.tick);
+        let (soon, again_at) = match admission {
             Admission::Admit { .. } | Admission::Full => (true, None),
             Admission::Wait(until) => (until.since(now.tick) <= FETCH_AHEAD, Some(until)),
             Admission::Shut => (false, None),
         };
         let allowed = self.phase == Phase::Running && entry.no_fetch_before <= now.tick;
         if soon && allowed && entry.backlog.wants_fetch(now.wall) {
-            self.fetch(now, lane, known.settings.ordered, commands);
+            self.fetch(now, lane, config.settings.ordered, commands);
         }
         let entry = &mut self.lanes[lane];
         let ready = entry.backlog.has_ready();
-        let may_go = matches!(outlook, Admission::Admit { .. }) && entry.may_start();
+        let may_go = matches!(admission, Admission::Admit { .. }) && entry.may_start();
         if ready && may_go && !entry.queued {
             entry.queued = true;
-            self.turns.enqueue(known.tenant, lane);
+            self.turns.enqueue(config.tenant, lane);
         }
         let due = entry.backlog.stored_due();
         let has_due_work = ready || due.is_some_and(|due| due <= now.wall);
@@ -338,15 +338,15 @@ impl Dispatcher {
     }
 
     /// Applies the requested endpoint status, if the configuration is loaded and no sweep is in progress.
-    fn settle_standing(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+    fn apply_requested_status(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         let entry = &mut self.lanes[lane];
-        if entry.known.is_none() || entry.sweep != Sweep::Idle {
+        if entry.config.is_none() || entry.sweep != Sweep::Idle {
             return;
         }
-        let Some(standing) = entry.wanted_standing.take() else {
+        let Some(status) = entry.requested_status.take() else {
             return;
         };
-        let health = (standing == EndpointStatus::Enabled).then(|| {
+        let health = (status == EndpointStatus::Enabled).then(|| {
             // The failure history is cleared, so that old failures do not disable the endpoint again at the next
             // failure.
             entry.health.start_afresh();
@@ -354,10 +354,10 @@ impl Dispatcher {
             entry.backlog.note_stored(now.wall);
             entry.health.clone()
         });
-        entry.gate.stand(standing, now.tick);
-        commands.push(Command::Stands {
+        entry.gate.set_status(status, now.tick);
+        commands.push(Command::PersistStatus {
             endpoint: entry.endpoint,
-            standing,
+            status,
             health,
         });
     }
@@ -369,7 +369,7 @@ impl Dispatcher {
             .waiting_after_fault
             .pop_front_if(|(at, _)| *at <= now.tick)
         {
-            entry.backlog.untaken(&delivery, now.wall);
+            entry.backlog.return_unsent(&delivery, now.wall);
         }
     }
 
@@ -382,7 +382,7 @@ impl Dispatcher {
             .position(|(_, waiting_after_fault)| waiting_after_fault.id() == id);
         if let Some((_, delivery)) = index.and_then(|index| entry.waiting_after_fault.remove(index))
         {
-            entry.backlog.untaken(&delivery, now.wall);
+            entry.backlog.return_unsent(&delivery, now.wall);
         }
     }
 
@@ -392,14 +392,14 @@ impl Dispatcher {
         let waits = entry.backlog.stored_due().is_some()
             || entry.backlog.ready_len() > 0
             || !entry.waiting_after_fault.is_empty();
-        if !is_open(entry.gate.standing()) && entry.sweep == Sweep::Idle && waits {
+        if !is_open(entry.gate.status()) && entry.sweep == Sweep::Idle && waits {
             self.sweep(now, lane, commands);
         }
     }
 
     /// Starts a sweep: the store fails all waiting deliveries of the lane.
     pub(super) fn sweep(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
-        if self.lanes[lane].leaving {
+        if self.lanes[lane].is_revoked {
             // The next owner finds the waiting deliveries and the status, and sweeps.
             self.lanes[lane].sweep = Sweep::Idle;
             return;
@@ -408,13 +408,13 @@ impl Dispatcher {
         let entry = &mut self.lanes[lane];
         entry.sweep = Sweep::UnderWay(ticket);
         while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {
-            entry.backlog.untaken(&delivery, now.wall);
+            entry.backlog.return_unsent(&delivery, now.wall);
         }
         entry.backlog.forget_stored();
         commands.push(Command::Sweep {
             ticket,
             endpoint: entry.endpoint,
-            reason: if entry.gate.standing() == EndpointStatus::Deleted {
+            reason: if entry.gate.status() == EndpointStatus::Deleted {
                 DeadReason::EndpointDeleted
             } else {
                 DeadReason::EndpointDisabled
@@ -434,8 +434,8 @@ impl Dispatcher {
         self.disarm(lane);
         let entry = self.lanes.remove(lane);
         self.by_endpoint.remove(&entry.endpoint);
-        if let Some(known) = entry.known {
-            self.turns.remove_lane(known.tenant);
+        if let Some(config) = entry.config {
+            self.turns.remove_lane(config.tenant);
         }
     }
 }
@@ -463,19 +463,20 @@ impl Lane {
 
     /// Returns true if the lane has nothing to do and waits for no answer.
     fn is_idle(&self) -> bool {
-        let introduced = self.known.is_some() || self.gate.standing() == EndpointStatus::Deleted;
-        introduced
+        let endpoint_loaded =
+            self.config.is_some() || self.gate.status() == EndpointStatus::Deleted;
+        endpoint_loaded
             && self.backlog.is_idle()
             && !self.queued
             && !self.in_fetch_queue
             && self.sweep == Sweep::Idle
-            && self.wanted_standing.is_none()
+            && self.requested_status.is_none()
     }
 }
 
 /// Returns true if deliveries may wait for an endpoint with this status.
-fn is_open(standing: EndpointStatus) -> bool {
-    match standing {
+fn is_open(status: EndpointStatus) -> bool {
+    match status {
         EndpointStatus::Enabled | EndpointStatus::Paused => true,
         EndpointStatus::Disabled | EndpointStatus::Deleted => false,
     }

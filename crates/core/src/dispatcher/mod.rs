@@ -28,8 +28,8 @@ mod scheduler;
 mod timers;
 
 pub use command::{
-    Attempt, AttemptRecord, Command, EndpointNotification, EndpointSnapshot, Finish, Input, News,
-    Record, Ticket, Wake,
+    Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, EndpointSnapshot,
+    Finish, Input, Record, Ticket, Wake,
 };
 pub use scheduler::TenantDemand;
 
@@ -44,9 +44,9 @@ use self::recently_settled::Recent;
 use self::scheduler::FairScheduler;
 use self::timers::Timers;
 use crate::delivery::Delivery;
-use crate::dice::Dice;
 use crate::id::{DeliveryId, EndpointId, TenantId};
 use crate::lane::{BreakerState, Claim, EndpointStatus, Health};
+use crate::rng::Rng;
 use crate::time::{Now, Span, Tick, Timestamp};
 
 /// Maximum number of timers that one call handles. The remaining ones are already due, so the next call comes at
@@ -88,7 +88,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Dispatcher {
     limits: Limits,
-    dice: Dice,
+    rng: Rng,
     phase: Phase,
     /// True while no attempt may start.
     suspended: bool,
@@ -135,7 +135,7 @@ pub struct LaneView {
     /// The breaker's state.
     pub breaker: BreakerState,
     /// The endpoint status.
-    pub standing: EndpointStatus,
+    pub status: EndpointStatus,
     /// Number of attempts in flight.
     pub in_flight: u32,
     /// Number of ready deliveries in memory.
@@ -154,10 +154,10 @@ pub struct LaneView {
 
 impl Dispatcher {
     /// Creates a dispatcher without lanes.
-    pub fn new(limits: Limits, dice: Dice) -> Dispatcher {
+    pub fn new(limits: Limits, rng: Rng) -> Dispatcher {
         Dispatcher {
             limits,
-            dice,
+            rng,
             phase: Phase::Running,
             suspended: false,
             lanes: Slab::new(),
@@ -208,9 +208,11 @@ impl Dispatcher {
         match input {
             Input::Accepted(deliveries) => self.accepted(now, deliveries, commands),
             Input::Work { endpoint, due } => self.work(now, endpoint, due, commands),
-            Input::Introduced(introduction) => self.introduced(now, introduction, commands),
+            Input::EndpointLoaded(snapshot) => self.endpoint_loaded(now, snapshot, commands),
             Input::NoSuchEndpoint(endpoint) => self.no_such_endpoint(now, endpoint, commands),
-            Input::Stand { endpoint, standing } => self.stand(now, endpoint, standing, commands),
+            Input::SetStatus { endpoint, status } => {
+                self.set_status(now, endpoint, status, commands)
+            }
             Input::Fetched {
                 ticket,
                 endpoint,
@@ -239,7 +241,7 @@ impl Dispatcher {
             Input::RecordFailed { ticket } => self.record_failed(now, ticket),
             Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
             Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
-            Input::Disown(endpoint) => self.disown(now, endpoint, commands),
+            Input::Revoke(endpoint) => self.revoke(now, endpoint, commands),
             Input::Lost => self.forget_all(),
             Input::Suspend => self.suspended = true,
             Input::Resume => self.suspended = false,
@@ -303,7 +305,7 @@ impl Dispatcher {
         let lane = &self.lanes[self.find(endpoint)?];
         Some(LaneView {
             breaker: lane.gate.breaker().state(),
-            standing: lane.gate.standing(),
+            status: lane.gate.status(),
             in_flight: lane.gate.in_flight(),
             ready: lane.backlog.ready_len(),
             holds: lane.gate.holds(),

@@ -1,7 +1,7 @@
 //! Release of endpoints: one by one to the next owner, or all at once when the node has lost them.
 //!
 //! A lane that is being released starts no attempt. Its unsent deliveries stay in the store, where the next owner
-//! finds them. When its attempts in flight are recorded, the lane is forgotten and `Command::Disowned` is issued.
+//! finds them. When its attempts in flight are recorded, the lane is forgotten and `Command::ReadyToRelease` is issued.
 //!
 //! When the lease has ended, `forget_all` drops every lane at once. Results that arrive later are ignored.
 
@@ -14,13 +14,13 @@ use crate::id::EndpointId;
 use crate::time::Now;
 
 impl Dispatcher {
-    pub(super) fn disown(&mut self, now: Now, endpoint: EndpointId, commands: &mut Vec<Command>) {
+    pub(super) fn revoke(&mut self, now: Now, endpoint: EndpointId, commands: &mut Vec<Command>) {
         match self.find(endpoint) {
             Some(lane) => {
-                self.lanes[lane].leaving = true;
+                self.lanes[lane].is_revoked = true;
                 self.update_lane(now, lane, commands);
             }
-            None => commands.push(Command::Disowned(endpoint)),
+            None => commands.push(Command::ReadyToRelease(endpoint)),
         }
     }
 
@@ -31,7 +31,7 @@ impl Dispatcher {
         self.disarm(lane);
         let entry = &mut self.lanes[lane];
         while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {
-            entry.backlog.untaken(&delivery, now.wall);
+            entry.backlog.return_unsent(&delivery, now.wall);
         }
         // Everything is in the store, where the next owner finds it.
         entry.backlog.forget_stored();
@@ -39,19 +39,19 @@ impl Dispatcher {
             Sweep::Idle => true,
             Sweep::AwaitsRecord | Sweep::UnderWay(_) => false,
         };
-        if entry.backlog.is_idle() && swept && entry.wanted_standing.is_none() {
+        if entry.backlog.is_idle() && swept && entry.requested_status.is_none() {
             let endpoint = entry.endpoint;
             self.forget(lane);
-            commands.push(Command::Disowned(endpoint));
+            commands.push(Command::ReadyToRelease(endpoint));
         }
     }
 
     fn dequeue_lane(&mut self, lane: usize) {
         let entry = &mut self.lanes[lane];
         if std::mem::take(&mut entry.queued)
-            && let Some(known) = &entry.known
+            && let Some(config) = &entry.config
         {
-            self.turns.withdraw(known.tenant, lane);
+            self.turns.withdraw(config.tenant, lane);
         }
         if std::mem::take(&mut entry.in_fetch_queue) {
             self.fetch_queue.retain(|other| *other != lane);

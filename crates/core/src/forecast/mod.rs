@@ -11,7 +11,6 @@ use std::sync::Arc;
 use self::delivery_table::DeliveryTable;
 use crate::classify::{Fault, HttpStatus, Outcome};
 use crate::delivery::{Delivery, State};
-use crate::dice::Dice;
 use crate::dispatcher::{
     Attempt, Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Record, Ticket,
 };
@@ -19,6 +18,7 @@ use crate::event_queue::EventQueue;
 use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::lane::{EndpointStatus, Health, LaneSettings, RateLimit};
 use crate::policy::{Preset, RetryPolicy};
+use crate::rng::Rng;
 use crate::time::{Now, Span, Tick, Timestamp};
 
 mod delivery_table;
@@ -38,7 +38,7 @@ const REFUSAL_MS: u64 = 5;
 const ANSWER_MS: u64 = 20;
 /// Time until a result is persisted.
 const WRITE_MS: u64 = 1;
-/// Not 0, so that arithmetic mistakes become visible.
+/// Not 0, so that arithmetic errors become visible.
 const EPOCH: Timestamp = Timestamp(1_800_000_000_000);
 const ENDPOINT: EndpointId = EndpointId(1);
 
@@ -62,8 +62,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Creates a scenario with the recommended policy, the default rate limit, 10 requests in flight, and a receiver that
-    /// accepts 50 requests per second.
+    /// Creates a scenario with the recommended policy, the default rate limit, 10 requests in flight, and a receiver
+    /// that accepts 50 requests per second.
     pub fn with_defaults(pending: u32, outage: Span) -> Scenario {
         Scenario {
             policy: Preset::Recommended.policy(),
@@ -232,14 +232,14 @@ impl<'a> OutageSimulation<'a> {
         OutageSimulation {
             scenario,
             events: EventQueue::default(),
-            dispatcher: Dispatcher::new(Limits::default(), Dice::seeded(scenario.seed)),
+            dispatcher: Dispatcher::new(Limits::default(), Rng::seeded(scenario.seed)),
             endpoint: EndpointSnapshot {
                 endpoint: ENDPOINT,
                 tenant: "simulated"
                     .parse()
                     .expect("\"simulated\" is a valid tenant id"),
                 settings: Arc::new(settings),
-                standing: EndpointStatus::Enabled,
+                status: EndpointStatus::Enabled,
                 health: Health::default(),
                 owned_since: Tick::START,
             },
@@ -321,7 +321,7 @@ impl<'a> OutageSimulation<'a> {
 
     fn execute(&mut self, command: Command, inputs: &mut Vec<Input>) {
         match command {
-            Command::Introduce(_) => inputs.push(Input::Introduced(self.endpoint.clone())),
+            Command::LoadEndpoint(_) => inputs.push(Input::EndpointLoaded(self.endpoint.clone())),
             Command::Fetch {
                 ticket,
                 endpoint,
@@ -347,8 +347,8 @@ impl<'a> OutageSimulation<'a> {
                 self.table.disable(&except, self.now().wall);
                 inputs.push(Input::Swept { ticket, endpoint });
             }
-            Command::Notify(_) | Command::Stands { .. } => {}
-            Command::TooLateToCancel(_) | Command::Disowned(_) | Command::Drained => {
+            Command::Notify(_) | Command::PersistStatus { .. } => {}
+            Command::TooLateToCancel(_) | Command::ReadyToRelease(_) | Command::Drained => {
                 unreachable!(
                     "a forecast neither cancels deliveries, nor loses ownership, nor shuts down"
                 )

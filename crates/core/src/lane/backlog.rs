@@ -295,7 +295,7 @@ impl Backlog {
     }
 
     /// Returns a taken delivery to the store unchanged; it is due again at `again`.
-    pub fn untaken(&mut self, delivery: &Delivery, again: Timestamp) {
+    pub fn return_unsent(&mut self, delivery: &Delivery, again: Timestamp) {
         self.known.remove(&delivery.id());
         self.spill_successors(delivery.facts().ordering);
         self.free_key(delivery.facts().ordering);

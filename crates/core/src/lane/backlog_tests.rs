@@ -266,11 +266,11 @@ fn a_claimed_delivery_is_not_taken_until_unclaimed() {
 }
 
 #[test]
-fn an_untaken_delivery_is_taken_again() {
+fn a_returned_delivery_is_taken_again() {
     let mut backlog = Backlog::new(4);
     backlog.offer(fresh(1), NOW);
     let delivery = backlog.take().unwrap();
-    backlog.untaken(&delivery, LATER);
+    backlog.return_unsent(&delivery, LATER);
     assert_eq!(backlog.stored_due(), Some(LATER));
     assert_eq!(backlog.taken(), []);
     backlog.begin_fetch(0);
@@ -326,7 +326,7 @@ fn a_retry_on_an_ordered_lane_spills_later_deliveries_of_its_key() {
         }
         let head = backlog.take().unwrap();
         if fell {
-            backlog.untaken(&head, LATER);
+            backlog.return_unsent(&head, LATER);
         } else {
             backlog.settled(&retrying(&head, 1, LATER), NOW);
         }

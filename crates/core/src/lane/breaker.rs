@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::time::{Span, Tick};
 
 /// Thresholds and waiting times of a breaker.
@@ -199,7 +199,7 @@ impl Breaker {
         signal: Signal,
         in_a_row: u32,
         settings: &BreakerSettings,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> Option<BreakerChange> {
         match self.state {
             BreakerState::Passing => {}
@@ -215,7 +215,7 @@ impl Breaker {
             return None;
         }
         let reason = self.reason_to_trip(now, in_a_row, settings)?;
-        Some(self.trip(now, reason, settings, dice))
+        Some(self.trip(now, reason, settings, rng))
     }
 
     /// Applies the result of the probe.
@@ -224,7 +224,7 @@ impl Breaker {
         now: Tick,
         signal: Signal,
         settings: &BreakerSettings,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> Option<BreakerChange> {
         let reason = match self.state {
             BreakerState::Probing { reason } => reason,
@@ -238,7 +238,7 @@ impl Breaker {
             }
             Signal::Down => {
                 self.failed_probes = self.failed_probes.saturating_add(1);
-                let until = now.after(self.wait(settings, dice));
+                let until = now.after(self.wait(settings, rng));
                 self.state = BreakerState::Tripped { until, reason };
                 None
             }
@@ -256,10 +256,10 @@ impl Breaker {
         now: Tick,
         reason: TripReason,
         settings: &BreakerSettings,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> BreakerChange {
         self.failed_probes = 0;
-        let until = now.after(self.wait(settings, dice));
+        let until = now.after(self.wait(settings, rng));
         self.state = BreakerState::Tripped { until, reason };
         BreakerChange::Tripped(reason)
     }
@@ -269,7 +269,7 @@ impl Breaker {
         *self = Breaker::default();
     }
 
-    fn wait(&self, settings: &BreakerSettings, dice: &mut Dice) -> Span {
+    fn wait(&self, settings: &BreakerSettings, rng: &mut Rng) -> Span {
         let doublings = self.failed_probes.min(32);
         let nominal = settings
             .first_wait
@@ -277,7 +277,7 @@ impl Breaker {
             .min(settings.longest_wait)
             .as_millis();
         let reach = nominal / 100 * SPREAD_PERCENT;
-        Span::from_millis(dice.between(nominal - reach, nominal.saturating_add(reach)))
+        Span::from_millis(rng.between(nominal - reach, nominal.saturating_add(reach)))
     }
 
     fn reason_to_trip(
@@ -322,23 +322,24 @@ fn slice_number(now: Tick, settings: &BreakerSettings) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     fn feed(breaker: &mut Breaker, signals: &[(u64, Signal)]) -> Option<BreakerChange> {
         let settings = BreakerSettings::default();
         let mut in_a_row = 0;
-        let mut dice = Dice::seeded(1);
-        let mut turnover = None;
+        let mut rng = Rng::seeded(1);
+        let mut change = None;
         for (ms, signal) in signals {
             in_a_row = match signal {
                 Signal::Down => in_a_row + 1,
                 Signal::Up => 0,
                 Signal::Refused | Signal::NoEvidence => in_a_row,
             };
-            let result = breaker.result(Tick(*ms), *signal, in_a_row, &settings, &mut dice);
-            turnover = turnover.or(result);
+            let result = breaker.result(Tick(*ms), *signal, in_a_row, &settings, &mut rng);
+            change = change.or(result);
         }
-        turnover
+        change
     }
 
     fn until(breaker: &Breaker) -> Tick {
@@ -391,9 +392,9 @@ mod tests {
     #[test]
     fn the_wait_grows_with_each_failed_probe_up_to_the_maximum() {
         let settings = BreakerSettings::default();
-        let mut dice = Dice::seeded(5);
+        let mut rng = Rng::seeded(5);
         let mut breaker = Breaker::default();
-        breaker.trip(Tick(0), TripReason::FailureRatio, &settings, &mut dice);
+        breaker.trip(Tick(0), TripReason::FailureRatio, &settings, &mut rng);
         let mut waits = Vec::new();
         let mut now = Tick(0);
         for _ in 0..9 {
@@ -401,7 +402,7 @@ mod tests {
             now = until(&breaker);
             breaker.send_probe(now);
             assert_eq!(
-                breaker.probe_result(now, Signal::Down, &settings, &mut dice),
+                breaker.probe_result(now, Signal::Down, &settings, &mut rng),
                 None
             );
         }
@@ -422,10 +423,10 @@ mod tests {
     #[test]
     fn a_probe_ended_by_an_internal_fault_does_not_count() {
         let settings = BreakerSettings::default();
-        let mut dice = Dice::seeded(5);
+        let mut rng = Rng::seeded(5);
         let mut breaker = Breaker::tripped(Tick(0), TripReason::FailureRatio, 3);
         breaker.send_probe(Tick(0));
-        breaker.probe_result(Tick(10), Signal::NoEvidence, &settings, &mut dice);
+        breaker.probe_result(Tick(10), Signal::NoEvidence, &settings, &mut rng);
         assert_eq!(breaker.failed_probes(), 3);
         assert_eq!(until(&breaker), Tick(10).after(FAULT_WAIT));
     }
@@ -435,7 +436,7 @@ mod tests {
         #[test]
         fn guarantees_hold_for_random_signals(steps in prop::collection::vec((0u64..4_000, 0u8..4), 1..600), seed: u64) {
             let settings = BreakerSettings::default();
-            let mut dice = Dice::seeded(seed);
+            let mut rng = Rng::seeded(seed);
             let mut breaker = Breaker::default();
             let (mut now, mut in_a_row, mut probe_out) = (Tick(0), 0, false);
             for (pause, signal) in steps {
@@ -445,7 +446,7 @@ mod tests {
                     BreakerDecision::Open => {
                         prop_assert_eq!(breaker.state(), BreakerState::Passing);
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
-                        if breaker.result(now, signal, in_a_row, &settings, &mut dice).is_some() {
+                        if breaker.result(now, signal, in_a_row, &settings, &mut rng).is_some() {
                             in_a_row = 0;
                         }
                     }
@@ -462,7 +463,7 @@ mod tests {
                     }
                     BreakerDecision::AwaitProbe => {
                         prop_assert!(probe_out);
-                        breaker.probe_result(now, signal, &settings, &mut dice);
+                        breaker.probe_result(now, signal, &settings, &mut rng);
                         probe_out = false;
                     }
                 }

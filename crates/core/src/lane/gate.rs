@@ -12,7 +12,7 @@ use super::breaker::{
 };
 use super::rate::{RateBucket, RateLimit};
 use super::window::Window;
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::time::{Span, Tick};
 
 /// The status of an endpoint.
@@ -48,7 +48,7 @@ pub enum Admission {
 /// The gate of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    standing: EndpointStatus,
+    status: EndpointStatus,
     quiet_until: Tick,
     breaker: Breaker,
     window: Window,
@@ -61,9 +61,9 @@ const KEEP_AFTER_LAST_RESULT: Span = Span::from_secs(60);
 
 impl Gate {
     /// Creates a gate for an endpoint with this status and these limits.
-    pub fn new(standing: EndpointStatus, max_in_flight: u32, rate: RateLimit) -> Gate {
+    pub fn new(status: EndpointStatus, max_in_flight: u32, rate: RateLimit) -> Gate {
         Gate {
-            standing,
+            status,
             quiet_until: Tick::START,
             breaker: Breaker::default(),
             window: Window::new(max_in_flight),
@@ -89,15 +89,15 @@ impl Gate {
     }
 
     /// Returns the endpoint status.
-    pub fn standing(&self) -> EndpointStatus {
-        self.standing
+    pub fn status(&self) -> EndpointStatus {
+        self.status
     }
 
     /// Changes the endpoint status. Enabling also closes a tripped breaker and ends a pause by `Retry-After`. The
     /// held deliveries are then sent slowly at first.
-    pub fn stand(&mut self, standing: EndpointStatus, now: Tick) {
-        let was = std::mem::replace(&mut self.standing, standing);
-        if standing == EndpointStatus::Enabled {
+    pub fn set_status(&mut self, status: EndpointStatus, now: Tick) {
+        let was = std::mem::replace(&mut self.status, status);
+        if status == EndpointStatus::Enabled {
             let tripped = self.breaker.state() != BreakerState::Passing;
             let quiet = self.quiet_until > now;
             if tripped {
@@ -130,12 +130,12 @@ impl Gate {
 
     /// Returns true while deliveries to this endpoint are held: it is paused or its breaker has tripped.
     pub fn holds(&self) -> bool {
-        self.standing == EndpointStatus::Paused || self.breaker.state() != BreakerState::Passing
+        self.status == EndpointStatus::Paused || self.breaker.state() != BreakerState::Passing
     }
 
     /// Returns whether an attempt may start now, and if not, when or after which event to check again.
-    pub fn outlook(&self, now: Tick) -> Admission {
-        match self.standing {
+    pub fn check(&self, now: Tick) -> Admission {
+        match self.status {
             EndpointStatus::Enabled => {}
             EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => {
                 return Admission::Shut;
@@ -167,7 +167,7 @@ impl Gate {
 
     /// Admits one attempt, if one may start.
     pub fn admit(&mut self, now: Tick) -> Admission {
-        let admission = self.outlook(now);
+        let admission = self.check(now);
         match admission {
             Admission::Admit { probe } => {
                 self.window.enter();
@@ -187,7 +187,7 @@ impl Gate {
         now: Tick,
         back: AttemptFeedback,
         settings: &BreakerSettings,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> Option<BreakerChange> {
         self.window.leave();
         self.last_left = now;
@@ -202,16 +202,16 @@ impl Gate {
         if back.overloaded {
             self.rate.slow_down(now);
         }
-        let turnover = if back.probe {
-            self.breaker.probe_result(now, back.signal, settings, dice)
+        let change = if back.probe {
+            self.breaker.probe_result(now, back.signal, settings, rng)
         } else {
             self.breaker
-                .result(now, back.signal, back.failures_in_a_row, settings, dice)
+                .result(now, back.signal, back.failures_in_a_row, settings, rng)
         };
-        if turnover == Some(BreakerChange::Recovered) {
+        if change == Some(BreakerChange::Recovered) {
             self.start_slowly(now);
         }
-        turnover
+        change
     }
 
     /// Trips the breaker if it is passing.
@@ -220,10 +220,10 @@ impl Gate {
         now: Tick,
         reason: TripReason,
         settings: &BreakerSettings,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> Option<BreakerChange> {
         match self.breaker.state() {
-            BreakerState::Passing => Some(self.breaker.trip(now, reason, settings, dice)),
+            BreakerState::Passing => Some(self.breaker.trip(now, reason, settings, rng)),
             BreakerState::Tripped { .. } | BreakerState::Probing { .. } => None,
         }
     }
@@ -271,6 +271,7 @@ pub struct AttemptFeedback {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     const LATER: Tick = Tick(100_000);
@@ -300,7 +301,7 @@ mod tests {
             now,
             back(signal, probe),
             &BreakerSettings::default(),
-            &mut Dice::seeded(2),
+            &mut Rng::seeded(2),
         )
     }
 
@@ -317,13 +318,13 @@ mod tests {
 
     #[test]
     fn paused_disabled_and_deleted_endpoints_admit_nothing() {
-        for standing in [
+        for status in [
             EndpointStatus::Paused,
             EndpointStatus::Disabled,
             EndpointStatus::Deleted,
         ] {
             let mut gate = gate();
-            gate.stand(standing, LATER);
+            gate.set_status(status, LATER);
             assert_eq!(gate.admit(LATER), Admission::Shut);
         }
     }
@@ -331,8 +332,8 @@ mod tests {
     #[test]
     fn a_resumed_endpoint_starts_slowly() {
         let mut gate = gate();
-        gate.stand(EndpointStatus::Paused, LATER);
-        gate.stand(EndpointStatus::Enabled, LATER);
+        gate.set_status(EndpointStatus::Paused, LATER);
+        gate.set_status(EndpointStatus::Enabled, LATER);
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         assert_eq!(gate.admit(LATER), Admission::Full);
         leave(&mut gate, LATER, Signal::Up, false);
@@ -343,7 +344,7 @@ mod tests {
     #[test]
     fn enabling_an_enabled_endpoint_changes_nothing() {
         let mut gate = gate();
-        gate.stand(EndpointStatus::Enabled, LATER);
+        gate.set_status(EndpointStatus::Enabled, LATER);
         for _ in 0..10 {
             assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         }
@@ -364,7 +365,7 @@ mod tests {
     fn enabling_ends_the_retry_after_pause() {
         let mut gate = gate();
         gate.pause_for(LATER, Span::from_hours(24));
-        gate.stand(EndpointStatus::Enabled, LATER);
+        gate.set_status(EndpointStatus::Enabled, LATER);
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         leave(&mut gate, LATER, Signal::Up, false);
         assert_eq!(gate.admit(LATER), Admission::Wait(Tick(LATER.0 + 100)));
@@ -399,7 +400,7 @@ mod tests {
             LATER,
             TripReason::FailureRatio,
             &settings,
-            &mut Dice::seeded(1),
+            &mut Rng::seeded(1),
         );
         assert!(gate.holds());
         let Admission::Wait(until) = gate.admit(LATER) else {
@@ -434,7 +435,7 @@ mod tests {
             LATER,
             TripReason::FailureRatio,
             &BreakerSettings::default(),
-            &mut Dice::seeded(1),
+            &mut Rng::seeded(1),
         );
         assert_eq!(leave(&mut gate, LATER, Signal::Up, false), None);
         assert!(gate.holds());
@@ -452,7 +453,7 @@ mod tests {
         ) {
             let mut gate = Gate::new(EndpointStatus::Enabled, max_in_flight, RateLimit { per_second, burst });
             let settings = BreakerSettings::default();
-            let mut dice = Dice::seeded(seed);
+            let mut rng = Rng::seeded(seed);
             let mut now = Tick(0);
             let mut out: Vec<bool> = Vec::new();
             let mut sent: Vec<Tick> = Vec::new();
@@ -469,11 +470,11 @@ mod tests {
                         Admission::Wait(until) => {
                             prop_assert!(until > now);
                             // At that time only a full window or one further wait can remain.
-                            let then = gate.outlook(until);
+                            let then = gate.check(until);
                             prop_assert!(then != Admission::Wait(until) && then != Admission::Shut);
                         }
                         Admission::Full => prop_assert!(!out.is_empty()),
-                        Admission::Shut => prop_assert!(out.contains(&true) || gate.standing() == EndpointStatus::Paused),
+                        Admission::Shut => prop_assert!(out.contains(&true) || gate.status() == EndpointStatus::Paused),
                     },
                     5..=7 if !out.is_empty() => {
                         let probe = out.swap_remove(0);
@@ -481,12 +482,12 @@ mod tests {
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
                         let overloaded = pause % 2 == 0;
                         let back = AttemptFeedback { signal, probe, failures_in_a_row: in_a_row, overloaded };
-                        gate.leave(now, back, &settings, &mut dice);
+                        gate.leave(now, back, &settings, &mut rng);
                     }
                     8 => gate.pause_for(now, Span::from_millis(pause)),
                     9 => {
-                        let paused = gate.standing() == EndpointStatus::Paused;
-                        gate.stand(if paused { EndpointStatus::Enabled } else { EndpointStatus::Paused }, now);
+                        let paused = gate.status() == EndpointStatus::Paused;
+                        gate.set_status(if paused { EndpointStatus::Enabled } else { EndpointStatus::Paused }, now);
                     }
                     5..=7 | 10.. => {}
                 }

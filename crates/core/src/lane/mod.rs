@@ -52,8 +52,8 @@ pub struct LaneSettings {
 
 /// Returns true if deliveries to an endpoint are shown as held, according to its stored state: it is paused, or its
 /// breaker has tripped.
-pub fn holds(standing: EndpointStatus, health: &Health) -> bool {
-    standing == EndpointStatus::Paused || health.trip.is_some()
+pub fn holds(status: EndpointStatus, health: &Health) -> bool {
+    status == EndpointStatus::Paused || health.trip.is_some()
 }
 
 impl Default for LaneSettings {

@@ -182,8 +182,8 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
     use crate::policy::{Backoff, Preset};
+    use crate::rng::Rng;
 
     #[test]
     fn the_recommended_policy_explained() {
@@ -262,11 +262,11 @@ mod tests {
             };
             let windows = policy.explain().attempts;
             let mut sums = vec![0u64; windows.len()];
-            let mut dice = Dice::seeded(seed as u64);
+            let mut rng = Rng::seeded(seed as u64);
             for _ in 0..HISTORIES {
                 let (mut at, mut previous) = (0, None);
                 for (retry, window) in windows.iter().enumerate().skip(1) {
-                    let delay = policy.delay(retry as u32, previous, &mut dice);
+                    let delay = policy.delay(retry as u32, previous, &mut rng);
                     previous = Some(delay);
                     at += delay.as_millis();
                     assert!(

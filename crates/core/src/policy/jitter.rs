@@ -55,8 +55,8 @@ impl Jitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
     use crate::policy::{Preset, RetryPolicy};
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     const ALL: [Jitter; 5] = [
@@ -128,11 +128,11 @@ mod tests {
             if least == most {
                 continue;
             }
-            let mut dice = Dice::seeded(seed as u64);
+            let mut rng = Rng::seeded(seed as u64);
             let mut cells = [0u64; CELLS as usize];
             let width = most.as_millis() - least.as_millis() + 1;
             for _ in 0..THROWS {
-                let delay = policy.delay(1, None, &mut dice);
+                let delay = policy.delay(1, None, &mut rng);
                 let place = delay.as_millis() - least.as_millis();
                 cells[(place * CELLS / width) as usize] += 1;
             }
@@ -154,9 +154,9 @@ mod tests {
         for jitter in ALL {
             let policy = policy(20, jitter);
             let (least, most) = policy.delay_range(1, None);
-            let mut dice = Dice::seeded(9);
+            let mut rng = Rng::seeded(9);
             let mut seen: Vec<Span> = (0..5_000)
-                .map(|_| policy.delay(1, None, &mut dice))
+                .map(|_| policy.delay(1, None, &mut rng))
                 .collect();
             seen.sort_unstable();
             seen.dedup();
@@ -176,14 +176,14 @@ mod tests {
             fraction in 0.0..=1.0f64,
             seed: u64,
         ) {
-            let mut dice = Dice::seeded(seed);
+            let mut rng = Rng::seeded(seed);
             let jitters = ALL.into_iter().chain([Jitter::Proportional { fraction }]);
             for jitter in jitters {
                 let policy = policy(interval_ms, jitter);
                 let previous = previous_ms.map(Span::from_millis);
                 let (least, most) = policy.delay_range(retry, previous);
                 prop_assert!(least <= most);
-                let delay = policy.delay(retry, previous, &mut dice);
+                let delay = policy.delay(retry, previous, &mut rng);
                 prop_assert!(least <= delay && delay <= most, "{jitter:?}");
             }
         }

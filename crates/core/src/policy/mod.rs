@@ -24,7 +24,7 @@ pub use read::{MAX_ATTEMPTS, MAX_GIVE_UP_AFTER, MAX_SCHEDULE};
 use serde::Serialize;
 
 use crate::classify::Rule;
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::time::Span;
 
 /// A retry policy: decides when a delivery is retried, and when it fails for good.
@@ -59,9 +59,9 @@ impl RetryPolicy {
     }
 
     /// Returns a random delay before retry number `retry` (the first is 1), given the previous delay.
-    pub fn delay(&self, retry: u32, previous: Option<Span>, dice: &mut Dice) -> Span {
+    pub fn delay(&self, retry: u32, previous: Option<Span>, rng: &mut Rng) -> Span {
         let (least, most) = self.delay_range(retry, previous);
-        let delay = Span::from_millis(dice.between(least.as_millis(), most.as_millis()));
+        let delay = Span::from_millis(rng.between(least.as_millis(), most.as_millis()));
         debug_assert!(least <= delay && delay <= most);
         delay
     }

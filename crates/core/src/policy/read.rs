@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::{Backoff, DEFAULT_CAP, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
 use crate::classify::{MAX_RULES, Rule};
-use crate::mistakes::{Fields, ValidationErrors};
 use crate::quoted::quoted;
 use crate::time::Span;
+use crate::validation::{Fields, ValidationErrors};
 
 /// Maximum number of attempts that a policy may set.
 pub const MAX_ATTEMPTS: u32 = 1_000;
@@ -26,9 +26,9 @@ impl RetryPolicy {
     /// preset a backoff is required. Other absent fields are as in the preset, or as in `recommended` if none is
     /// named.
     pub fn from_json(document: &Value) -> Result<RetryPolicy, ValidationErrors> {
-        let mut mistakes = ValidationErrors::default();
-        let policy = Fields::open(document, "", &mut mistakes).and_then(RetryPolicy::read);
-        mistakes.into_result(policy)
+        let mut errors = ValidationErrors::default();
+        let policy = Fields::open(document, "", &mut errors).and_then(RetryPolicy::read);
+        errors.into_result(policy)
     }
 
     /// Reads a policy that is part of a larger document.
@@ -200,11 +200,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn mistakes(document: Value) -> Vec<String> {
+    fn errors(document: Value) -> Vec<String> {
         RetryPolicy::from_json(&document)
             .expect_err("the document is invalid")
             .iter()
-            .map(|mistake| mistake.field.clone())
+            .map(|error| error.field.clone())
             .collect()
     }
 
@@ -273,7 +273,7 @@ mod tests {
             "retries": 5,
         });
         assert_eq!(
-            mistakes(document),
+            errors(document),
             [
                 "backoff.base",
                 "backoff.cap",
@@ -293,31 +293,31 @@ mod tests {
 
     #[test]
     fn missing_and_malformed_fields_are_reported() {
-        assert_eq!(mistakes(json!({})), ["backoff"]);
-        assert_eq!(mistakes(json!([])), [""]);
+        assert_eq!(errors(json!({})), ["backoff"]);
+        assert_eq!(errors(json!([])), [""]);
         assert_eq!(
-            mistakes(json!({"preset": "eager", "max_attempts": -1})),
+            errors(json!({"preset": "eager", "max_attempts": -1})),
             ["preset", "max_attempts"]
         );
-        assert_eq!(mistakes(json!({"backoff": "fast"})), ["backoff"]);
+        assert_eq!(errors(json!({"backoff": "fast"})), ["backoff"]);
         assert_eq!(
-            mistakes(json!({"backoff": {"kind": "cubic"}})),
+            errors(json!({"backoff": {"kind": "cubic"}})),
             ["backoff.kind"]
         );
-        assert_eq!(mistakes(json!({"backoff": {}})), ["backoff.kind"]);
+        assert_eq!(errors(json!({"backoff": {}})), ["backoff.kind"]);
         assert_eq!(
-            mistakes(json!({"backoff": {"kind": "schedule", "delays": []}})),
+            errors(json!({"backoff": {"kind": "schedule", "delays": []}})),
             ["backoff.delays"]
         );
         assert_eq!(
-            mistakes(json!({
+            errors(json!({
                 "backoff": {"kind": "linear", "step": "1h", "cap": "1h"},
                 "jitter": {"kind": "decorrelated"},
             })),
             ["jitter"]
         );
         assert_eq!(
-            mistakes(json!({"backoff": {"kind": "linear", "step": "1h", "cap": "1m"}})),
+            errors(json!({"backoff": {"kind": "linear", "step": "1h", "cap": "1m"}})),
             ["backoff.cap"]
         );
     }

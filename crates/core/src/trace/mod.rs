@@ -17,7 +17,7 @@ use thiserror::Error;
 
 pub use state::{MAX_STATE_CHARS, MAX_STATE_MEMBERS, TraceState};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Length of a `traceparent` of version 00, and of the part of a later version that can be read.
 const PARENT_CHARS: usize = 55;
@@ -43,9 +43,9 @@ impl TraceId {
     }
 
     /// Creates a random id for a new trace.
-    pub fn throw(dice: &mut Dice) -> TraceId {
+    pub fn random(rng: &mut Rng) -> TraceId {
         loop {
-            let bits = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
+            let bits = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
             if let Some(id) = TraceId::new(bits.to_be_bytes()) {
                 return id;
             }
@@ -65,9 +65,9 @@ impl SpanId {
     }
 
     /// Creates a random id for a new span.
-    pub fn throw(dice: &mut Dice) -> SpanId {
+    pub fn random(rng: &mut Rng) -> SpanId {
         loop {
-            if let Some(id) = SpanId::new(dice.bits().to_be_bytes()) {
+            if let Some(id) = SpanId::new(rng.bits().to_be_bytes()) {
                 return id;
             }
         }
@@ -85,7 +85,7 @@ impl TraceFlags {
     /// The trace id was generated at random, at least its right-most seven bytes.
     const RANDOM: u8 = 0x02;
 
-    /// Returns the flags of a trace that starts here, with an id from [`TraceId::throw`].
+    /// Returns the flags of a trace that starts here, with an id from [`TraceId::random`].
     pub fn of_our_own(sampled: bool) -> TraceFlags {
         let sampled = if sampled { Self::SAMPLED } else { 0 };
         TraceFlags(sampled | Self::RANDOM)

@@ -7,6 +7,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::rng::Rng;
 
 /// The example of the standard.
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -194,15 +195,15 @@ fn a_long_tracestate_drops_whole_members_longest_first() {
 
 #[test]
 fn generated_ids_are_valid_and_distinct() {
-    let mut dice = Dice::seeded(5);
-    let (one, other) = (TraceId::throw(&mut dice), TraceId::throw(&mut dice));
+    let mut rng = Rng::seeded(5);
+    let (one, other) = (TraceId::random(&mut rng), TraceId::random(&mut rng));
     assert_ne!(one, other);
-    assert_ne!(SpanId::throw(&mut dice), SpanId::throw(&mut dice));
-    let parent = SpanId::throw(&mut dice);
+    assert_ne!(SpanId::random(&mut rng), SpanId::random(&mut rng));
+    let parent = SpanId::random(&mut rng);
     let text = format!("00-{one}-{parent}-01");
     let context = read(&text, "").expect("the headers are valid");
     assert_eq!((context.trace_id, context.parent_id), (one, parent));
-    let child = SpanId::throw(&mut dice);
+    let child = SpanId::random(&mut rng);
     assert_eq!(
         context.within(child).traceparent(),
         format!("00-{one}-{child}-01")

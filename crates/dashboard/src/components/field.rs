@@ -23,20 +23,20 @@ impl FieldErrors {
         problem: &Problem,
         form_field: impl Fn(&str) -> Option<&'static str>,
     ) -> FieldErrors {
-        let Some(mistakes) = &problem.errors else {
+        let Some(errors) = &problem.errors else {
             return FieldErrors(vec![(String::new(), problem.detail.to_string())]);
         };
-        let errors = mistakes.iter().map(|mistake| {
-            let field = mistake.field.as_str();
+        let errors = errors.iter().map(|error| {
+            let field = error.field.as_str();
             match form_field(field) {
                 // If one form field holds several API fields, the message must name the API field.
-                Some(name) if name == field => (name.to_owned(), mistake.message.clone()),
+                Some(name) if name == field => (name.to_owned(), error.message.clone()),
                 Some(name) => {
                     let rest = field.strip_prefix(name).unwrap_or(field);
                     let rest = rest.trim_start_matches('.');
-                    (name.to_owned(), format!("{rest} {}", mistake.message))
+                    (name.to_owned(), format!("{rest} {}", error.message))
                 }
-                None => (String::new(), format!("{field} {}", mistake.message)),
+                None => (String::new(), format!("{field} {}", error.message)),
             }
         });
         FieldErrors(errors.collect())
@@ -190,15 +190,15 @@ impl<'a> Field<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::mistakes::ValidationErrors;
+    use posthaste_core::validation::ValidationErrors;
 
     fn problem() -> Problem {
-        let mut mistakes = ValidationErrors::default();
-        mistakes.note("url", "must be https");
-        mistakes.note("headers.Host", "cannot be set");
-        mistakes.note("headers.X Y", "is not the name of a header");
-        mistakes.note("colour", "is unknown");
-        Problem::invalid(mistakes)
+        let mut errors = ValidationErrors::default();
+        errors.note("url", "must be https");
+        errors.note("headers.Host", "cannot be set");
+        errors.note("headers.X Y", "is not the name of a header");
+        errors.note("colour", "is unknown");
+        Problem::invalid(errors)
     }
 
     fn form_field(field: &str) -> Option<&'static str> {

@@ -76,10 +76,10 @@ impl FormState {
 
     /// Records the errors that the API returned. Returns whether any of them is new for these fields.
     pub(super) fn add_api_errors(&mut self, problem: &Problem) -> bool {
-        let mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
+        let errors = problem.errors.iter().flat_map(|errors| errors.iter());
         let mut has_new = false;
-        for mistake in mistakes {
-            has_new |= self.add_error(&mistake.field, mistake.message.clone());
+        for error in errors {
+            has_new |= self.add_error(&error.field, error.message.clone());
         }
         has_new
     }

@@ -69,20 +69,26 @@ impl PeriodicTask for RetentionTask {
             ..self.retention.clone()
         };
         let began = Instant::now();
-        ControlFlow::Continue(match self.store.tidy(self.clock.wall(), retention).await {
-            Ok(tidied) => self.throttle.after(StepResult {
-                took: began.elapsed(),
-                removed: tidied.events + tidied.payloads + tidied.attempts > 0,
-                more: tidied.more,
-            }),
-            Err(StoreError::Closed) => return ControlFlow::Break(()),
-            Err(error) => {
-                let pause = self.throttle.after_failure();
-                let again_ms = pause.as_millis() as u64;
-                tracing::warn!(target: LOG_TARGET, %error, again_ms, "what is old could not be removed; it is tried again");
-                pause
-            }
-        })
+        ControlFlow::Continue(
+            match self
+                .store
+                .run_retention_step(self.clock.wall(), retention)
+                .await
+            {
+                Ok(step) => self.throttle.after(StepResult {
+                    took: began.elapsed(),
+                    removed: step.events + step.payloads + step.attempts > 0,
+                    more: step.more,
+                }),
+                Err(StoreError::Closed) => return ControlFlow::Break(()),
+                Err(error) => {
+                    let pause = self.throttle.after_failure();
+                    let again_ms = pause.as_millis() as u64;
+                    tracing::warn!(target: LOG_TARGET, %error, again_ms, "what is old could not be removed; it is tried again");
+                    pause
+                }
+            },
+        )
     }
 }
 

@@ -112,25 +112,25 @@ impl OwnerRouter {
 
     /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no node
     /// starts an attempt to an endpoint that is no longer enabled after the return.
-    pub async fn stand(
+    pub async fn set_status(
         &self,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Result<(), EngineError> {
         let Some(cluster) = &self.cluster else {
-            return self.engine.set_status(endpoint, standing, reason).await;
+            return self.engine.set_status(endpoint, status, reason).await;
         };
         let request = NodeRequest::SetStatus {
             endpoint: TextId(endpoint),
-            standing: standing.into(),
+            status: status.into(),
             reason,
         };
         let began = Instant::now();
         while began.elapsed() < self.total_timeout {
             let result = match cluster.owner(Shard::of(endpoint)) {
                 Owner::Me => {
-                    self.on_this_node(self.engine.set_status(endpoint, standing, reason))
+                    self.on_this_node(self.engine.set_status(endpoint, status, reason))
                         .await
                 }
                 Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
@@ -138,14 +138,13 @@ impl OwnerRouter {
                     other => Err(error_of(other)?),
                 },
                 Owner::None
-                    if standing == EndpointStatus::Enabled
-                        && began.elapsed() < ENABLE_OWNER_WAIT =>
+                    if status == EndpointStatus::Enabled && began.elapsed() < ENABLE_OWNER_WAIT =>
                 {
                     Err(EngineError::NotOwner)
                 }
                 Owner::None => {
                     let now = self.clock.wall();
-                    let changing = cluster.stand_unowned(now, endpoint, standing, reason);
+                    let changing = cluster.set_unowned_status(now, endpoint, status, reason);
                     match changing.await? {
                         Some(_) => Ok(()),
                         None => Err(EngineError::NotOwner),

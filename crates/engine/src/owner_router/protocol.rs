@@ -11,7 +11,7 @@ use posthaste_core::dispatcher::LaneView;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerState, EndpointStatus, TripReason};
 use posthaste_core::time::{Now, Timestamp};
-use posthaste_store::{DisabledReason, Scope, Tally};
+use posthaste_store::{DisabledReason, Scope, StatCounters};
 use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -50,8 +50,8 @@ pub(super) enum WireStatus {
 }
 
 impl From<EndpointStatus> for WireStatus {
-    fn from(standing: EndpointStatus) -> WireStatus {
-        match standing {
+    fn from(status: EndpointStatus) -> WireStatus {
+        match status {
             EndpointStatus::Enabled => WireStatus::Enabled,
             EndpointStatus::Paused => WireStatus::Paused,
             EndpointStatus::Disabled => WireStatus::Disabled,
@@ -79,7 +79,8 @@ pub(super) enum NodeRequest {
     #[serde(rename = "stand")]
     SetStatus {
         endpoint: TextId<EndpointId>,
-        standing: WireStatus,
+        #[serde(rename = "standing")]
+        status: WireStatus,
         #[serde(default)]
         reason: Option<DisabledReason>,
     },
@@ -167,7 +168,7 @@ pub(super) enum NodeResponse {
     #[serde(rename = "pending")]
     UnwrittenCounters {
         flushes: u64,
-        minutes: Vec<(Timestamp, Tally)>,
+        minutes: Vec<(Timestamp, StatCounters)>,
     },
     /// Recent attempts of these endpoints.
     #[serde(rename = "lately")]
@@ -261,7 +262,7 @@ mod tests {
         let questions = [
             NodeRequest::SetStatus {
                 endpoint,
-                standing: WireStatus::Disabled,
+                status: WireStatus::Disabled,
                 reason: Some(DisabledReason::Manual),
             },
             NodeRequest::Cancel { endpoint, delivery },
@@ -327,7 +328,7 @@ mod tests {
             NodeResponse::TenantInFlight { attempts: 2 },
             NodeResponse::UnwrittenCounters {
                 flushes: 3,
-                minutes: vec![(Timestamp(7), Tally::default())],
+                minutes: vec![(Timestamp(7), StatCounters::default())],
             },
             NodeResponse::RecentAttempts {
                 endpoints: vec![(endpoint, recent)],
@@ -360,11 +361,11 @@ mod tests {
         let older =
             json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
         let older: NodeResponse = serde_json::from_value(older).expect("a valid answer");
-        let tally = Tally {
+        let counters = StatCounters {
             attempts: 3,
-            ..Tally::default()
+            ..StatCounters::default()
         };
-        let minutes = vec![(Timestamp(60_000), tally)];
+        let minutes = vec![(Timestamp(60_000), counters)];
         let flushes = 1;
         assert_eq!(older, NodeResponse::UnwrittenCounters { flushes, minutes });
         let strange: NodeResponse =

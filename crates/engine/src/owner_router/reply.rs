@@ -22,11 +22,11 @@ impl OwnerRouter {
         match request {
             NodeRequest::SetStatus {
                 endpoint: TextId(endpoint),
-                standing,
+                status,
                 reason,
             } => match self
                 .engine
-                .set_status(endpoint, standing.into(), reason)
+                .set_status(endpoint, status.into(), reason)
                 .await
             {
                 Ok(()) => NodeResponse::StatusSet,

@@ -8,7 +8,7 @@
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, NodeNo, Scope, StoreError, Tally};
+use posthaste_store::{BucketWidth, NodeNo, Scope, StatCounters, StoreError};
 use posthaste_telemetry::metrics::window::{Window, WindowCounters};
 use posthaste_telemetry::metrics::{RecentAttempts, Series};
 use rustc_hash::FxHashMap;
@@ -26,7 +26,7 @@ const MAX_READS: usize = 4;
 struct UnwrittenOfNode {
     node: NodeNo,
     flushes: u64,
-    minutes: Vec<(Timestamp, Tally)>,
+    minutes: Vec<(Timestamp, StatCounters)>,
 }
 
 impl OwnerRouter {
@@ -34,13 +34,17 @@ impl OwnerRouter {
     pub async fn tallies(
         &self,
         scope: &Scope,
-    ) -> Result<impl Fn(Window) -> Tally + use<>, StoreError> {
+    ) -> Result<impl Fn(Window) -> StatCounters + use<>, StoreError> {
         let (now, counters) = self.read_counters(scope, &Window::ALL).await?;
         Ok(move |window| counters.over(now, window))
     }
 
     /// Returns the counters of a scope within one window.
-    pub async fn tally(&self, scope: &Scope, window: Window) -> Result<Tally, StoreError> {
+    pub async fn counters(
+        &self,
+        scope: &Scope,
+        window: Window,
+    ) -> Result<StatCounters, StoreError> {
         let (now, counters) = self.read_counters(scope, &[window]).await?;
         Ok(counters.over(now, window))
     }
@@ -94,7 +98,7 @@ impl OwnerRouter {
         ] {
             let of_width = windows.iter().filter(|window| window.width() == width);
             if let Some(first) = of_width.map(|window| window.first(now)).min() {
-                *buckets = self.store.figures(scope.clone(), width, first).await?;
+                *buckets = self.store.stats(scope.clone(), width, first).await?;
             }
         }
         counters.pending = unwritten.pending(scope);

@@ -79,8 +79,8 @@ impl EngineTask {
             self.pending_status_writes.overlay(&mut snapshot);
             snapshot.owned_since = owned_since;
             // Before the lane receives the snapshot: what the lane decides after that is newer than what was read.
-            self.apply_stored_status(endpoint, snapshot.standing);
-            self.dispatch(Input::Introduced(snapshot));
+            self.apply_stored_status(endpoint, snapshot.status);
+            self.dispatch(Input::EndpointLoaded(snapshot));
         }
     }
 
@@ -90,9 +90,9 @@ impl EngineTask {
             let _ = request.reply.send(Err(EngineError::NotOwner));
             return;
         }
-        let standing = request.standing;
+        let status = request.status;
         self.callers.wait_for_status(endpoint, request);
-        self.dispatch(Input::Stand { endpoint, standing });
+        self.dispatch(Input::SetStatus { endpoint, status });
         self.disown_again(endpoint);
     }
 
@@ -100,28 +100,28 @@ impl EngineTask {
     pub(super) fn persist_status(
         &mut self,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         health: Option<Health>,
     ) {
-        if self.persisted_status.get(&endpoint) == Some(&standing) {
+        if self.persisted_status.get(&endpoint) == Some(&status) {
             return;
         }
         let requests = self.callers.take_status_requests(endpoint);
-        let reason = match standing {
+        let reason = match status {
             EndpointStatus::Disabled => {
-                let same = requests.iter().rev().filter(|it| it.standing == standing);
+                let same = requests.iter().rev().filter(|it| it.status == status);
                 let requested = same.filter_map(|request| request.reason).next();
                 Some(requested.unwrap_or(DisabledReason::Manual))
             }
             EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Deleted => None,
         };
-        if standing == EndpointStatus::Deleted
+        if status == EndpointStatus::Deleted
             && let Some(config) = self.endpoints.get(endpoint)
         {
             self.context.forget(&config);
         }
         let change = StatusChange {
-            standing,
+            status,
             reason,
             health,
         };
@@ -148,18 +148,18 @@ impl EngineTask {
 
     /// Applies a status that another node wrote while it believed that it owned the endpoint. If that status forbids
     /// sending, this node stops sending too.
-    fn apply_stored_status(&mut self, endpoint: EndpointId, standing: EndpointStatus) {
+    fn apply_stored_status(&mut self, endpoint: EndpointId, status: EndpointStatus) {
         let is_enabled = self
             .dispatcher
             .lane(endpoint)
-            .is_some_and(|lane| lane.standing == EndpointStatus::Enabled);
+            .is_some_and(|lane| lane.status == EndpointStatus::Enabled);
         if self.is_shared
             && is_enabled
-            && standing != EndpointStatus::Enabled
+            && status != EndpointStatus::Enabled
             && !self.callers.wait_for_status_of(endpoint)
         {
-            self.persisted_status.insert(endpoint, standing);
-            self.dispatch(Input::Stand { endpoint, standing });
+            self.persisted_status.insert(endpoint, status);
+            self.dispatch(Input::SetStatus { endpoint, status });
             self.persisted_status.remove(&endpoint);
         }
     }

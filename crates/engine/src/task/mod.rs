@@ -1,8 +1,8 @@
 //! The engine task: it owns the dispatcher.
 //!
-//! [`EngineTask`] takes messages from the inbox, passes them to the dispatcher as inputs, and executes the commands that
-//! the dispatcher returns. It never waits for the store or the network: each slow operation runs in its own task and
-//! reports back through the inbox.
+//! [`EngineTask`] takes messages from the inbox, passes them to the dispatcher as inputs, and executes the commands
+//! that the dispatcher returns. It never waits for the store or the network: each slow operation runs in its own task
+//! and reports back through the inbox.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, EndpointStatus};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
 use posthaste_store::{HandedOver, Lease, Store, StoreError, StoreSettings};
@@ -72,7 +72,7 @@ pub struct EngineSettings {
     /// The clock.
     pub clock: Clock,
     /// The RNG.
-    pub dice: Dice,
+    pub rng: Rng,
     /// Limits of the dispatcher.
     pub limits: Limits,
     /// Thresholds of the breakers.
@@ -147,7 +147,7 @@ struct EngineTask {
 impl EngineTask {
     fn new(engine: &Engine, settings: EngineSettings) -> EngineTask {
         let is_shared = settings.lease.is_some();
-        let mut dispatcher = Dispatcher::new(settings.limits, settings.dice);
+        let mut dispatcher = Dispatcher::new(settings.limits, settings.rng);
         if is_shared && settings.store.cluster().is_some() {
             dispatcher.share_room();
         }
@@ -311,15 +311,15 @@ impl EngineTask {
 
     fn execute(&mut self, now: Now, command: Command) {
         match command {
-            Command::Introduce(endpoint) => self.load(endpoint),
+            Command::LoadEndpoint(endpoint) => self.load(endpoint),
             Command::Fetch { .. } => self.fetch(command),
             Command::Send(attempt) => self.send(attempt),
             Command::Record { ticket, record } => self.record(now, ticket, record),
-            Command::Stands {
+            Command::PersistStatus {
                 endpoint,
-                standing,
+                status,
                 health,
-            } => self.persist_status(endpoint, standing, health),
+            } => self.persist_status(endpoint, status, health),
             Command::TooLateToCancel(delivery) => {
                 self.callers
                     .answer_cancel(delivery, &Ok(Cancelled::TooLate));
@@ -334,7 +334,7 @@ impl EngineTask {
                 let tenant = self.tenant_of(notification.endpoint);
                 self.reporter.notification(tenant.as_ref(), &notification);
             }
-            Command::Disowned(endpoint) => self.disowned(endpoint),
+            Command::ReadyToRelease(endpoint) => self.ready_to_release(endpoint),
             Command::Drained => self.is_drained = true,
         }
     }

@@ -79,14 +79,14 @@ impl EngineTask {
         let is_releasing = |endpoint: &EndpointId| releasing.contains(&Shard::of(*endpoint));
         let endpoints: FxHashSet<EndpointId> =
             self.dispatcher.endpoints().filter(is_releasing).collect();
-        let disowned: Vec<EndpointId> = endpoints.iter().copied().collect();
+        let ready_to_release: Vec<EndpointId> = endpoints.iter().copied().collect();
         self.releases.push(Release {
             shards: releasing,
             endpoints,
             done,
         });
-        for endpoint in disowned {
-            self.dispatch(Input::Disown(endpoint));
+        for endpoint in ready_to_release {
+            self.dispatch(Input::Revoke(endpoint));
         }
         self.release_drained();
     }
@@ -103,12 +103,12 @@ impl EngineTask {
             }
         }
         if is_releasing {
-            self.dispatch(Input::Disown(endpoint));
+            self.dispatch(Input::Revoke(endpoint));
         }
     }
 
     /// Notes that nothing of an endpoint is in flight any more.
-    pub(super) fn disowned(&mut self, endpoint: EndpointId) {
+    pub(super) fn ready_to_release(&mut self, endpoint: EndpointId) {
         for release in &mut self.releases {
             release.endpoints.remove(&endpoint);
         }

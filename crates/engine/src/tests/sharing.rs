@@ -265,13 +265,13 @@ async fn a_status_written_by_another_node_is_applied() {
     let now = pair.fixture.clock.wall();
     let reason = Some(DisabledReason::Manual);
     let store = &pair.fixture.store;
-    let stood = store.set_standing(now, endpoint, EndpointStatus::Disabled, reason, None);
-    assert_eq!(stood.await, Ok(true));
+    let changed = store.set_endpoint_status(now, endpoint, EndpointStatus::Disabled, reason, None);
+    assert_eq!(changed.await, Ok(true));
     pair.engine().missed();
     let shut = async {
         loop {
             let lane = pair.engine().lane(endpoint).await.unwrap();
-            if lane.unwrap().standing == EndpointStatus::Disabled {
+            if lane.unwrap().status == EndpointStatus::Disabled {
                 return;
             }
         }
@@ -322,20 +322,20 @@ impl Cluster for FixedOwnerCluster {
         })
     }
 
-    fn stand_unowned(
+    fn set_unowned_status(
         &self,
         now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
         let unowned = self.owner.lock().unwrap().is_none();
-        let stood = self
+        let changed = self
             .store
-            .set_standing(now, endpoint, standing, reason, None);
+            .set_endpoint_status(now, endpoint, status, reason, None);
         Box::pin(async move {
             match unowned {
-                true => stood.await.map(Some),
+                true => changed.await.map(Some),
                 false => Ok(None),
             }
         })
@@ -441,7 +441,7 @@ async fn every_node_routes_requests_to_the_owner() {
     assert_eq!(lane.unwrap().in_flight, 10);
     let reason = Some(DisabledReason::Manual);
     let disabled = router
-        .stand(endpoint, EndpointStatus::Disabled, reason)
+        .set_status(endpoint, EndpointStatus::Disabled, reason)
         .await;
     assert_eq!(disabled, Ok(()));
     receiver.answers.send_replace(true);
@@ -454,7 +454,7 @@ async fn every_node_routes_requests_to_the_owner() {
     let whole = Scope::Tenant(fixture.tenant.clone());
     let hour = async || {
         router
-            .tally(&whole, Window::Hour)
+            .counters(&whole, Window::Hour)
             .await
             .expect("the stats are readable")
     };
@@ -483,10 +483,10 @@ async fn the_store_changes_an_unowned_endpoint() {
     let fixture = &pair.pair.fixture;
     let receiver = Receiver::start().await;
     let endpoint = fixture.endpoint(receiver.url()).await;
-    let disabled = pair.routers[1].stand(endpoint, EndpointStatus::Disabled, None);
+    let disabled = pair.routers[1].set_status(endpoint, EndpointStatus::Disabled, None);
     assert_eq!(disabled.await, Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-    assert_eq!(row.standing, EndpointStatus::Disabled);
+    assert_eq!(row.status, EndpointStatus::Disabled);
 }
 
 #[tokio::test]
@@ -498,8 +498,11 @@ async fn a_request_follows_a_change_of_the_owner() {
     // Both nodes believe that the first node is the owner, but it owns nothing yet.
     *pair.owner.lock().unwrap() = Some(NodeNo(0));
     let router = pair.routers[1].clone();
-    let asking =
-        tokio::spawn(async move { router.stand(endpoint, EndpointStatus::Paused, None).await });
+    let asking = tokio::spawn(async move {
+        router
+            .set_status(endpoint, EndpointStatus::Paused, None)
+            .await
+    });
     settled(&fixture.engine).await;
     assert!(!asking.is_finished());
     pair.pair.other.granted(everything());
@@ -508,7 +511,7 @@ async fn a_request_follows_a_change_of_the_owner() {
     let result = timeout(TEST_TIMEOUT, asking).await.expect("it is done");
     assert_eq!(result.unwrap(), Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
-    assert_eq!(row.standing, EndpointStatus::Paused);
+    assert_eq!(row.status, EndpointStatus::Paused);
 }
 
 #[tokio::test]
@@ -527,7 +530,9 @@ async fn the_wait_for_an_owner_is_limited() {
     let store = pair.pair.fixture.store.clone();
     let router = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
     let router = router.with_short_timeout();
-    let result = router.stand(endpoint, EndpointStatus::Paused, None).await;
+    let result = router
+        .set_status(endpoint, EndpointStatus::Paused, None)
+        .await;
     assert_eq!(result, Err(EngineError::NotOwner));
     let (lane, stats) = pair.routers[1].look(endpoint).await.unwrap();
     assert!(lane.is_none() && stats.p50_ms.is_none());

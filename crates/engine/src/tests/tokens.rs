@@ -47,7 +47,7 @@ impl TokenFixture {
     fn new() -> TokenFixture {
         let tick_ms = Arc::new(AtomicU64::new(0));
         let ticks = tick_ms.clone();
-        let clock = Clock::told(move || Now {
+        let clock = Clock::from_fn(move || Now {
             wall: Timestamp(1_700_000_000_000),
             tick: Tick(ticks.load(Ordering::SeqCst)),
         });

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use posthaste_core::alert::{AlertName, Change, Course, Seen};
 use posthaste_core::cluster::Shard;
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{AlertId, IdGenerator, TenantId};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_store::{
-    Alert, AlertFilter, CreateResult, PageRequest, Scope, Store, StoreError, Tally,
+    Alert, AlertFilter, CreateResult, PageRequest, Scope, StatCounters, Store, StoreError,
 };
 use posthaste_system::clock::Clock;
 use posthaste_system::random;
@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::endpoint_alerts::AlertState;
-use super::readings::{FROM_COUNTERS, buckets, from_tally};
+use super::readings::{FROM_COUNTERS, buckets, from_counters};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
 use super::{disk_space, endpoint_alerts, text};
 use crate::notifications::Audience;
@@ -129,7 +129,7 @@ impl AlertChecker {
         settings: AlertSettings,
         queue_age: QueueAge,
         audience: Audience,
-        rng: Dice,
+        rng: Rng,
     ) -> AlertChecker {
         AlertChecker {
             store,
@@ -256,24 +256,21 @@ impl AlertChecker {
         readings: &mut Readings,
     ) -> Result<(), StoreError> {
         let (width, since) = buckets(now, self.settings.window);
-        let failing = self
-            .store
-            .failing_figures(width, since, MAX_FAILING)
-            .await?;
-        let mut tallies: FxHashMap<Scope, Tally> = failing.into_iter().collect();
+        let failing = self.store.failing_stats(width, since, MAX_FAILING).await?;
+        let mut tallies: FxHashMap<Scope, StatCounters> = failing.into_iter().collect();
         let of_open = open.keys().filter(|(name, _)| FROM_COUNTERS.contains(name));
         let mut others: FxHashSet<Scope> = of_open.map(|(_, scope)| scope.clone()).collect();
         others.insert(Scope::Everything);
         others.retain(|scope| !tallies.contains_key(scope));
         for scope in others {
-            let mut tally = Tally::default();
-            for (_, bucket) in self.store.figures(scope.clone(), width, since).await? {
-                tally.add(&bucket);
+            let mut counters = StatCounters::default();
+            for (_, bucket) in self.store.stats(scope.clone(), width, since).await? {
+                counters.add(&bucket);
             }
-            tallies.insert(scope, tally);
+            tallies.insert(scope, counters);
         }
-        for (scope, tally) in tallies {
-            let seen = from_tally(&tally).into_iter();
+        for (scope, counters) in tallies {
+            let seen = from_counters(&counters).into_iter();
             readings.extend(seen.map(|(name, seen)| (name, scope.clone(), seen)));
         }
         Ok(())
@@ -308,10 +305,7 @@ impl AlertChecker {
         tenants.extend(operational.cloned());
         if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
             let (width, since) = buckets(now, LONG_IN_RETRY);
-            let failing = self
-                .store
-                .failing_figures(width, since, MAX_FAILING)
-                .await?;
+            let failing = self.store.failing_stats(width, since, MAX_FAILING).await?;
             let failing = failing.iter().filter_map(|(scope, _)| tenant_of(scope));
             tenants.extend(failing.take(MAX_TENANTS_COUNTED));
         }
@@ -377,7 +371,7 @@ impl AlertChecker {
         // Without a mail server no email can be stuck.
         let operator = self.audience.operator_emails.clone().unwrap_or_default();
         let waiting_since = [
-            self.store.untold_since().await,
+            self.store.oldest_pending_notification().await,
             self.store.unsent_since(operator).await,
         ];
         let [Ok(undispatched), Ok(unsent)] = waiting_since else {

@@ -174,25 +174,23 @@ impl AlertState {
 
 /// Returns the state of an alert about this endpoint.
 pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
-    if row.standing == EndpointStatus::Deleted {
+    if row.status == EndpointStatus::Deleted {
         return AlertState::Finished;
     }
     let health = &row.health;
     match name {
-        AlertName::BreakerTripped if row.standing != EndpointStatus::Enabled => {
-            AlertState::Finished
-        }
+        AlertName::BreakerTripped if row.status != EndpointStatus::Enabled => AlertState::Finished,
         AlertName::BreakerTripped => match health.trip {
             Some(_) => AlertState::Ongoing,
             None => AlertState::Normal,
         },
         AlertName::DisableWarning => {
             let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
-            AlertState::finished_if(row.standing == EndpointStatus::Disabled || !warned)
+            AlertState::finished_if(row.status == EndpointStatus::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {
             let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
-            AlertState::finished_if(row.standing != EndpointStatus::Disabled || !by_itself)
+            AlertState::finished_if(row.status != EndpointStatus::Disabled || !by_itself)
         }
         AlertName::RetryRatio
         | AlertName::DeadLetterRatio

@@ -1,11 +1,11 @@
 //! Values of the alerts that are computed from counters.
 //!
-//! [`from_tally`] computes the value of each alert in [`FROM_COUNTERS`] from the sums of a window. [`buckets`] chooses
-//! the stats buckets that cover the window. Pure.
+//! [`from_counters`] computes the value of each alert in [`FROM_COUNTERS`] from the sums of a window. [`buckets`]
+//! chooses the stats buckets that cover the window. Pure.
 
 use posthaste_core::alert::{AlertName, Seen};
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{BucketWidth, Tally};
+use posthaste_store::{BucketWidth, StatCounters};
 
 /// Alerts that are computed from counters: of all tenants, one tenant or one endpoint.
 pub const FROM_COUNTERS: [AlertName; 5] = [
@@ -17,26 +17,26 @@ pub const FROM_COUNTERS: [AlertName; 5] = [
 ];
 
 /// Computes the values, in the order of [`FROM_COUNTERS`].
-pub fn from_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
-    let finished = tally.succeeded.saturating_add(tally.failed);
+pub fn from_counters(counters: &StatCounters) -> [(AlertName, Seen); 5] {
+    let finished = counters.succeeded.saturating_add(counters.failed);
     // Before the first success, the number of attempts itself is the value.
-    let attempts_per_success = match tally.attempts {
+    let attempts_per_success = match counters.attempts {
         0 => Seen::Nothing,
         attempts => Seen::Value {
-            value: attempts as f64 / tally.succeeded.max(1) as f64,
+            value: attempts as f64 / counters.succeeded.max(1) as f64,
             samples: attempts,
         },
     };
     let [retry, dead, attempts, second, growing] = FROM_COUNTERS;
     [
-        (retry, Seen::ratio(tally.retries, tally.attempts)),
-        (dead, Seen::ratio(tally.failed, finished)),
+        (retry, Seen::ratio(counters.retries, counters.attempts)),
+        (dead, Seen::ratio(counters.failed, finished)),
         (attempts, attempts_per_success),
         (
             second,
-            Seen::ratio(tally.second_successes, tally.second_attempts),
+            Seen::ratio(counters.second_successes, counters.second_attempts),
         ),
-        (growing, Seen::value(tally.failed as f64)),
+        (growing, Seen::value(counters.failed as f64)),
     ]
 }
 
@@ -57,16 +57,16 @@ mod tests {
 
     #[test]
     fn values_are_ratios_of_the_counters() {
-        let tally = Tally {
+        let counters = StatCounters {
             attempts: 120,
             retries: 30,
             second_attempts: 16,
             second_successes: 12,
             succeeded: 96,
             failed: 4,
-            ..Tally::default()
+            ..StatCounters::default()
         };
-        let values = from_tally(&tally).map(|(_, seen)| seen);
+        let values = from_counters(&counters).map(|(_, seen)| seen);
         let value = |value, samples| Seen::Value { value, samples };
         let expected = [
             value(0.25, 120),
@@ -80,20 +80,20 @@ mod tests {
 
     #[test]
     fn without_success_the_value_is_the_number_of_attempts() {
-        let [retry, dead, attempts, second, growing] = from_tally(&Tally::default());
+        let [retry, dead, attempts, second, growing] = from_counters(&StatCounters::default());
         for (name, seen) in [retry, dead, attempts, second] {
             assert_eq!(seen, Seen::Nothing, "{name}");
         }
         assert_eq!(growing.1, Seen::value(0.0));
-        let failing = Tally {
+        let failing = StatCounters {
             attempts: 7,
-            ..Tally::default()
+            ..StatCounters::default()
         };
         let expected = Seen::Value {
             value: 7.0,
             samples: 7,
         };
-        assert_eq!(from_tally(&failing)[2].1, expected);
+        assert_eq!(from_counters(&failing)[2].1, expected);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::alert::{AlertName, Bound};
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
@@ -61,14 +61,14 @@ struct Fixture {
 impl Fixture {
     /// Starts with a store in memory that has tenant acme with endpoint [`HOOK`].
     async fn new() -> Fixture {
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let store = ModelStore::new(settings, Arc::new(NoHandOver));
         Fixture::on(Arc::new(store)).await
     }
 
     /// Starts with a SQLite store.
     async fn in_file(folder: &Path) -> Fixture {
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let store = SqliteStore::open(folder.join("a.db"), settings, Arc::new(NoHandOver));
         Fixture::on(Arc::new(store.expect("the store opens"))).await
     }
@@ -174,7 +174,7 @@ impl Fixture {
     async fn notified(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
         let notifications = self
             .store
-            .notices(0, 10_000)
+            .notifications(0, 10_000)
             .await
             .expect("the store reads");
         let count = |kind: &str| {
@@ -192,7 +192,7 @@ impl Fixture {
 /// Returns the simulated clock.
 fn clock(environment: &Arc<Mutex<Environment>>) -> Clock {
     let environment = environment.clone();
-    Clock::told(move || {
+    Clock::from_fn(move || {
         let mut environment = environment.lock().expect("the lock is not poisoned");
         environment.passed_ms += environment.lag_ms;
         Now {
@@ -218,7 +218,7 @@ fn checker(
             .queue_age;
         Box::pin(std::future::ready(age)) as _
     });
-    let rng = Dice::seeded(seed);
+    let rng = Rng::seeded(seed);
     let (store, settings) = (store.clone(), settings.clone());
     AlertChecker::with_rng(store, clock, settings, queue_age, audience.clone(), rng)
 }

@@ -1,9 +1,9 @@
 //! Dispatches notifications in order.
 //!
 //! One round: failed deliveries are summarised ▸ alerts process each notification ▸ audit log ▸ operational events ▸
-//! `tell`, which in one transaction advances the number of the last dispatched notification and adds lines to emails.
-//! Every step before `tell` can be repeated without effect. So a crash at any point, or two nodes at once, still
-//! dispatch each notification once.
+//! `complete_notifications`, which in one transaction advances the number of the last dispatched notification and adds
+//! lines to emails. Every step before `complete_notifications` can be repeated without effect. So a crash at any point,
+//! or two nodes at once, still dispatch each notification once.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -66,7 +66,10 @@ impl OwnerTask for NotificationDispatcher {
     async fn round(&mut self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
         let before = Timestamp(now.0.saturating_sub(self.gather.as_millis()));
-        let summarised = self.store.gather_failures(now, before, MAX_PER_ROUND).await;
+        let summarised = self
+            .store
+            .collect_failures(now, before, MAX_PER_ROUND)
+            .await;
         // Waiting notifications are dispatched and counted even if the failures could not be summarised.
         let has_dispatched = self.dispatch_waiting(now).await?;
         summarised?;
@@ -78,21 +81,21 @@ impl OwnerTask for NotificationDispatcher {
     }
 
     fn skip_round(&mut self) -> Duration {
-        self.metrics.notices.nothing_waits();
+        self.metrics.notifications.nothing_waits();
         POLL_INTERVAL
     }
 
     async fn woken(&self) {
-        self.metrics.notices.woken().await;
+        self.metrics.notifications.woken().await;
     }
 }
 
 impl NotificationDispatcher {
     async fn dispatch_waiting(&self, now: Timestamp) -> Result<bool, StoreError> {
-        let from = self.store.told().await?;
-        let notifications = self.store.notices(from, MAX_PER_ROUND).await?;
+        let from = self.store.last_processed_notification().await?;
+        let notifications = self.store.notifications(from, MAX_PER_ROUND).await?;
         self.metrics
-            .notices
+            .notifications
             .wait(notifications.len(), notifications.first());
         let (Some(first), Some(last)) = (notifications.first(), notifications.last()) else {
             return Ok(false);
@@ -101,11 +104,16 @@ impl NotificationDispatcher {
         let up_to = last.number;
         let lines = self.dispatch_repeatable(&notifications).await?;
         let due_at = now.after(self.gather);
-        let moved = self.store.tell(now, from, up_to, lines, due_at).await?;
+        let moved = self
+            .store
+            .complete_notifications(now, from, up_to, lines, due_at)
+            .await?;
         if moved {
-            self.metrics.notices.told(notifications.len() as u64);
+            self.metrics
+                .notifications
+                .processed(notifications.len() as u64);
             if lost > 0 {
-                self.metrics.notices.lost(lost);
+                self.metrics.notifications.lost(lost);
                 tracing::error!(target: LOG_TARGET,
                     lost,
                     "more notices came than can be kept, and the oldest are lost: nobody was told of them"
@@ -127,7 +135,11 @@ impl NotificationDispatcher {
             let subject = self.read_subject(&notification.scope, &mut known).await?;
             let outputs = Outputs::of(notification, &subject, &self.audience);
             if let Some(entry) = outputs.audit_entry {
-                match self.store.keep_act(notification.number, entry).await? {
+                match self
+                    .store
+                    .audit_notification(notification.number, entry)
+                    .await?
+                {
                     CreateResult::Created
                     | CreateResult::Taken
                     | CreateResult::NoSuchTenant
@@ -175,7 +187,7 @@ impl NotificationDispatcher {
                 endpoint: Some(endpoint),
                 url: Some(row.endpoint.url),
                 owner_email: row.endpoint.owner_email,
-                is_gone: row.standing == EndpointStatus::Deleted,
+                is_gone: row.status == EndpointStatus::Deleted,
             },
         };
         known.insert(endpoint, subject.clone());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{MaxEmailDelay, PendingEmail, Posted, Store, StoreError};
+use posthaste_store::{EmailResult, MaxEmailDelay, PendingEmail, Store, StoreError};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use posthaste_telemetry::metrics::notification_counters::EmailOutcome;
@@ -60,7 +60,7 @@ impl OwnerTask for Mailer {
         let (until, max_delay) = (now.after(CLAIM_DURATION), self.max_delay());
         let emails = self
             .store
-            .claim_letters(now, until, max_delay, MAX_CONCURRENT);
+            .claim_emails(now, until, max_delay, MAX_CONCURRENT);
         let emails = emails.await?;
         let more = emails.len() == MAX_CONCURRENT;
         let mut sending = JoinSet::new();
@@ -108,7 +108,7 @@ impl Mailer {
         result: Result<(), EmailError>,
     ) -> Result<(), StoreError> {
         let (posted, outcome) = next_state(&email, &result, self.clock.wall(), self.min_interval);
-        self.metrics.notices.letter(outcome);
+        self.metrics.notifications.email(outcome);
         let recipient = match self.operator.contains(&email.recipient) {
             true => email.recipient.as_str(),
             false => "the owner of an endpoint",
@@ -125,7 +125,7 @@ impl Mailer {
         let (recipient, revision) = (email.recipient, email.revision);
         // If the email is not found, another node has already recorded its result.
         self.store
-            .settle_letter(recipient, revision, posted)
+            .record_email_result(recipient, revision, posted)
             .await?;
         Ok(())
     }
@@ -137,19 +137,19 @@ fn next_state(
     result: &Result<(), EmailError>,
     now: Timestamp,
     min_interval: Span,
-) -> (Posted, EmailOutcome) {
+) -> (EmailResult, EmailOutcome) {
     match result {
         Ok(()) => {
             let quiet_until = now.after(min_interval);
-            (Posted::Sent { quiet_until }, EmailOutcome::Sent)
+            (EmailResult::Sent { quiet_until }, EmailOutcome::Sent)
         }
-        Err(EmailError::Never(_)) => (Posted::Dropped, EmailOutcome::Dropped),
+        Err(EmailError::Never(_)) => (EmailResult::Dropped, EmailOutcome::Dropped),
         Err(EmailError::Later(_)) if email.first_at.after(MAX_RETRY_TIME) <= now => {
-            (Posted::Dropped, EmailOutcome::Dropped)
+            (EmailResult::Dropped, EmailOutcome::Dropped)
         }
         Err(EmailError::Later(_)) => {
             let at = now.after(retry_pause(email.tries));
-            (Posted::Later { at }, EmailOutcome::Later)
+            (EmailResult::Later { at }, EmailOutcome::Later)
         }
     }
 }
@@ -177,12 +177,12 @@ mod tests {
         let (mut now, mut tries) = (Timestamp(0), 0);
         loop {
             match next_state(&email(tries), &later, now, Span::ZERO).0 {
-                Posted::Later { at } => {
+                EmailResult::Later { at } => {
                     assert!(at > now && at <= now.after(MAX_RETRY_PAUSE));
                     (now, tries) = (at, tries + 1);
                 }
-                Posted::Dropped => break,
-                Posted::Sent { .. } => panic!("a refused email is not sent"),
+                EmailResult::Dropped => break,
+                EmailResult::Sent { .. } => panic!("a refused email is not sent"),
             }
         }
         assert!(now >= Timestamp(MAX_RETRY_TIME.as_millis()));
@@ -194,9 +194,12 @@ mod tests {
         let every = Span::from_mins(10);
         let sent = next_state(&email(3), &Ok(()), Timestamp(5), every);
         let quiet_until = Timestamp(600_005);
-        assert_eq!(sent, (Posted::Sent { quiet_until }, EmailOutcome::Sent));
+        assert_eq!(
+            sent,
+            (EmailResult::Sent { quiet_until }, EmailOutcome::Sent)
+        );
         let refused = Err(EmailError::Never("no such user".to_owned()));
         let refused = next_state(&email(0), &refused, Timestamp(5), every);
-        assert_eq!(refused, (Posted::Dropped, EmailOutcome::Dropped));
+        assert_eq!(refused, (EmailResult::Dropped, EmailOutcome::Dropped));
     }
 }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::{HttpStatus, Outcome};
-use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::News;
+use posthaste_core::dispatcher::EndpointChange;
 use posthaste_core::id::{AlertId, EndpointId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, TripReason};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::Engine;
 use posthaste_store::{
@@ -57,12 +57,12 @@ impl Fixture {
     /// Starts with the tenants acme and operator, each with an endpoint that subscribes to all events.
     async fn start() -> Fixture {
         let engine = Engine::new();
-        let settings = StoreSettings::new(Dice::seeded(1));
+        let settings = StoreSettings::new(Rng::seeded(1));
         let model = Arc::new(ModelStore::new(settings, engine.hand_over()));
         let store: Arc<dyn Store> = model.clone();
         let now = Arc::new(AtomicU64::new(START));
         let current = now.clone();
-        let clock = Clock::told(move || {
+        let clock = Clock::from_fn(move || {
             let ms = current.load(Ordering::SeqCst);
             Now {
                 wall: Timestamp(ms),
@@ -97,7 +97,7 @@ impl Fixture {
     }
 
     /// Fails a delivery of this tenant for good, with these endpoint notifications.
-    async fn fail(&self, name: &str, news: Vec<News>) {
+    async fn fail(&self, name: &str, endpoint_changes: Vec<EndpointChange>) {
         let at = self.clock.wall();
         let event = event(name);
         let Ok(Ingest::Done(ingested)) = self.store.accept(at, vec![event]).await else {
@@ -112,7 +112,7 @@ impl Fixture {
             status: HttpStatus::new(400).expect("a valid status"),
             retry_after: None,
         };
-        let record = testing::attempt(found.0.delivery, at, refused, news);
+        let record = testing::attempt(found.0.delivery, at, refused, endpoint_changes);
         testing::write(&*self.store, at, record).await;
     }
 
@@ -184,7 +184,7 @@ impl Fixture {
         let at = self.clock.wall();
         let claimed = self
             .store
-            .claim_letters(at, at, MaxEmailDelay::ANY, 99)
+            .claim_emails(at, at, MaxEmailDelay::ANY, 99)
             .await;
         claimed.expect("the store claims emails")
     }
@@ -203,18 +203,20 @@ fn alert(at: Timestamp, number: u128, scope: Scope) -> Alert {
     }
 }
 
-fn tripped() -> News {
-    News::BreakerTripped(TripReason::ConsecutiveFailures)
+fn tripped() -> EndpointChange {
+    EndpointChange::BreakerTripped(TripReason::ConsecutiveFailures)
 }
 
-fn disabled() -> News {
-    News::Disabled(DisableCause::PermanentFailures)
+fn disabled() -> EndpointChange {
+    EndpointChange::Disabled(DisableCause::PermanentFailures)
 }
 
 #[tokio::test]
 async fn every_channel_gets_each_notification_once() {
     let fixture = Fixture::start().await;
-    fixture.fail("acme", vec![tripped(), News::Recovered]).await;
+    fixture
+        .fail("acme", vec![tripped(), EndpointChange::Recovered])
+        .await;
     let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
     assert_eq!(dispatcher.round().await, Ok(true));
     assert_eq!(dispatcher.round().await, Ok(false), "nothing is left");
@@ -334,11 +336,13 @@ async fn an_idempotency_key_in_use_blocks_only_its_own_event() {
         .accept(fixture.clock.wall(), vec![taken])
         .await;
     accepted.expect("the event is accepted");
-    fixture.fail("acme", vec![tripped(), News::Recovered]).await;
+    fixture
+        .fail("acme", vec![tripped(), EndpointChange::Recovered])
+        .await;
     let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
     assert_eq!(dispatcher.round().await, Ok(true));
     assert_eq!(fixture.operational().await, ["endpoint.recovered"]);
-    assert_eq!(fixture.store.told().await, Ok(2));
+    assert_eq!(fixture.store.last_processed_notification().await, Ok(2));
 }
 
 /// Observer that does nothing.
@@ -378,7 +382,7 @@ async fn a_failed_round_is_repeated_without_duplicates() {
         fixture.audited_actions().await,
         ["endpoint.breaker_tripped"]
     );
-    assert_eq!(fixture.store.told().await, Ok(0));
+    assert_eq!(fixture.store.last_processed_notification().await, Ok(0));
     assert_eq!(dispatcher.round().await, Ok(true));
     let names = ["endpoint.breaker_tripped", "endpoint.disabled"];
     assert_eq!(fixture.audited_actions().await, names);
@@ -476,7 +480,7 @@ async fn an_email_is_sent_when_due_and_retried_if_refused() {
     assert_eq!(received(), [(ops.clone(), 1), (owner.clone(), 1)]);
     // The email to the operator is retried with all lines added since; the other one is never sent.
     dispatcher.round().await.expect("the round succeeds");
-    fixture.fail("acme", vec![News::Recovered]).await;
+    fixture.fail("acme", vec![EndpointChange::Recovered]).await;
     dispatcher.round().await.expect("the round succeeds");
     fixture.advance(Span::from_mins(2));
     mailer.round().await.expect("the round succeeds");

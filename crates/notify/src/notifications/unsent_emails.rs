@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
-use posthaste_store::{MaxEmailDelay, Posted, Store, StoreError};
+use posthaste_store::{EmailResult, MaxEmailDelay, Store, StoreError};
 use posthaste_system::clock::Clock;
 
 use super::mailer::MAX_RETRY_TIME;
@@ -40,7 +40,7 @@ impl OwnerTask for UnsentEmails {
         let (until, max_delay) = (now.after(CLAIM_DURATION), MaxEmailDelay::ANY);
         let emails = self
             .store
-            .claim_letters(now, until, max_delay, MAX_PER_ROUND)
+            .claim_emails(now, until, max_delay, MAX_PER_ROUND)
             .await?;
         let more = emails.len() == MAX_PER_ROUND;
         for email in emails {
@@ -48,9 +48,11 @@ impl OwnerTask for UnsentEmails {
                 continue;
             }
             let (since, lines) = (email.first_at, email.lines.len());
-            let dropped =
-                self.store
-                    .settle_letter(email.recipient, email.revision, Posted::Dropped);
+            let dropped = self.store.record_email_result(
+                email.recipient,
+                email.revision,
+                EmailResult::Dropped,
+            );
             if dropped.await? {
                 tracing::warn!(target: LOG_TARGET, %since, lines, "a letter was dropped: there is no mail server to send it");
             }

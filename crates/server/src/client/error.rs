@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_a_line() {
+    fn every_error_has_a_line() {
         let json = r#"{"type":"x","title":"Something is wrong","status":422,"code":"invalid",
             "detail":"url must be https; timeout must be 1s to 60s.",
             "errors":[{"field":"url","message":"must be https"},{"field":"","message":"a\u001bb"}]}"#;

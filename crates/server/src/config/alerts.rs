@@ -1,8 +1,8 @@
 //! Reads the settings of alerts.
 
 use posthaste_core::alert::{AlertName, Measure};
-use posthaste_core::mistakes::Fields;
 use posthaste_core::time::{MAX_SPAN, Span};
+use posthaste_core::validation::Fields;
 use posthaste_notify::alerts::AlertSettings;
 use posthaste_notify::alerts::settings::LONGEST_WINDOW;
 

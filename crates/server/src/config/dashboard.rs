@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Span;
+use posthaste_core::validation::Fields;
 use posthaste_dashboard::{Brand, DashboardSettings, Logo};
 use serde_json::Value;
 

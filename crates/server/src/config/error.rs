@@ -3,11 +3,11 @@
 use std::fmt;
 
 use posthaste_charts::terminal::printable;
-use posthaste_core::mistakes::MAX_ERRORS;
+use posthaste_core::validation::MAX_ERRORS;
 
 /// One error: its location, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigMistake {
+pub struct InvalidSetting {
     /// Its location: line and key in the file, a variable, or a flag.
     pub origin: String,
     /// The problem, and the accepted values.
@@ -17,13 +17,13 @@ pub struct ConfigMistake {
 /// All errors of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigError {
-    mistakes: Vec<ConfigMistake>,
+    errors: Vec<InvalidSetting>,
 }
 
 impl ConfigError {
     pub(super) fn add(&mut self, origin: impl Into<String>, message: impl Into<String>) {
-        if self.mistakes.len() < MAX_ERRORS {
-            self.mistakes.push(ConfigMistake {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(InvalidSetting {
                 origin: origin.into(),
                 message: message.into(),
             });
@@ -31,7 +31,7 @@ impl ConfigError {
     }
 
     pub(super) fn into_result<T>(self, value: T) -> Result<T, ConfigError> {
-        if self.mistakes.is_empty() {
+        if self.errors.is_empty() {
             Ok(value)
         } else {
             Err(self)
@@ -44,19 +44,19 @@ impl ConfigError {
     }
 
     /// Returns the errors in the order in which they were found.
-    pub fn mistakes(&self) -> &[ConfigMistake] {
-        &self.mistakes
+    pub fn errors(&self) -> &[InvalidSetting] {
+        &self.errors
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.mistakes.len() {
+        match self.errors.len() {
             1 => f.write_str("the configuration has a mistake")?,
             count => write!(f, "the configuration has {count} mistakes")?,
         }
-        for mistake in &self.mistakes {
-            let (origin, message) = (printable(&mistake.origin), printable(&mistake.message));
+        for error in &self.errors {
+            let (origin, message) = (printable(&error.origin), printable(&error.message));
             write!(f, "\n  {origin}: {message}")?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use posthaste_core::mistakes::Fields;
+use posthaste_core::validation::Fields;
 use serde_json::Value;
 
 /// Maximum of settings that limit a request body.

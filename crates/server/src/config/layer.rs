@@ -1,6 +1,6 @@
 //! The settings of one source, and the location of each of them for messages.
 
-use posthaste_core::mistakes::ValidationErrors;
+use posthaste_core::validation::ValidationErrors;
 use serde_json::Value;
 
 use super::error::ConfigError;

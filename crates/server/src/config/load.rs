@@ -82,7 +82,7 @@ impl Config {
     /// Checks that the email settings are complete and consistent.
     pub fn check_mail(&self) -> Result<(), ConfigError> {
         let mut error = ConfigError::default();
-        for (key, message) in self.mail.mistakes() {
+        for (key, message) in self.mail.errors() {
             error.add(key, message);
         }
         error.into_result(())

@@ -1,8 +1,8 @@
 //! Reads the settings of emails.
 
-use posthaste_core::mistakes::Fields;
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
+use posthaste_core::validation::Fields;
 use posthaste_notify::notifications::mail::MailSettings;
 use posthaste_notify::notifications::mail::address::{self, AddressError};
 use posthaste_notify::notifications::mail::settings::MAX_LOGIN_BYTES;

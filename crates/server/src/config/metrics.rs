@@ -1,7 +1,7 @@
 //! Reads the settings of metrics.
 
 use posthaste_core::id::TenantId;
-use posthaste_core::mistakes::Fields;
+use posthaste_core::validation::Fields;
 use posthaste_telemetry::metrics::Metrics;
 
 use super::fields::{read_bool, set};

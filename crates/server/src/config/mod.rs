@@ -34,7 +34,7 @@ mod store;
 pub(crate) mod toml_source;
 mod types;
 
-pub use error::{ConfigError, ConfigMistake};
+pub use error::{ConfigError, InvalidSetting};
 pub use metrics::MetricSettings;
 pub use role::Role;
 pub use settings::{Kind, SETTINGS, Setting};

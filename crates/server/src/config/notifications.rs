@@ -1,7 +1,7 @@
 //! Reads the settings of notifications.
 
-use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Span;
+use posthaste_core::validation::Fields;
 use posthaste_notify::notifications::NotificationSettings;
 
 use super::fields::{parsed, set};

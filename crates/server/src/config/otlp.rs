@@ -1,9 +1,9 @@
 //! Reads the settings of the OTLP export.
 
 use http::{HeaderName, HeaderValue};
-use posthaste_core::mistakes::Fields;
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
+use posthaste_core::validation::Fields;
 use posthaste_telemetry::traces::OtlpSettings;
 use serde_json::Value;
 

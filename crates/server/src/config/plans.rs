@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_api::limits;
-use posthaste_core::mistakes::Fields;
+use posthaste_core::validation::Fields;
 use posthaste_store::{Limits, Plans};
 
 use super::error::ConfigError;

@@ -14,10 +14,10 @@ use posthaste_core::address::{
 };
 use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
 use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
-use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::secret::Secret;
 use posthaste_core::time::{MAX_SPAN, Span};
+use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_engine::vault::{KeySource, Vault, VaultError};
 use posthaste_telemetry::logging::LogSettings;
 use serde_json::{Value, json};

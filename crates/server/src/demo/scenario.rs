@@ -261,8 +261,8 @@ impl Scenario {
 mod tests {
     use super::*;
     use crate::listener::RequestInfo;
-    use posthaste_core::dice::Dice;
     use posthaste_core::policy::RetryPolicy;
+    use posthaste_core::rng::Rng;
 
     const NORMAL: Scenario = Scenario {
         speed: 1.0,
@@ -272,13 +272,13 @@ mod tests {
     #[test]
     fn the_healthy_receiver_refuses_a_request_early() {
         let behaviour = NORMAL.behaviour(ReceiverKind::Healthy);
-        let mut dice = Dice::seeded(NORMAL.seed(ReceiverKind::Healthy));
+        let mut rng = Rng::seeded(NORMAL.seed(ReceiverKind::Healthy));
         let request = |number| RequestInfo {
             number,
             attempt: Some(1),
             in_this_second: 1,
         };
-        let refused = (1..=1_000).find(|n| !behaviour.answer(request(*n), &mut dice).is_success());
+        let refused = (1..=1_000).find(|n| !behaviour.answer(request(*n), &mut rng).is_success());
         // Five seconds of traffic.
         assert!(refused.is_some_and(|number| number <= 100), "{refused:?}");
     }

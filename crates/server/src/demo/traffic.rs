@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use serde_json::json;
 
 use super::scenario::{EVENT_TYPES, Scenario, TENANT};
@@ -16,15 +16,15 @@ const MAX_INTERVAL: f64 = 5.0;
 pub async fn send(
     scenario: Scenario,
     mut client: ApiClient,
-    mut dice: Dice,
+    mut rng: Rng,
     accepted: &AtomicU64,
 ) -> Result<(), ClientError> {
     let started_at = Instant::now();
     let mut times = EventTimes::new(scenario);
     for number in 1_u64.. {
-        let due = times.next(&mut dice);
+        let due = times.next(&mut rng);
         tokio::time::sleep(due.saturating_sub(started_at.elapsed())).await;
-        let request = event(number, &mut dice);
+        let request = event(number, &mut rng);
         match client.send(&request).await {
             Ok(_) => {
                 accepted.fetch_add(1, Ordering::Relaxed);
@@ -53,8 +53,8 @@ impl EventTimes {
         }
     }
 
-    fn next(&mut self, dice: &mut Dice) -> Duration {
-        let due = self.last + interval(self.scenario.traffic(self.last), dice);
+    fn next(&mut self, rng: &mut Rng) -> Duration {
+        let due = self.last + interval(self.scenario.traffic(self.last), rng);
         let (burst_at, left) = self.burst;
         self.last = match (due < burst_at, left.checked_sub(1)) {
             (true, _) => due,
@@ -72,20 +72,20 @@ impl EventTimes {
 }
 
 /// Returns a random interval, exponentially distributed as between independent events.
-fn interval(per_second: f64, dice: &mut Dice) -> Duration {
+fn interval(per_second: f64, rng: &mut Rng) -> Duration {
     // Never zero, because the logarithm of zero is infinite.
-    let share = dice.between(1, 1_000_000) as f64 / 1_000_000.0;
+    let share = rng.between(1, 1_000_000) as f64 / 1_000_000.0;
     Duration::from_secs_f64((-share.ln()).min(MAX_INTERVAL) / per_second)
 }
 
-fn event(number: u64, dice: &mut Dice) -> ApiRequest {
-    let event_type = *dice.pick(&EVENT_TYPES);
+fn event(number: u64, rng: &mut Rng) -> ApiRequest {
+    let event_type = *rng.pick(&EVENT_TYPES);
     let body = json!({
         "type": event_type,
         "payload": {
             "number": number,
-            "customer": format!("cus_{:04}", dice.between(1, 500)),
-            "amount_cents": dice.between(100, 99_900),
+            "customer": format!("cus_{:04}", rng.between(1, 500)),
+            "amount_cents": rng.between(100, 99_900),
             "currency": "EUR",
         },
     });
@@ -102,9 +102,9 @@ mod tests {
             speed: 1.0,
             events_per_second: 20.0,
         };
-        let mut dice = Dice::seeded(5);
+        let mut rng = Rng::seeded(5);
         let mut times = EventTimes::new(scenario);
-        let times: Vec<Duration> = (0..1_000).map(|_| times.next(&mut dice)).collect();
+        let times: Vec<Duration> = (0..1_000).map(|_| times.next(&mut rng)).collect();
         assert!(times.is_sorted());
         for second in [5, 15, 25] {
             let at = Duration::from_secs(second);
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn the_mean_rate_is_the_configured_one() {
-        let mut dice = Dice::seeded(3);
-        let total: Duration = (0..10_000).map(|_| interval(20.0, &mut dice)).sum();
+        let mut rng = Rng::seeded(3);
+        let total: Duration = (0..10_000).map(|_| interval(20.0, &mut rng)).sum();
         let per_second = 10_000.0 / total.as_secs_f64();
         assert!((19.0..21.0).contains(&per_second), "{per_second}/s");
     }

@@ -1,6 +1,6 @@
 //! Decides how a receiver answers: a pure function of the request and the RNG.
 
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
 
 /// The answer of a receiver to a request.
@@ -148,12 +148,12 @@ impl Behaviour {
     }
 
     /// Decides the answer to a request. Uses the RNG only for [`FailureCondition::Chance`].
-    pub fn answer(&self, request: RequestInfo, dice: &mut Dice) -> Answer {
+    pub fn answer(&self, request: RequestInfo, rng: &mut Rng) -> Answer {
         let fails = match self.fails {
             FailureCondition::Never => false,
             FailureCondition::Always => true,
             FailureCondition::Chance { in_ten_thousand } => {
-                dice.chance(in_ten_thousand.min(10_000), 10_000)
+                rng.chance(in_ten_thousand.min(10_000), 10_000)
             }
             FailureCondition::FirstAttempts(count) => {
                 let nth = request.attempt.map_or(request.number, u64::from);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn status(behaviour: Behaviour, request: RequestInfo) -> u16 {
-        match behaviour.answer(request, &mut Dice::seeded(1)) {
+        match behaviour.answer(request, &mut Rng::seeded(1)) {
             Answer::Reply { status, .. } => status,
             Answer::Hang => 0,
         }
@@ -207,11 +207,11 @@ mod tests {
 
     #[test]
     fn chance_matches_the_failure_rate() {
-        let mut dice = Dice::seeded(7);
+        let mut rng = Rng::seeded(7);
         let mut failures = |percent| {
             let behaviour = Behaviour::flaky(percent);
             (0..10_000)
-                .filter(|n| !behaviour.answer(request(*n), &mut dice).is_success())
+                .filter(|n| !behaviour.answer(request(*n), &mut rng).is_success())
                 .count()
         };
         assert_eq!(failures(0.0), 0);
@@ -227,7 +227,7 @@ mod tests {
             ..request(99)
         };
         assert_eq!(status(behaviour, nth(5)), 200);
-        let refused = behaviour.answer(nth(6), &mut Dice::seeded(1));
+        let refused = behaviour.answer(nth(6), &mut Rng::seeded(1));
         assert_eq!(refused, Answer::status(429).retry_after(Span::from_secs(2)));
     }
 }

@@ -29,7 +29,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::VerifyingKeys;
 use posthaste_core::time::{Now, Span, Tick};
 use posthaste_system::clock::Clock;
@@ -99,7 +99,7 @@ struct Shared {
 
 struct State {
     behaviour: Behaviour,
-    dice: Dice,
+    rng: Rng,
     request_count: u64,
     /// The second of the last request, and the number of requests in it.
     second: (u64, u32),
@@ -119,7 +119,7 @@ impl State {
             attempt,
             in_this_second: self.second.1,
         };
-        let answer = self.behaviour.answer(info, &mut self.dice);
+        let answer = self.behaviour.answer(info, &mut self.rng);
         (self.request_count, answer)
     }
 }
@@ -145,7 +145,7 @@ impl ReceiverServer {
             requests,
             state: Mutex::new(State {
                 behaviour: settings.behaviour,
-                dice: Dice::seeded(settings.seed),
+                rng: Rng::seeded(settings.seed),
                 request_count: 0,
                 second: (0, 0),
                 totals: RequestTotals::default(),

@@ -139,7 +139,7 @@ async fn dropping_it_closes_its_connections() {
 fn requests_are_counted_by_the_second() {
     let mut state = State {
         behaviour: Behaviour::rate_limiting(2, Span::from_secs(1)),
-        dice: Dice::seeded(1),
+        rng: Rng::seeded(1),
         request_count: 0,
         second: (0, 0),
         totals: RequestTotals::default(),

@@ -173,7 +173,10 @@ mod tests {
             "{failure}"
         );
         node.stop().await;
-        assert_eq!(store.told().await, Err(StoreError::Closed));
+        assert_eq!(
+            store.last_processed_notification().await,
+            Err(StoreError::Closed)
+        );
     }
 
     #[tokio::test]
@@ -197,7 +200,7 @@ mod tests {
             stop_requested(stopped).await;
             // As long as a mail server may take.
             tokio::time::sleep(Duration::from_millis(300)).await;
-            let _ = answer.send(store.told().await);
+            let _ = answer.send(store.last_processed_notification().await);
         });
         let writer = BackgroundTask::new("a writer", StopsWith::Node, writing);
         node.background_tasks.push(writer);

@@ -79,7 +79,7 @@ impl Node {
                 observe: metrics.clone(),
                 telemetry: telemetry.clone(),
                 clock: clock.clone(),
-                dice: random::seed(),
+                rng: random::seed(),
                 limits: settings.limits,
                 breaker: settings.breaker,
                 retry_after_cap: settings.retry_after_cap,

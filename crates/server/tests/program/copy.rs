@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
@@ -30,7 +30,7 @@ impl HandOver for IgnoreHandOver {
 /// Creates a store file with this number of events.
 async fn filled(directory: &Path, events: usize) -> PathBuf {
     let path = directory.join("posthaste.db");
-    let settings = StoreSettings::new(Dice::seeded(1));
+    let settings = StoreSettings::new(Rng::seeded(1));
     let store =
         SqliteStore::open(&path, settings, Arc::new(IgnoreHandOver)).expect("the store opens");
     let now = Timestamp(1_700_000_000_000);

@@ -16,7 +16,7 @@ pub use mutations::{ClusterMutation, ClusterOracle};
 use std::fmt;
 
 use posthaste_core::cluster::{Command, Holding, Input, NodeNo, ShardRow, Timings};
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Tick;
 
 use self::node::Node;
@@ -70,7 +70,7 @@ pub struct ClusterSummary {
     /// Number of expired leases.
     pub expiries: u64,
     /// Number of times a node learned that it had been removed from the table.
-    pub outcasts: u64,
+    pub expelled_nodes: u64,
     /// Number of requests without a known result.
     pub lost: u64,
 }
@@ -80,14 +80,14 @@ pub fn run_cluster(
     seed: u64,
     bug: Option<ClusterMutation>,
 ) -> Result<ClusterSummary, ClusterFailure> {
-    let mut world = World::new(seed, bug);
-    match world.live() {
-        Ok(()) => Ok(world.summary),
+    let mut simulation = World::new(seed, bug);
+    match simulation.live() {
+        Ok(()) => Ok(simulation.summary),
         Err((oracle, detail)) => Err(ClusterFailure {
             seed,
             oracle,
             detail,
-            trace: world.trace,
+            trace: simulation.trace,
         }),
     }
 }
@@ -113,7 +113,7 @@ enum Event {
         answers: Option<u64>,
     },
     /// A revoked shard has no attempts in flight any more.
-    RecallDone {
+    RevokeDone {
         node: usize,
         life: u64,
         holding: Holding,
@@ -125,7 +125,7 @@ enum Event {
 }
 
 struct World {
-    dice: Dice,
+    rng: Rng,
     event_queue: EventQueue<Event>,
     table: Table,
     nodes: Vec<Node>,
@@ -140,10 +140,10 @@ struct World {
 
 impl World {
     fn new(seed: u64, bug: Option<ClusterMutation>) -> World {
-        let mut dice = Dice::seeded(seed);
-        let bells = dice.chance(3, 4);
+        let mut rng = Rng::seeded(seed);
+        let bells = rng.chance(3, 4);
         World {
-            dice,
+            rng,
             event_queue: EventQueue::default(),
             table: Table::new(bug),
             nodes: Vec::new(),
@@ -158,10 +158,10 @@ impl World {
     }
 
     fn live(&mut self) -> CheckResult {
-        for _ in 0..self.dice.between(1, 4) {
+        for _ in 0..self.rng.between(1, 4) {
             self.join(true)?;
         }
-        if self.dice.chance(1, 3) {
+        if self.rng.chance(1, 3) {
             self.join(false)?;
         }
         self.event_queue.schedule(500, Event::Strike);
@@ -180,7 +180,7 @@ impl World {
         if let Some(leaver) = self.pick(|node| node.works && node.stays) {
             self.note(|| format!("recovery phase: node {leaver} retires"));
             self.nodes[leaver].stays = false;
-            self.tell(leaver, Input::Retire)?;
+            self.handle(leaver, Input::Retire)?;
             self.settle("after a leave", false)?;
         }
         Ok(())
@@ -191,16 +191,16 @@ impl World {
         let running: Vec<usize> = (0..self.nodes.len())
             .filter(|at| self.nodes[*at].runs() && wanted(&self.nodes[*at]))
             .collect();
-        (!running.is_empty()).then(|| *self.dice.pick(&running))
+        (!running.is_empty()).then(|| *self.rng.pick(&running))
     }
 
     fn join(&mut self, works: bool) -> CheckResult {
-        let origin = self.dice.between(0, 1_000_000);
-        let parts_per_million = self.dice.between(0, 2_000) as i64 - 1_000;
+        let origin = self.rng.between(0, 1_000_000);
+        let parts_per_million = self.rng.between(0, 2_000) as i64 - 1_000;
         let mut node = Node::new(works, origin, parts_per_million, self.timings);
         node.start(self.event_queue.now_ms(), self.timings);
         self.nodes.push(node);
-        self.tell(self.nodes.len() - 1, Input::Tick)
+        self.handle(self.nodes.len() - 1, Input::Tick)
     }
 
     /// Processes all events of the next `for_ms` milliseconds.
@@ -216,7 +216,7 @@ impl World {
         match event {
             Event::Wake { node, life } => {
                 if self.nodes[node].is_awake(life) {
-                    self.tell(node, Input::Tick)?;
+                    self.handle(node, Input::Tick)?;
                 }
                 Ok(())
             }
@@ -232,7 +232,7 @@ impl World {
                 input,
                 answers,
             } => self.reach(node, life, input, answers),
-            Event::RecallDone {
+            Event::RevokeDone {
                 node,
                 life,
                 holding,
@@ -241,7 +241,7 @@ impl World {
                     return Ok(());
                 }
                 if self.nodes[node].frozen {
-                    let again = Event::RecallDone {
+                    let again = Event::RevokeDone {
                         node,
                         life,
                         holding,
@@ -250,7 +250,7 @@ impl World {
                     return Ok(());
                 }
                 self.nodes[node].held.remove(&holding);
-                self.tell(node, Input::RecallFinished(holding))
+                self.handle(node, Input::RevokeFinished(holding))
             }
             Event::Thaw { node, life } => {
                 if self.nodes[node].lives(life) && self.nodes[node].frozen {
@@ -258,7 +258,7 @@ impl World {
                     self.nodes[node].frozen = false;
                     // It may immediately send for its shards, if its clock allows it.
                     self.check_one_owner()?;
-                    self.tell(node, Input::Tick)?;
+                    self.handle(node, Input::Tick)?;
                 }
                 Ok(())
             }
@@ -272,9 +272,9 @@ impl World {
             return Ok(());
         }
         let running = self.nodes.iter().filter(|node| node.runs()).count();
-        match self.dice.between(0, 9) {
+        match self.rng.between(0, 9) {
             0 | 1 if running < MOST_NODES => {
-                let works = self.dice.chance(4, 5);
+                let works = self.rng.chance(4, 5);
                 self.join(works)?;
             }
             2 => {
@@ -287,7 +287,7 @@ impl World {
                 if let Some(leaver) = self.pick(|node| !node.frozen) {
                     self.note(|| format!("node {leaver} retires"));
                     self.nodes[leaver].stays = false;
-                    self.tell(leaver, Input::Retire)?;
+                    self.handle(leaver, Input::Retire)?;
                 }
             }
             4..=6 => {
@@ -295,7 +295,7 @@ impl World {
                     self.note(|| format!("node {victim} freezes"));
                     let life = self.nodes[victim].life;
                     self.nodes[victim].frozen = true;
-                    let for_ms = self.dice.between(100, 12_000);
+                    let for_ms = self.rng.between(100, 12_000);
                     self.event_queue
                         .schedule(for_ms, Event::Thaw { node: victim, life });
                 }
@@ -303,12 +303,12 @@ impl World {
             _ => {
                 if let Some(victim) = self.pick(|_| true) {
                     self.note(|| format!("node {victim} is cut off"));
-                    let for_ms = self.dice.between(500, 10_000);
+                    let for_ms = self.rng.between(500, 10_000);
                     self.nodes[victim].cut_off_until_ms = self.event_queue.now_ms() + for_ms;
                 }
             }
         }
-        let next_ms = self.dice.between(200, 6_000);
+        let next_ms = self.rng.between(200, 6_000);
         self.event_queue.schedule(next_ms, Event::Strike);
         Ok(())
     }
@@ -330,7 +330,7 @@ impl World {
     }
 
     /// Passes an input to a node and executes its commands.
-    fn tell(&mut self, at: usize, input: Input) -> CheckResult {
+    fn handle(&mut self, at: usize, input: Input) -> CheckResult {
         let now_ms = self.event_queue.now_ms();
         let now = self.nodes[at].clock(now_ms);
         let commands = self.nodes[at].handle(now, input);
@@ -373,15 +373,15 @@ impl World {
                 self.nodes[at].held.extend(holdings);
                 self.check_one_owner()
             }
-            Command::Recall(holding) => {
+            Command::Revoke(holding) => {
                 let most_ms = if self.stormy {
                     UNDER_WAY_MS.0
                 } else {
                     UNDER_WAY_MS.1
                 };
-                let in_ms = self.dice.between(0, most_ms);
+                let in_ms = self.rng.between(0, most_ms);
                 let life = self.nodes[at].life;
-                let done = Event::RecallDone {
+                let done = Event::RevokeDone {
                     node: at,
                     life,
                     holding,
@@ -390,7 +390,7 @@ impl World {
                     let reach = Event::Reach {
                         node: at,
                         life,
-                        input: Input::RecallFinished(holding),
+                        input: Input::RevokeFinished(holding),
                         answers: None,
                     };
                     self.event_queue.schedule(0, reach);
@@ -418,10 +418,10 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let cut_off = self.nodes[at].cut_off_until_ms > self.event_queue.now_ms();
-        let slow = self.stormy && self.dice.chance(1, 20);
-        let there_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
-        let back_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
-        let lost = self.stormy && (cut_off || self.dice.chance(1, 60));
+        let slow = self.stormy && self.rng.chance(1, 20);
+        let there_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
+        let back_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
+        let lost = self.stormy && (cut_off || self.rng.chance(1, 60));
         let patience_ms = self.timings.lease.as_millis() / 3;
         let answered = !lost && there_ms + back_ms < patience_ms;
         let node = &mut self.nodes[at];
@@ -435,15 +435,15 @@ impl World {
                 input: Input::Failed,
                 answers: Some(number),
             };
-            let after_ms = self.dice.between(1, patience_ms);
+            let after_ms = self.rng.between(1, patience_ms);
             self.event_queue.schedule(after_ms, failed);
         }
         // A request without a response may never have arrived, or may be executed at any later time.
-        let arrives = answered || self.dice.chance(1, 2);
+        let arrives = answered || self.rng.chance(1, 2);
         let there_ms = if answered {
             there_ms
         } else {
-            self.dice.between(0, LATEST_MS - 1)
+            self.rng.between(0, LATEST_MS - 1)
         };
         if arrives {
             let apply = Event::Apply {
@@ -476,15 +476,15 @@ impl World {
         }
         if done.notifies && self.bells {
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
-                if self.stormy && self.dice.chance(1, 5) {
+                if self.stormy && self.rng.chance(1, 5) {
                     continue;
                 }
-                let in_ms = self.dice.between(1, 20);
+                let in_ms = self.rng.between(1, 20);
                 let life = self.nodes[other].life;
                 let reach = Event::Reach {
                     node: other,
                     life,
-                    input: Input::Rang,
+                    input: Input::TableChanged,
                     answers: None,
                 };
                 self.event_queue.schedule(in_ms, reach);
@@ -516,26 +516,26 @@ impl World {
         }
         match &input {
             Input::Registered(number) => node.number = Some(*number),
-            Input::Outcast => {
-                self.summary.outcasts += 1;
+            Input::Expelled => {
+                self.summary.expelled_nodes += 1;
                 node.number = None;
             }
             Input::Tick
-            | Input::Beaten(_)
+            | Input::HeartbeatDone(_)
             | Input::Fenced
             | Input::Claimed(_)
             | Input::Released
             | Input::Left
             | Input::Failed
-            | Input::RecallFinished(_)
-            | Input::Rang
+            | Input::RevokeFinished(_)
+            | Input::TableChanged
             | Input::Retire => {}
         }
         let input = match self.bug {
             Some(bug) => bug.tamper(input, node.number, |holding| node.held.contains(&holding)),
             None => input,
         };
-        self.tell(at, input)
+        self.handle(at, input)
     }
 
     /// Waits until all shards must be owned and evenly distributed, and then checks that none moves.
@@ -573,7 +573,7 @@ impl World {
             | Command::Fence { .. }
             | Command::Leave
             | Command::SetLease { .. }
-            | Command::Recall(_)
+            | Command::Revoke(_)
             | Command::Expire
             | Command::Retired => format!("node {at}: {command:?}"),
         });

@@ -89,11 +89,11 @@ impl ClusterMutation {
         me: Option<NodeNo>,
         holds: impl Fn(Holding) -> bool,
     ) -> Input {
-        let Input::Beaten(mut view) = input else {
+        let Input::HeartbeatDone(mut view) = input else {
             return input;
         };
         self.tamper_view(&mut view, me, holds);
-        Input::Beaten(view)
+        Input::HeartbeatDone(view)
     }
 
     fn tamper_view(

@@ -3,7 +3,7 @@
 //! [`Table`] holds the registered nodes with their heartbeats, and the owner and epoch of every shard.
 //! [`Table::apply`] executes one request as one transaction and returns the answer for the node. A release is
 //! refused if its epoch is outdated, a fence if the node has sent a heartbeat since, and every request of a removed
-//! node is answered with `Outcast`.
+//! node is answered with `Expelled`.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl Table {
             answer,
             notifies: true,
         };
-        let outcast = me.is_some_and(|me| !self.nodes.contains_key(&me));
+        let expelled = me.is_some_and(|me| !self.nodes.contains_key(&me));
         let me = me.unwrap_or(NodeNo(0));
         match request {
             Command::Register => {
@@ -73,7 +73,7 @@ impl Table {
                 self.nodes.insert(NodeNo(self.next), row);
                 notifying(Input::Registered(NodeNo(self.next)))
             }
-            _ if outcast => silent_reply(Input::Outcast),
+            _ if expelled => silent_reply(Input::Expelled),
             Command::Beat { works } => {
                 let row = self
                     .nodes
@@ -83,7 +83,7 @@ impl Table {
                 let notifies = row.works != *works;
                 row.works = *works;
                 Done {
-                    answer: Input::Beaten(self.view()),
+                    answer: Input::HeartbeatDone(self.view()),
                     notifies,
                 }
             }
@@ -119,7 +119,7 @@ impl Table {
             }
             Command::SetLease { .. }
             | Command::Grant(_)
-            | Command::Recall(_)
+            | Command::Revoke(_)
             | Command::Expire
             | Command::Retired => panic!("{request:?} is not a request to the table"),
         }

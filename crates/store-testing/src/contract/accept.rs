@@ -59,15 +59,15 @@ pub(super) async fn events_go_to_subscribed_endpoints(harness: &dyn Harness) {
 pub(super) async fn paused_endpoints_get_events_and_disabled_ones_do_not(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
-    for (standing, expected) in [
+    for (status, expected) in [
         (EndpointStatus::Paused, 1),
         (EndpointStatus::Disabled, 0),
         (EndpointStatus::Enabled, 1),
         (EndpointStatus::Deleted, 0),
     ] {
-        world.stand(made, standing).await;
+        world.set_status(made, status).await;
         let accepted = world.accept(at(1), event("acme", "a.b")).await;
-        assert_eq!(accepted.deliveries.len(), expected, "{standing:?}");
+        assert_eq!(accepted.deliveries.len(), expected, "{status:?}");
         let found = world.store.event(id("acme"), accepted.id).await.unwrap();
         assert_eq!(
             found.map(|found| found.event),
@@ -107,13 +107,15 @@ pub(super) async fn a_test_event_goes_to_its_endpoint_only(harness: &dyn Harness
         ..event("acme", "a.b")
     };
     assert_eq!(goes_to(&world.accept(at(1), only(1)).await), [1]);
-    world.stand(EndpointId(1), EndpointStatus::Paused).await;
+    world
+        .set_status(EndpointId(1), EndpointStatus::Paused)
+        .await;
     assert_eq!(goes_to(&world.accept(at(1), only(1)).await), [1]);
     let count = world.events("acme", EventFilter::default()).await.len();
-    for standing in [EndpointStatus::Disabled, EndpointStatus::Deleted] {
-        world.stand(EndpointId(1), standing).await;
+    for status in [EndpointStatus::Disabled, EndpointStatus::Deleted] {
+        world.set_status(EndpointId(1), status).await;
         let refused = world.store.accept(at(1), vec![only(1)]).await;
-        assert_eq!(refused, Ok(Ingest::NoSuchEndpoint), "{standing:?}");
+        assert_eq!(refused, Ok(Ingest::NoSuchEndpoint), "{status:?}");
     }
     for number in [3, 77] {
         let refused = world.store.accept(at(1), vec![only(number)]).await;
@@ -268,7 +270,7 @@ pub(super) async fn the_same_idempotency_key_makes_one_event(harness: &dyn Harne
     world.fail(accepted.deliveries[0].id, at(2)).await;
     // Changes in between do not change the response.
     world.add_endpoint(2).await;
-    world.stand(first, EndpointStatus::Disabled).await;
+    world.set_status(first, EndpointStatus::Disabled).await;
     world.recorder.take();
     let again = world
         .accept_all(at(3), vec![keyed("acme", "k", "content")])
@@ -473,9 +475,9 @@ pub(super) async fn writes_take_effect_in_the_order_of_the_calls(harness: &dyn H
     drop(store.create_tenant(at(0), super::fixture::tenant("acme")));
     drop(store.create_endpoint(at(0), endpoint(1, "acme", &[]), 9));
     drop(store.accept(at(1), vec![event("acme", "first")]));
-    drop(store.set_standing(at(2), EndpointId(1), EndpointStatus::Disabled, None, None));
+    drop(store.set_endpoint_status(at(2), EndpointId(1), EndpointStatus::Disabled, None, None));
     drop(store.accept(at(3), vec![event("acme", "second")]));
-    drop(store.set_standing(at(4), EndpointId(1), EndpointStatus::Enabled, None, None));
+    drop(store.set_endpoint_status(at(4), EndpointId(1), EndpointStatus::Enabled, None, None));
     let third = world.accept(at(5), event("acme", "third")).await;
     assert_eq!(third.deliveries.len(), 1);
     let found = world.events("acme", EventFilter::default()).await;

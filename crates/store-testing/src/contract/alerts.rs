@@ -54,14 +54,16 @@ async fn listed(world: &World<'_>, filter: &AlertFilter, limit: usize) -> Vec<Al
     all(limit, |page| world.store.alerts(filter.clone(), page)).await
 }
 
-async fn told(world: &World<'_>) -> Vec<(String, Scope, Timestamp, serde_json::Value)> {
-    let notices = world
+async fn alert_notifications(
+    world: &World<'_>,
+) -> Vec<(String, Scope, Timestamp, serde_json::Value)> {
+    let notifications = world
         .store
-        .notices(0, 99)
+        .notifications(0, 99)
         .await
         .expect("the store can be read");
-    let told = |it: Notification| (it.name, it.scope, it.at, it.detail);
-    notices.into_iter().map(told).collect()
+    let parts = |it: Notification| (it.name, it.scope, it.at, it.detail);
+    notifications.into_iter().map(parts).collect()
 }
 
 pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harness) {
@@ -116,17 +118,17 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
             "window": "1h",
         })
     };
-    let notice = |name: &str, at: Timestamp, alert: &Alert| {
+    let notification = |name: &str, at: Timestamp, alert: &Alert| {
         (name.to_owned(), alert.scope.clone(), at, detail(alert))
     };
     assert_eq!(
-        told(&world).await,
+        alert_notifications(&world).await,
         [
-            notice("alert.raised", at(5), &first),
-            notice("alert.raised", at(7), &other),
-            notice("alert.raised", at(7), &wide),
-            notice("alert.resolved", at(9), &first),
-            notice("alert.raised", at(6), &again),
+            notification("alert.raised", at(5), &first),
+            notification("alert.raised", at(7), &other),
+            notification("alert.raised", at(7), &wide),
+            notification("alert.resolved", at(9), &first),
+            notification("alert.raised", at(6), &again),
         ]
     );
 }
@@ -144,7 +146,7 @@ pub(super) async fn alerts_need_an_existing_scope(harness: &dyn Harness) {
     let deleted =
         world
             .store
-            .set_standing(at(3), EndpointId(7), EndpointStatus::Deleted, None, None);
+            .set_endpoint_status(at(3), EndpointId(7), EndpointStatus::Deleted, None, None);
     assert_eq!(deleted.await, Ok(true));
     let late = alert(at(4), 3, AlertName::DisableWarning, endpoint_no(7));
     assert_eq!(raise(&world, &late).await, CreateResult::NoSuchTenant);
@@ -163,7 +165,7 @@ pub(super) async fn alerts_need_an_existing_scope(harness: &dyn Harness) {
     );
     let ended = world.store.resolve_alert(at(5), made.id).await;
     assert_eq!(ended.unwrap().unwrap().scope, endpoint_no(7));
-    assert_eq!(told(&world).await.len(), 2);
+    assert_eq!(alert_notifications(&world).await.len(), 2);
 }
 
 pub(super) async fn alerts_are_found_by_every_filter(harness: &dyn Harness) {
@@ -302,12 +304,12 @@ pub(super) async fn old_resolved_alerts_are_removed_in_small_steps(harness: &dyn
     }
     let over = at(10).after(ALERT_RETENTION);
     let before = Timestamp(over.0 - 1);
-    assert!(!world.tidy_step(before, DAY, 2).await.more);
+    assert!(!world.retention_step(before, DAY, 2).await.more);
     let everything = AlertFilter::default();
     assert_eq!(listed(&world, &everything, 9).await.len(), 8);
     let mut more = Vec::new();
     for _ in 0..3 {
-        more.push(world.tidy_step(over, DAY, 2).await.more);
+        more.push(world.retention_step(over, DAY, 2).await.more);
     }
     assert_eq!(more, [true, true, false]);
     let left = listed(&world, &everything, 9).await;

@@ -241,12 +241,12 @@ pub(super) async fn old_entries_are_removed_in_small_steps(harness: &dyn Harness
     }
     let over = at(0).after(AUDIT_RETENTION);
     let before = Timestamp(over.0 - 1);
-    assert!(!world.tidy_step(before, DAY, 2).await.more);
+    assert!(!world.retention_step(before, DAY, 2).await.more);
     let everything = AuditFilter::default();
     assert_eq!(listed(&world, &everything, 9).await.len(), 7);
     let mut more = Vec::new();
     for _ in 0..3 {
-        more.push(world.tidy_step(over, DAY, 2).await.more);
+        more.push(world.retention_step(over, DAY, 2).await.more);
     }
     assert_eq!(more, [true, true, false]);
     let left = listed(&world, &everything, 9).await;

@@ -4,7 +4,7 @@
 //! retry for long are counted up to a limit. Notifications are read in order from any position.
 
 use posthaste_core::delivery::{DeadReason, Status};
-use posthaste_core::dispatcher::News;
+use posthaste_core::dispatcher::EndpointChange;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
 
@@ -82,14 +82,14 @@ pub(super) async fn counts_equal_a_recount(harness: &dyn Harness) {
     world.store.step_replay(at(22), replay.id, 9).await.unwrap();
     assert_counted(&world, "a replay").await;
     world.fail(sent[2], at(23)).await;
-    world.stand(made, EndpointStatus::Disabled).await;
+    world.set_status(made, EndpointStatus::Disabled).await;
     world
         .sweep(at(24), made, DeadReason::EndpointDisabled)
         .await;
     assert_counted(&world, "a sweep").await;
     let world = world.reopened().await;
     assert_counted(&world, "a restart").await;
-    assert!(world.tidy(at(9 * DAY), DAY).await > 0);
+    assert!(world.run_retention_step(at(9 * DAY), DAY).await > 0);
     assert_counted(&world, "tidying").await;
     assert_eq!(
         world
@@ -158,14 +158,18 @@ pub(super) async fn notifications_are_read_from_a_position(harness: &dyn Harness
     for ms in 0..5 {
         let sent = world.send(at(ms), "a.b").await;
         let mut settled = attempt(&world.delivery(sent).await, at(ms), answered(200));
-        settled.news = vec![News::Recovered];
+        settled.endpoint_changes = vec![EndpointChange::Recovered];
         assert_eq!(world.record(at(ms), settled).await, Written::Applied);
     }
-    let notices = world.store.notices(0, 99).await.unwrap();
-    assert_eq!(notices.len(), 5);
-    for (index, notice) in notices.iter().enumerate() {
-        let rest = world.store.notices(notice.number, 2).await.unwrap();
+    let notifications = world.store.notifications(0, 99).await.unwrap();
+    assert_eq!(notifications.len(), 5);
+    for (index, notification) in notifications.iter().enumerate() {
+        let rest = world
+            .store
+            .notifications(notification.number, 2)
+            .await
+            .unwrap();
         let end = (index + 3).min(5);
-        assert_eq!(rest, notices[index + 1..end]);
+        assert_eq!(rest, notifications[index + 1..end]);
     }
 }

@@ -24,9 +24,9 @@ async fn groups(world: &World<'_>, only: Option<EndpointId>, limit: usize) -> Ve
 }
 
 /// Returns the endpoint, failure kind and count of each group.
-fn told(groups: &[DeadGroup]) -> Vec<(u128, Option<FailureKind>, BoundedCount)> {
-    let tell = |group: &DeadGroup| (group.endpoint.0, group.error_kind, group.count);
-    groups.iter().map(tell).collect()
+fn summaries(groups: &[DeadGroup]) -> Vec<(u128, Option<FailureKind>, BoundedCount)> {
+    let summary = |group: &DeadGroup| (group.endpoint.0, group.error_kind, group.count);
+    groups.iter().map(summary).collect()
 }
 
 /// Sends an event of acme to one of its endpoints.
@@ -71,7 +71,7 @@ async fn a_few(world: &World<'_>) -> Vec<DeliveryId> {
     send_to(world, EndpointId(4), 8).await;
     let gone = EndpointId(5);
     sent.push(send_to(world, gone, 9).await);
-    world.stand(gone, EndpointStatus::Deleted).await;
+    world.set_status(gone, EndpointStatus::Deleted).await;
     world.sweep(at(10), gone, DeadReason::EndpointDeleted).await;
     sent
 }
@@ -83,7 +83,7 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
     let found = groups(&world, None, 9).await;
     let exactly = BoundedCount::Exactly;
     assert_eq!(
-        told(&found),
+        summaries(&found),
         [
             (5, Some(FailureKind::WebhookDisabled), exactly(1)),
             (4, Some(FailureKind::Http), exactly(1)),
@@ -92,8 +92,8 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
             (1, Some(FailureKind::Validation), exactly(1)),
         ]
     );
-    assert_eq!(found[0].standing, EndpointStatus::Deleted);
-    assert_eq!(found[1].standing, EndpointStatus::Enabled);
+    assert_eq!(found[0].status, EndpointStatus::Deleted);
+    assert_eq!(found[1].status, EndpointStatus::Enabled);
     assert_eq!(found[2].url, "https://2.example.com/hook");
     assert_eq!(found[2].newest, world.find(sent[3]).await.0);
     assert_eq!(found[2].oldest_at, at(1));
@@ -118,7 +118,7 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
     let again = world.store.retry(at(20), id("acme"), sent[0]).await;
     again.expect("the delivery is retried");
     let left = [(2, Some(FailureKind::Validation), exactly(1))];
-    assert_eq!(told(&groups(&world, two, 9).await), left);
+    assert_eq!(summaries(&groups(&world, two, 9).await), left);
 }
 
 pub(super) async fn pages_of_groups_are_complete_at_any_length(harness: &dyn Harness) {
@@ -159,7 +159,7 @@ pub(super) async fn the_count_of_a_group_is_bounded(harness: &dyn Harness) {
         {}
         let found = groups(&world, None, 9).await;
         let wanted = (1, Some(FailureKind::WebhookDisabled), expected);
-        assert_eq!(told(&found), [wanted]);
+        assert_eq!(summaries(&found), [wanted]);
     }
 }
 
@@ -240,7 +240,10 @@ fn tripped(revision: u64) -> Health {
 }
 
 async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u128> {
-    let found = world.store.troubled(tenant.map(id), limit).await;
+    let found = world
+        .store
+        .endpoints_needing_attention(tenant.map(id), limit)
+        .await;
     let found = found.expect("the store can be read").into_iter();
     found.map(|row: EndpointRow| row.endpoint.id.0).collect()
 }
@@ -256,17 +259,17 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
     world.add(endpoint(7, "other", &[])).await;
     world.add_endpoint(8).await;
     let automatic = DisabledReason::Automatic(DisableCause::Gone);
-    let stand_for = async |number, standing, reason, health| {
+    let stand_for = async |number, status, reason, health| {
         let store = &world.store;
-        let stood = store.set_standing(at(9), EndpointId(number), standing, reason, health);
-        assert_eq!(stood.await, Ok(true));
+        let changed = store.set_endpoint_status(at(9), EndpointId(number), status, reason, health);
+        assert_eq!(changed.await, Ok(true));
     };
-    let stand = async |number, standing, health| stand_for(number, standing, None, health).await;
-    stand(2, EndpointStatus::Paused, None).await;
+    let set_status = async |number, status, health| stand_for(number, status, None, health).await;
+    set_status(2, EndpointStatus::Paused, None).await;
     stand_for(3, EndpointStatus::Disabled, Some(automatic), None).await;
-    stand(4, EndpointStatus::Enabled, Some(tripped(1))).await;
-    stand(5, EndpointStatus::Deleted, Some(tripped(1))).await;
-    stand(6, EndpointStatus::Paused, Some(tripped(1))).await;
+    set_status(4, EndpointStatus::Enabled, Some(tripped(1))).await;
+    set_status(5, EndpointStatus::Deleted, Some(tripped(1))).await;
+    set_status(6, EndpointStatus::Paused, Some(tripped(1))).await;
     stand_for(7, EndpointStatus::Disabled, Some(automatic), None).await;
     // Not listed: the operator who disabled it knows about it.
     let by_hand = Some(DisabledReason::Manual);
@@ -279,7 +282,7 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
     assert_eq!(named(&world, Some("nobody"), 99).await, [0; 0]);
     let mut found = world
         .store
-        .troubled(None, 2)
+        .endpoints_needing_attention(None, 2)
         .await
         .expect("the store can be read");
     let read = world.store.endpoint(EndpointId(4)).await;
@@ -290,8 +293,8 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
         revision: 2,
         ..Health::default()
     };
-    stand(2, EndpointStatus::Enabled, None).await;
-    stand(4, EndpointStatus::Enabled, Some(well)).await;
+    set_status(2, EndpointStatus::Enabled, None).await;
+    set_status(4, EndpointStatus::Enabled, Some(well)).await;
     assert_eq!(named(&world, None, 99).await, [7, 3, 6]);
     let deleted = world.store.delete_tenant(at(20), id("other")).await;
     deleted.expect("the tenant is deleted");

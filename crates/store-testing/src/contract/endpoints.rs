@@ -45,7 +45,7 @@ pub(super) async fn an_endpoint_is_read_back_unchanged(harness: &dyn Harness) {
             revision: 0,
             ..unusual()
         },
-        standing: EndpointStatus::Enabled,
+        status: EndpointStatus::Enabled,
         disabled_reason: None,
         health: Health::default(),
     };
@@ -70,9 +70,13 @@ pub(super) async fn the_number_of_endpoints_per_tenant_is_limited(harness: &dyn 
     assert_eq!(create(3, "acme", 2).await, Ok(CreateResult::TooMany));
     assert_eq!(create(3, "other", 2).await, Ok(CreateResult::Created));
     // A disabled endpoint counts, a deleted one does not.
-    world.stand(EndpointId(1), EndpointStatus::Disabled).await;
+    world
+        .set_status(EndpointId(1), EndpointStatus::Disabled)
+        .await;
     assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::TooMany));
-    world.stand(EndpointId(1), EndpointStatus::Deleted).await;
+    world
+        .set_status(EndpointId(1), EndpointStatus::Deleted)
+        .await;
     assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::Created));
 }
 
@@ -80,7 +84,7 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let made = world.add(endpoint(1, "acme", &[])).await;
-    world.stand(made, EndpointStatus::Paused).await;
+    world.set_status(made, EndpointStatus::Paused).await;
     let changed = Endpoint {
         tenant: id("other"),
         created_at: at(99),
@@ -97,7 +101,7 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
     };
     assert_eq!(stored.endpoint, expected);
     assert_eq!(
-        stored.standing,
+        stored.status,
         EndpointStatus::Paused,
         "the status is unchanged"
     );
@@ -105,7 +109,7 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
         replace(&endpoint(2, "acme", &[])).await,
         Ok(ReplaceResult::NotFound)
     );
-    world.stand(made, EndpointStatus::Deleted).await;
+    world.set_status(made, EndpointStatus::Deleted).await;
     let late = Endpoint {
         revision: 1,
         ..unusual()
@@ -134,57 +138,60 @@ fn health(revision: u64, failures: u32) -> Health {
 pub(super) async fn a_status_change_stores_health_only_if_newer(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
-    let stand = |standing, reason, health| {
+    let set_status = |status, reason, health| {
         world
             .store
-            .set_standing(at(0), made, standing, reason, health)
+            .set_endpoint_status(at(0), made, status, reason, health)
     };
     let manual = Some(DisabledReason::Manual);
-    let disabled = stand(EndpointStatus::Disabled, manual, Some(health(3, 30)));
+    let disabled = set_status(EndpointStatus::Disabled, manual, Some(health(3, 30)));
     assert_eq!(disabled.await, Ok(true));
     let stored = row(&world, made).await;
     assert_eq!(
-        (stored.standing, stored.disabled_reason),
+        (stored.status, stored.disabled_reason),
         (EndpointStatus::Disabled, manual)
     );
     assert_eq!(stored.health, health(3, 30));
     for (revision, failures, expected) in [(3, 31, 30), (2, 32, 30), (4, 33, 33)] {
-        let stood = stand(
+        let changed = set_status(
             EndpointStatus::Enabled,
             None,
             Some(health(revision, failures)),
         )
         .await;
-        assert_eq!(stood, Ok(true));
+        assert_eq!(changed, Ok(true));
         let stored = row(&world, made).await;
         assert_eq!(stored.health.consecutive_failures, expected, "{revision}");
         assert_eq!(
-            (stored.standing, stored.disabled_reason),
+            (stored.status, stored.disabled_reason),
             (EndpointStatus::Enabled, None)
         );
     }
-    stand(EndpointStatus::Paused, None, None).await.unwrap();
+    set_status(EndpointStatus::Paused, None, None)
+        .await
+        .unwrap();
     assert_eq!(row(&world, made).await.health, health(4, 33));
     let nowhere = EndpointId(77);
-    let stood = world
-        .store
-        .set_standing(at(0), nowhere, EndpointStatus::Enabled, None, None);
-    assert_eq!(stood.await, Ok(false));
+    let changed =
+        world
+            .store
+            .set_endpoint_status(at(0), nowhere, EndpointStatus::Enabled, None, None);
+    assert_eq!(changed.await, Ok(false));
 }
 
 pub(super) async fn a_deleted_endpoint_stays_deleted(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
-    world.stand(made, EndpointStatus::Deleted).await;
-    for standing in [
+    world.set_status(made, EndpointStatus::Deleted).await;
+    for status in [
         EndpointStatus::Enabled,
         EndpointStatus::Paused,
         EndpointStatus::Disabled,
     ] {
-        world.stand(made, standing).await;
+        world.set_status(made, status).await;
         let stored = row(&world, made).await;
         assert_eq!(
-            (stored.standing, stored.disabled_reason),
+            (stored.status, stored.disabled_reason),
             (EndpointStatus::Deleted, None)
         );
     }
@@ -206,8 +213,12 @@ pub(super) async fn endpoints_are_listed_without_deleted_ones(harness: &dyn Harn
         let owner = if number == 4 { "other" } else { "acme" };
         world.add(endpoint(number, owner, &[])).await;
     }
-    world.stand(EndpointId(2), EndpointStatus::Deleted).await;
-    world.stand(EndpointId(5), EndpointStatus::Disabled).await;
+    world
+        .set_status(EndpointId(2), EndpointStatus::Deleted)
+        .await;
+    world
+        .set_status(EndpointId(5), EndpointStatus::Disabled)
+        .await;
     for (owner, expected) in [
         ("acme", vec![6, 5, 3, 1]),
         ("other", vec![4]),

@@ -188,7 +188,9 @@ pub(super) async fn unfinished_work_returns_every_endpoint_with_its_earliest_due
     let again_at = world.delivery(again).await.wanted_at().unwrap();
     send(4, HOUR).await;
     // Waiting deliveries of a deleted endpoint must still be failed.
-    world.stand(EndpointId(4), EndpointStatus::Deleted).await;
+    world
+        .set_status(EndpointId(4), EndpointStatus::Deleted)
+        .await;
     let expected = set([
         (EndpointId(1), at(20)),
         (EndpointId(3), again_at),

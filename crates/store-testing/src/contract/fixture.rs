@@ -10,7 +10,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
 use posthaste_core::delivery::{DeadReason, Delivery, OrderingKey, RetrySettings, Status};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
 use posthaste_core::ingest::Fingerprint;
@@ -18,6 +17,7 @@ use posthaste_core::lane::{
     DEFAULT_MAX_IN_FLIGHT, EndpointStatus, Fetched, RETRY_AFTER_CAP, RateLimit,
 };
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
@@ -152,7 +152,7 @@ pub(super) fn answered(code: u16) -> Outcome {
 /// Returns the record of an attempt that began at `now` and ended 10 ms later.
 pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> AttemptRecord {
     let mut delivery = delivery.clone();
-    let mut dice = Dice::seeded(u64::from(delivery.facts().attempts));
+    let mut rng = Rng::seeded(u64::from(delivery.facts().attempts));
     let policy = RetryPolicy::default();
     let terms = RetrySettings {
         policy: &policy,
@@ -160,14 +160,14 @@ pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> 
     };
     delivery.begin(now, false).expect("the delivery is waiting");
     let settlement = delivery
-        .settle(now.after(Span::from_millis(10)), outcome, terms, &mut dice)
+        .settle(now.after(Span::from_millis(10)), outcome, terms, &mut rng)
         .expect("the attempt is in progress");
     AttemptRecord {
         delivery,
         settlement,
         health: None,
         disable: None,
-        news: Vec::new(),
+        endpoint_changes: Vec::new(),
     }
 }
 
@@ -238,7 +238,7 @@ impl<'a> World<'a> {
 
     fn seeded(harness: &'a dyn Harness, seed: u64) -> World<'a> {
         let recorder = Arc::new(Recorder::default());
-        let settings = StoreSettings::new(Dice::seeded(seed));
+        let settings = StoreSettings::new(Rng::seeded(seed));
         World {
             harness,
             store: harness.open(settings, recorder.clone()),
@@ -278,12 +278,12 @@ impl<'a> World<'a> {
         self.add(endpoint(number, "acme", &[])).await
     }
 
-    pub(super) async fn stand(&self, endpoint: EndpointId, standing: EndpointStatus) {
-        let reason = (standing == EndpointStatus::Disabled).then_some(DisabledReason::Manual);
-        let stood = self
+    pub(super) async fn set_status(&self, endpoint: EndpointId, status: EndpointStatus) {
+        let reason = (status == EndpointStatus::Disabled).then_some(DisabledReason::Manual);
+        let changed = self
             .store
-            .set_standing(at(0), endpoint, standing, reason, None);
-        assert_eq!(stood.await, Ok(true));
+            .set_endpoint_status(at(0), endpoint, status, reason, None);
+        assert_eq!(changed.await, Ok(true));
     }
 
     pub(super) async fn accept_all(&self, now: Timestamp, events: Vec<NewEvent>) -> Vec<Ingested> {
@@ -421,7 +421,7 @@ impl<'a> World<'a> {
         {}
     }
 
-    pub(super) async fn tidy_step(
+    pub(super) async fn retention_step(
         &self,
         now: Timestamp,
         keep_ms: u64,
@@ -429,19 +429,19 @@ impl<'a> World<'a> {
     ) -> RetentionStepResult {
         let retention = Retention::all(Span::from_millis(keep_ms), step);
         self.store
-            .tidy(now, retention)
+            .run_retention_step(now, retention)
             .await
             .expect("the retention step succeeds")
     }
 
     /// Makes retention runs until everything has been checked, and returns the number of removed events.
-    pub(super) async fn tidy(&self, now: Timestamp, keep_ms: u64) -> usize {
+    pub(super) async fn run_retention_step(&self, now: Timestamp, keep_ms: u64) -> usize {
         let retention = Retention::all(Span::from_millis(keep_ms), 4);
-        self.tidy_as(now, &retention).await.events
+        self.run_retention_as(now, &retention).await.events
     }
 
     /// The same, and returns all counts.
-    pub(super) async fn tidy_as(
+    pub(super) async fn run_retention_as(
         &self,
         now: Timestamp,
         retention: &Retention,
@@ -449,12 +449,12 @@ impl<'a> World<'a> {
         let mut sum = RetentionStepResult::default();
         for _ in 0..3 {
             loop {
-                let tidied = self.store.tidy(now, retention.clone()).await;
-                let tidied = tidied.expect("the retention step succeeds");
-                sum.events += tidied.events;
-                sum.payloads += tidied.payloads;
-                sum.attempts += tidied.attempts;
-                if !tidied.more {
+                let step = self.store.run_retention_step(now, retention.clone()).await;
+                let step = step.expect("the retention step succeeds");
+                sum.events += step.events;
+                sum.payloads += step.payloads;
+                sum.attempts += step.attempts;
+                if !step.more {
                     break;
                 }
             }

@@ -16,7 +16,7 @@ pub trait Harness: Send + Sync {
     fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store>;
 
     /// Returns false if stats do not survive reopening, as for a store that is copied to another one.
-    fn keeps_figures(&self) -> bool {
+    fn keeps_stats(&self) -> bool {
         true
     }
 }

@@ -55,7 +55,7 @@ async fn a_bit_of_everything(world: &World<'_>) {
             }
         }
     }
-    world.stand(paused, EndpointStatus::Paused).await;
+    world.set_status(paused, EndpointStatus::Paused).await;
 }
 
 pub(super) async fn pages_hold_every_delivery_once_newest_first(harness: &dyn Harness) {
@@ -283,17 +283,17 @@ pub(super) async fn held_follows_from_the_endpoint(harness: &dyn Harness) {
         }),
         ..Health::default()
     };
-    for (standing, health, held) in [
+    for (status, health, held) in [
         (EndpointStatus::Enabled, None, false),
         (EndpointStatus::Paused, None, true),
         (EndpointStatus::Enabled, Some(health(1, true)), true),
         (EndpointStatus::Paused, Some(health(2, false)), true),
         (EndpointStatus::Enabled, None, false),
     ] {
-        let stood = world
+        let changed = world
             .store
-            .set_standing(at(3), made, standing, None, health);
-        assert_eq!(stood.await, Ok(true));
+            .set_endpoint_status(at(3), made, status, None, health);
+        assert_eq!(changed.await, Ok(true));
         let with = |status| DeliveryFilter {
             status: Some(status),
             ..DeliveryFilter::default()

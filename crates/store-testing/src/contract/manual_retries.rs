@@ -32,7 +32,7 @@ pub(super) async fn a_waiting_delivery_is_due_now(harness: &dyn Harness) {
     let retrying = world.send(at(1), "a.b").await;
     world.fail_retryably(retrying, at(2)).await;
     let spent = world.delivery(retrying).await.facts().clone();
-    world.stand(endpoint, EndpointStatus::Paused).await;
+    world.set_status(endpoint, EndpointStatus::Paused).await;
     for sent in [waiting, retrying] {
         assert_eq!(
             retry(&world, 5, sent).await,
@@ -126,11 +126,11 @@ pub(super) async fn a_disabled_or_deleted_endpoint_refuses_retries(harness: &dyn
     let waiting = world.send(at(1), "a.b").await;
     let failed = world.send(at(1), "a.b").await;
     world.fail(failed, at(2)).await;
-    for (standing, expected) in [
+    for (status, expected) in [
         (EndpointStatus::Disabled, RetryResult::EndpointDisabled),
         (EndpointStatus::Deleted, RetryResult::EndpointDeleted),
     ] {
-        world.stand(endpoint, standing).await;
+        world.set_status(endpoint, status).await;
         for sent in [waiting, failed] {
             let before = world.find(sent).await;
             assert_eq!(retry(&world, 5, sent).await, expected);

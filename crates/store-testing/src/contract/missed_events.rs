@@ -97,14 +97,14 @@ pub(super) async fn missed_events_are_sent(harness: &dyn Harness) {
     };
     world.succeed(to_late(&got).unwrap(), at(13)).await;
     world.fail(to_late(&refused).unwrap(), at(13)).await;
-    world.stand(late, EndpointStatus::Disabled).await;
+    world.set_status(late, EndpointStatus::Disabled).await;
     let disabled = world.accept(at(20), event("acme", "a.c")).await;
     let scheduled = NewEvent {
         deliver_at: Some(at(9_000)),
         ..event("acme", "a.c")
     };
     let scheduled = world.accept(at(21), scheduled).await;
-    world.stand(late, EndpointStatus::Enabled).await;
+    world.set_status(late, EndpointStatus::Enabled).await;
     world.recorder.take();
 
     assert_nothing_else_is_missed(&world, late).await;

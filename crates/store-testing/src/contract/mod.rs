@@ -136,7 +136,7 @@ macro_rules! every_case {
                 an_ended_delivery_stays_ended
                 older_health_does_not_replace_newer
                 a_disable_stores_its_reason_and_does_not_undo_a_deletion
-                news_become_notifications_in_order
+                endpoint_changes_become_notifications_in_order
                 a_waiting_delivery_can_be_cancelled_once
             }
             manual_retries {

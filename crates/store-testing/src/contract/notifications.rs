@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::News;
+use posthaste_core::dispatcher::EndpointChange;
 use posthaste_core::id::{AlertId, AuditId, first_moment, id_of};
 use posthaste_core::lane::EndpointStatus;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
 use super::Harness;
 use super::fixture::{DAY, World, all, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{
-    Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, EmailLine,
-    MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, PendingEmail, Posted, RetryResult,
-    Scope, Via, Written,
+    Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, EmailLine, EmailResult,
+    MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, PendingEmail, RetryResult, Scope,
+    Via, Written,
 };
 
 const OPS: &str = "ops@example.com";
@@ -43,23 +43,33 @@ fn lines(recipient: &str, numbers: std::ops::Range<u64>) -> Vec<(String, EmailLi
 }
 
 impl World<'_> {
-    async fn tell(&self, now: Timestamp, lines: Vec<(String, EmailLine)>, due_at: Timestamp) {
-        let told = self.store.told().await.unwrap();
-        let moved = self.store.tell(now, told, told, lines, due_at).await;
+    async fn complete_notifications(
+        &self,
+        now: Timestamp,
+        lines: Vec<(String, EmailLine)>,
+        due_at: Timestamp,
+    ) {
+        let last_processed = self.store.last_processed_notification().await.unwrap();
+        let moved = self
+            .store
+            .complete_notifications(now, last_processed, last_processed, lines, due_at)
+            .await;
         assert_eq!(moved, Ok(true));
     }
 
     async fn claim(&self, now: Timestamp) -> Vec<PendingEmail> {
         let until = Timestamp(now.0 + 1_000);
         self.store
-            .claim_letters(now, until, MaxEmailDelay::ANY, 9)
+            .claim_emails(now, until, MaxEmailDelay::ANY, 9)
             .await
             .unwrap()
     }
 
-    async fn settle(&self, letter: &PendingEmail, posted: Posted) -> bool {
-        let recipient = letter.recipient.clone();
-        let settled = self.store.settle_letter(recipient, letter.revision, posted);
+    async fn settle(&self, email: &PendingEmail, posted: EmailResult) -> bool {
+        let recipient = email.recipient.clone();
+        let settled = self
+            .store
+            .record_email_result(recipient, email.revision, posted);
         settled.await.unwrap()
     }
 }
@@ -78,29 +88,29 @@ pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn 
     for (ms, delivery) in [(100, sent[2]), (90, sent[1]), (120, sent[3])] {
         world.fail(delivery, at(ms)).await;
     }
-    world.stand(made, EndpointStatus::Disabled).await;
+    world.set_status(made, EndpointStatus::Disabled).await;
     let reason = DeadReason::EndpointDisabled;
     world.sweep(at(130), made, reason).await;
-    assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
+    assert_eq!(world.store.notifications(0, 9).await, Ok(Vec::new()));
     // An attempt ends 10 ms after it began.
-    let too_early = world.store.gather_failures(at(200), at(100), 9).await;
+    let too_early = world.store.collect_failures(at(200), at(100), 9).await;
     assert_eq!(too_early, Ok(0));
     let world = world.reopened().await;
-    let gathered = world.store.gather_failures(at(200), at(101), 9).await;
+    let gathered = world.store.collect_failures(at(200), at(101), 9).await;
     assert_eq!(
         gathered,
         Ok(1),
         "the notification of the other endpoint is not due"
     );
-    let gathered = world.store.gather_failures(at(200), at(200), 9).await;
+    let gathered = world.store.collect_failures(at(200), at(200), 9).await;
     assert_eq!(gathered, Ok(1));
-    let gathered = world.store.gather_failures(at(200), at(200), 9).await;
+    let gathered = world.store.collect_failures(at(200), at(200), 9).await;
     assert_eq!(gathered, Ok(0), "once");
-    let notices = world.store.notices(0, 9).await.unwrap();
-    assert_eq!(notices.len(), 2);
-    assert!(notices.iter().all(|it| it.name == "delivery.failed"));
-    assert_eq!(notices[0].scope, Scope::Endpoint(made));
-    assert_eq!(notices[0].at, at(130));
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    assert_eq!(notifications.len(), 2);
+    assert!(notifications.iter().all(|it| it.name == "delivery.failed"));
+    assert_eq!(notifications[0].scope, Scope::Endpoint(made));
+    assert_eq!(notifications[0].at, at(130));
     let expected = json!({
         "count": 4,
         "first_at": at(100).to_string(),
@@ -109,10 +119,13 @@ pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn 
         "error_kinds": {"http": 3, "webhook_disabled": 1},
         "delivery_id": sent[0].to_string(),
     });
-    assert_eq!(notices[0].detail, expected);
-    assert_eq!(notices[1].scope, Scope::Endpoint(other));
-    assert_eq!(notices[1].detail["count"], 1);
-    assert_eq!(notices[1].detail["delivery_id"], elsewhere.to_string());
+    assert_eq!(notifications[0].detail, expected);
+    assert_eq!(notifications[1].scope, Scope::Endpoint(other));
+    assert_eq!(notifications[1].detail["count"], 1);
+    assert_eq!(
+        notifications[1].detail["delivery_id"],
+        elsewhere.to_string()
+    );
 }
 
 pub(super) async fn swept_deliveries_of_a_deleted_endpoint_are_not_reported(harness: &dyn Harness) {
@@ -121,12 +134,12 @@ pub(super) async fn swept_deliveries_of_a_deleted_endpoint_are_not_reported(harn
     let sent = world.send(at(1), "a.b").await;
     world.send(at(2), "a.b").await;
     world.fail(sent, at(3)).await;
-    world.stand(made, EndpointStatus::Deleted).await;
+    world.set_status(made, EndpointStatus::Deleted).await;
     world.sweep(at(4), made, DeadReason::EndpointDeleted).await;
-    assert_eq!(world.store.gather_failures(at(99), at(99), 9).await, Ok(1));
-    let notices = world.store.notices(0, 9).await.unwrap();
-    assert_eq!(notices[0].detail["reasons"], json!({"permanent": 1}));
-    assert_eq!(notices[0].scope, Scope::Endpoint(made));
+    assert_eq!(world.store.collect_failures(at(99), at(99), 9).await, Ok(1));
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    assert_eq!(notifications[0].detail["reasons"], json!({"permanent": 1}));
+    assert_eq!(notifications[0].scope, Scope::Endpoint(made));
 }
 
 pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harness: &dyn Harness) {
@@ -149,9 +162,9 @@ pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harnes
     );
     assert_eq!(world.record(at(6), late.clone()).await, Written::Applied);
     assert_eq!(world.record(at(7), late).await, Written::Superseded);
-    assert_eq!(world.store.gather_failures(at(99), at(99), 9).await, Ok(1));
-    let notices = world.store.notices(0, 9).await.unwrap();
-    assert_eq!(notices[0].detail["count"], 3);
+    assert_eq!(world.store.collect_failures(at(99), at(99), 9).await, Ok(1));
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    assert_eq!(notifications[0].detail["count"], 3);
 }
 
 pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harness) {
@@ -160,48 +173,59 @@ pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harnes
     for ms in 1..=3 {
         let sent = world.send(at(ms), "a.b").await;
         let mut settled = attempt(&world.delivery(sent).await, at(ms), answered(200));
-        settled.news = vec![News::Recovered];
+        settled.endpoint_changes = vec![EndpointChange::Recovered];
         assert_eq!(world.record(at(ms), settled).await, Written::Applied);
     }
-    let notices = world.store.notices(0, 9).await.unwrap();
-    let numbers: Vec<u64> = notices.iter().map(|it| it.number).collect();
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    let numbers: Vec<u64> = notifications.iter().map(|it| it.number).collect();
     let first = numbers[0];
     assert_eq!(
         numbers,
         [first, first + 1, first + 2],
         "the numbers have no gaps"
     );
-    let told = world.store.told().await.unwrap();
-    assert_eq!(told + 1, first);
-    let tell = |from, up_to| {
+    let last_processed = world.store.last_processed_notification().await.unwrap();
+    assert_eq!(last_processed + 1, first);
+    let complete_notifications = |from, up_to| {
         let due = at(9);
-        world.store.tell(at(9), from, up_to, lines(OPS, 0..1), due)
+        world
+            .store
+            .complete_notifications(at(9), from, up_to, lines(OPS, 0..1), due)
     };
-    assert_eq!(tell(told, numbers[1]).await, Ok(true));
     assert_eq!(
-        tell(told, numbers[2]).await,
+        complete_notifications(last_processed, numbers[1]).await,
+        Ok(true)
+    );
+    assert_eq!(
+        complete_notifications(last_processed, numbers[2]).await,
         Ok(false),
         "the position has already been advanced"
     );
-    assert_eq!(world.store.told().await, Ok(numbers[1]));
+    assert_eq!(
+        world.store.last_processed_notification().await,
+        Ok(numbers[1])
+    );
     let world = world.reopened().await;
-    assert_eq!(world.store.told().await, Ok(numbers[1]));
-    let left = world.store.notices(0, 9).await.unwrap();
-    assert_eq!(left, notices[2..]);
-    let letters = world.claim(at(9)).await;
-    assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].lines, [line(0)], "the notification is sent once");
+    assert_eq!(
+        world.store.last_processed_notification().await,
+        Ok(numbers[1])
+    );
+    let left = world.store.notifications(0, 9).await.unwrap();
+    assert_eq!(left, notifications[2..]);
+    let emails = world.claim(at(9)).await;
+    assert_eq!(emails.len(), 1);
+    assert_eq!(emails[0].lines, [line(0)], "the notification is sent once");
     // The number of the last dispatched notification is not reused.
     let moved = world
         .store
-        .tell(at(9), numbers[1], numbers[2], vec![], at(9));
+        .complete_notifications(at(9), numbers[1], numbers[2], vec![], at(9));
     assert_eq!(moved.await, Ok(true));
     let world = world.reopened().await;
     let sent = world.send(at(20), "a.b").await;
     let mut settled = attempt(&world.delivery(sent).await, at(20), answered(200));
-    settled.news = vec![News::Recovered];
+    settled.endpoint_changes = vec![EndpointChange::Recovered];
     assert_eq!(world.record(at(20), settled).await, Written::Applied);
-    let next = world.store.notices(numbers[2], 9).await.unwrap();
+    let next = world.store.notifications(numbers[2], 9).await.unwrap();
     assert_eq!(next[0].number, numbers[2] + 1);
 }
 
@@ -233,8 +257,8 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
     let own = alert(9, Scope::Tenant(id("acme")));
     let raised = world.store.raise_alert(at(1), own).await;
     assert_eq!(raised, Ok(CreateResult::Created));
-    let act = |notice: u64, tenant| AuditEntry {
-        id: AuditId(id_of(first_moment(at(1)), notice)),
+    let act = |notification: u64, tenant| AuditEntry {
+        id: AuditId(id_of(first_moment(at(1)), notification)),
         at: at(1),
         actor: "posthaste".to_owned(),
         actor_key: None,
@@ -242,29 +266,38 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
         from: None,
         action: "alert.raised".to_owned(),
         tenant,
-        resource: format!("/v1/{notice}"),
+        resource: format!("/v1/{notification}"),
         outcome: Some(AuditOutcome::Done),
     };
-    let notices = world.store.notices(0, 9).await.unwrap();
-    assert_eq!(notices.len(), 4);
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    assert_eq!(notifications.len(), 4);
     let acme = || Some(id("acme"));
-    let acts: Vec<AuditEntry> = notices
+    let acts: Vec<AuditEntry> = notifications
         .iter()
         .zip([acme(), acme(), None, acme()])
-        .map(|(notice, tenant)| act(notice.number, tenant))
+        .map(|(notification, tenant)| act(notification.number, tenant))
         .collect();
-    for (notice, act) in notices.iter().zip(&acts) {
-        let kept = world.store.keep_act(notice.number, act.clone()).await;
+    for (notification, act) in notifications.iter().zip(&acts) {
+        let kept = world
+            .store
+            .audit_notification(notification.number, act.clone())
+            .await;
         assert_eq!(kept, Ok(CreateResult::Created));
-        let again = world.store.keep_act(notice.number, act.clone()).await;
+        let again = world
+            .store
+            .audit_notification(notification.number, act.clone())
+            .await;
         assert_eq!(again, Ok(CreateResult::Taken), "once");
     }
     // After a notification was dispatched, no audit entry can be added for it.
-    let told = world.store.told().await.unwrap();
-    let last = notices[3].number;
-    let moved = world.store.tell(at(2), told, last, vec![], at(2)).await;
+    let last_processed = world.store.last_processed_notification().await.unwrap();
+    let last = notifications[3].number;
+    let moved = world
+        .store
+        .complete_notifications(at(2), last_processed, last, vec![], at(2))
+        .await;
     assert_eq!(moved, Ok(true));
-    let late = world.store.keep_act(last, act(99, acme())).await;
+    let late = world.store.audit_notification(last, act(99, acme())).await;
     assert_eq!(late, Ok(CreateResult::Taken));
     let world = world.reopened().await;
     let read = async |of| {
@@ -289,28 +322,35 @@ pub(super) async fn the_number_of_waiting_notifications_is_bounded(harness: &dyn
     for (ms, count) in [(1, most), (2, 3)] {
         let sent = world.send(at(ms), "a.b").await;
         let mut settled = attempt(&world.delivery(sent).await, at(ms), answered(200));
-        settled.news = vec![News::Recovered; count];
+        settled.endpoint_changes = vec![EndpointChange::Recovered; count];
         assert_eq!(world.record(at(ms), settled).await, Written::Applied);
     }
-    let told = world.store.told().await.unwrap();
-    let waiting = world.store.notices(told, most + 9).await.unwrap();
+    let last_processed = world.store.last_processed_notification().await.unwrap();
+    let waiting = world
+        .store
+        .notifications(last_processed, most + 9)
+        .await
+        .unwrap();
     assert_eq!(waiting.len(), most);
     // The oldest were removed, which shows as a gap in the numbers.
-    assert_eq!(waiting[0].number, told + 4);
+    assert_eq!(waiting[0].number, last_processed + 4);
     assert_eq!(
         waiting[most - 1].number,
-        told + 3 + MAX_PENDING_NOTIFICATIONS
+        last_processed + 3 + MAX_PENDING_NOTIFICATIONS
     );
     let up_to = waiting[most - 1].number;
-    let moved = world.store.tell(at(9), told, up_to, vec![], at(9)).await;
+    let moved = world
+        .store
+        .complete_notifications(at(9), last_processed, up_to, vec![], at(9))
+        .await;
     assert_eq!(moved, Ok(true));
-    assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
+    assert_eq!(world.store.notifications(0, 9).await, Ok(Vec::new()));
 }
 
 pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
-    let untold = || world.store.untold_since();
-    assert_eq!(untold().await, Ok(None));
+    let pending_notifications = || world.store.oldest_pending_notification();
+    assert_eq!(pending_notifications().await, Ok(None));
     // The clock is put back in between.
     for (number, ms) in [(1, 50), (2, 30), (3, 70)] {
         let alert = Alert {
@@ -326,17 +366,23 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
         let raised = world.store.raise_alert(at(ms), alert).await;
         assert_eq!(raised, Ok(CreateResult::Created));
         assert_eq!(
-            untold().await,
+            pending_notifications().await,
             Ok(Some(at(50))),
             "the time of the oldest notification is returned"
         );
     }
-    let mut told = world.store.told().await.unwrap();
+    let mut last_processed = world.store.last_processed_notification().await.unwrap();
     for left in [Some(at(30)), Some(at(70)), None] {
-        let moved = world.store.tell(at(80), told, told + 1, vec![], at(80));
+        let moved = world.store.complete_notifications(
+            at(80),
+            last_processed,
+            last_processed + 1,
+            vec![],
+            at(80),
+        );
         assert_eq!(moved.await, Ok(true));
-        told += 1;
-        assert_eq!(untold().await, Ok(left));
+        last_processed += 1;
+        assert_eq!(pending_notifications().await, Ok(left));
     }
 
     // An email counts as unsent after a failed try, for its recipient.
@@ -345,15 +391,19 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
         let of = of.iter().map(|it| (*it).to_owned());
         world.store.unsent_since(of.collect())
     };
-    world.tell(at(100), lines(OPS, 0..1), at(100)).await;
-    world.tell(at(110), lines(odd, 0..1), at(110)).await;
+    world
+        .complete_notifications(at(100), lines(OPS, 0..1), at(100))
+        .await;
+    world
+        .complete_notifications(at(110), lines(odd, 0..1), at(110))
+        .await;
     assert_eq!(unsent(&[OPS, odd]).await, Ok(None));
-    for letter in world.claim(at(120)).await {
-        let again = Posted::Later { at: at(200) };
-        assert!(world.settle(&letter, again).await);
+    for email in world.claim(at(120)).await {
+        let again = EmailResult::Later { at: at(200) };
+        assert!(world.settle(&email, again).await);
     }
     assert_eq!(
-        untold().await,
+        pending_notifications().await,
         Ok(None),
         "emails are not counted as notifications"
     );
@@ -361,14 +411,14 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
     assert_eq!(unsent(&[OWNER]).await, Ok(None));
     assert_eq!(unsent(&[odd]).await, Ok(Some(at(110))));
     assert_eq!(unsent(&[odd, OPS]).await, Ok(Some(at(100))));
-    for letter in world.claim(at(200)).await {
-        let posted = match letter.recipient.as_str() {
-            OPS => Posted::Sent {
+    for email in world.claim(at(200)).await {
+        let posted = match email.recipient.as_str() {
+            OPS => EmailResult::Sent {
                 quiet_until: at(900),
             },
-            _ => Posted::Dropped,
+            _ => EmailResult::Dropped,
         };
-        assert!(world.settle(&letter, posted).await);
+        assert!(world.settle(&email, posted).await);
     }
     assert_eq!(unsent(&[odd, OPS]).await, Ok(None));
 }
@@ -387,8 +437,8 @@ pub(super) async fn the_stored_size_grows_with_the_data(harness: &dyn Harness) {
         let mut large = event("acme", "a.b");
         let content = Arc::make_mut(&mut large.content);
         // Random bytes, because repetitive ones could be compressed.
-        let mut dice = Dice::seeded(ms);
-        let noise = (0..EACH).map(|_| dice.between(32, 126) as u8);
+        let mut rng = Rng::seeded(ms);
+        let noise = (0..EACH).map(|_| rng.between(32, 126) as u8);
         content.payload = noise.collect::<Vec<u8>>().into();
         world.accept(at(ms), large).await;
     }
@@ -415,12 +465,14 @@ pub(super) async fn the_stored_size_grows_with_the_data(harness: &dyn Harness) {
 
 pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dyn Harness) {
     let world = World::open(harness);
-    world.tell(at(0), lines(OPS, 0..2), at(30)).await;
+    world
+        .complete_notifications(at(0), lines(OPS, 0..2), at(30))
+        .await;
     let both = [lines(OWNER, 0..1), lines(OPS, 2..3)].concat();
-    world.tell(at(10), both, at(40)).await;
+    world.complete_notifications(at(10), both, at(40)).await;
     assert_eq!(world.claim(at(29)).await, []);
     let world = world.reopened().await;
-    let letters = world.claim(at(30)).await;
+    let emails = world.claim(at(30)).await;
     let expected = PendingEmail {
         recipient: OPS.to_owned(),
         revision: 3,
@@ -429,20 +481,24 @@ pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dy
         lines: vec![line(0), line(1), line(2)],
         omitted: 0,
     };
-    assert_eq!(letters, [expected]);
-    let letters = world.claim(at(41)).await;
-    assert_eq!(letters[0].recipient, OWNER);
-    assert_eq!(letters[0].lines, [line(0)]);
-    assert_eq!(letters[0].first_at, at(10));
+    assert_eq!(emails, [expected]);
+    let emails = world.claim(at(41)).await;
+    assert_eq!(emails[0].recipient, OWNER);
+    assert_eq!(emails[0].lines, [line(0)]);
+    assert_eq!(emails[0].first_at, at(10));
 }
 
 pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &dyn Harness) {
     let world = World::open(harness);
-    world.tell(at(0), lines(OWNER, 0..1), at(20)).await;
-    world.tell(at(0), lines(OPS, 0..1), at(10)).await;
+    world
+        .complete_notifications(at(0), lines(OWNER, 0..1), at(20))
+        .await;
+    world
+        .complete_notifications(at(0), lines(OPS, 0..1), at(10))
+        .await;
     let claim = |now, most| {
         let longest = MaxEmailDelay::ANY;
-        world.store.claim_letters(now, at(60), longest, most)
+        world.store.claim_emails(now, at(60), longest, most)
     };
     let first = claim(at(20), 1).await.unwrap();
     assert_eq!(
@@ -459,10 +515,14 @@ pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &d
 
 pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &dyn Harness) {
     let world = World::open(harness);
-    world.tell(at(0), lines(OPS, 0..2), at(10)).await;
+    world
+        .complete_notifications(at(0), lines(OPS, 0..2), at(10))
+        .await;
     let sending = world.claim(at(10)).await.remove(0);
-    world.tell(at(11), lines(OPS, 2..5), at(20)).await;
-    let sent = Posted::Sent {
+    world
+        .complete_notifications(at(11), lines(OPS, 2..5), at(20))
+        .await;
+    let sent = EmailResult::Sent {
         quiet_until: at(600),
     };
     assert!(world.settle(&sending, sent.clone()).await);
@@ -474,7 +534,7 @@ pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &
     let world = world.reopened().await;
     let next = world.claim(at(600)).await.remove(0);
     assert_eq!(next.lines, [line(2), line(3), line(4)]);
-    let quiet = Posted::Sent {
+    let quiet = EmailResult::Sent {
         quiet_until: at(900),
     };
     assert!(world.settle(&next, quiet).await);
@@ -483,29 +543,35 @@ pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &
         "the email was already sent"
     );
     // No lines were left, and the recipient still gets no email before `quiet_until`.
-    world.tell(at(700), lines(OPS, 5..6), at(730)).await;
+    world
+        .complete_notifications(at(700), lines(OPS, 5..6), at(730))
+        .await;
     assert_eq!(world.claim(at(899)).await, []);
     assert_eq!(world.claim(at(900)).await[0].lines, [line(5)]);
 }
 
 pub(super) async fn an_email_is_retried_or_dropped(harness: &dyn Harness) {
     let world = World::open(harness);
-    world.tell(at(0), lines(OPS, 0..1), at(10)).await;
+    world
+        .complete_notifications(at(0), lines(OPS, 0..1), at(10))
+        .await;
     for tries in 0..3 {
         let now = at(10 + 100 * u64::from(tries));
-        let letter = world.claim(now).await.remove(0);
-        assert_eq!(letter.tries, tries);
-        let later = Posted::Later {
+        let email = world.claim(now).await.remove(0);
+        assert_eq!(email.tries, tries);
+        let later = EmailResult::Later {
             at: at(110 + 100 * u64::from(tries)),
         };
-        assert!(world.settle(&letter, later).await);
+        assert!(world.settle(&email, later).await);
     }
-    let letter = world.claim(at(400)).await.remove(0);
-    assert!(world.settle(&letter, Posted::Dropped).await);
-    assert!(!world.settle(&letter, Posted::Dropped).await);
+    let email = world.claim(at(400)).await.remove(0);
+    assert!(world.settle(&email, EmailResult::Dropped).await);
+    assert!(!world.settle(&email, EmailResult::Dropped).await);
     assert_eq!(world.claim(at(1_000_000)).await, []);
     // An email that was not delivered causes no quiet time.
-    world.tell(at(500), lines(OPS, 7..8), at(530)).await;
+    world
+        .complete_notifications(at(500), lines(OPS, 7..8), at(530))
+        .await;
     assert_eq!(world.claim(at(530)).await[0].lines, [line(7)]);
 }
 
@@ -514,24 +580,34 @@ pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness
     world.add_endpoint(1).await;
     let sent = world.send(at(DAY), "a.b").await;
     world.fail(sent, at(DAY)).await;
-    world.tell(at(DAY), lines(OPS, 0..1), at(DAY)).await;
-    world.tell(at(DAY), lines(OWNER, 0..1), at(DAY)).await;
-    let letters = world.claim(at(DAY)).await;
+    world
+        .complete_notifications(at(DAY), lines(OPS, 0..1), at(DAY))
+        .await;
+    world
+        .complete_notifications(at(DAY), lines(OWNER, 0..1), at(DAY))
+        .await;
+    let emails = world.claim(at(DAY)).await;
     let quiet_until = at(DAY + 600);
     assert!(
         world
-            .settle(&letters[0], Posted::Sent { quiet_until })
+            .settle(&emails[0], EmailResult::Sent { quiet_until })
             .await
     );
     let again = at(DAY + 3_000);
-    assert!(world.settle(&letters[1], Posted::Later { at: again }).await);
-    world.tell(at(DAY), lines(OPS, 1..2), at(DAY)).await;
+    assert!(
+        world
+            .settle(&emails[1], EmailResult::Later { at: again })
+            .await
+    );
+    world
+        .complete_notifications(at(DAY), lines(OPS, 1..2), at(DAY))
+        .await;
     let longest = MaxEmailDelay {
         untried: Span::from_millis(600),
         tried: Span::from_millis(3_600),
     };
     let claim = async |now: Timestamp| {
-        let claimed = world.store.claim_letters(now, now, longest, 9).await;
+        let claimed = world.store.claim_emails(now, now, longest, 9).await;
         let claimed = claimed.unwrap().into_iter();
         claimed.map(|it| it.recipient).collect::<Vec<_>>()
     };
@@ -542,7 +618,7 @@ pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness
     assert_eq!(claim(at(DAY - 1)).await, [OPS]);
     let now = at(0);
     assert_eq!(claim(now).await, [OPS, OWNER]);
-    let gather = |now| world.store.gather_failures(now, Timestamp(now.0 - 30), 9);
+    let gather = |now| world.store.collect_failures(now, Timestamp(now.0 - 30), 9);
     assert_eq!(
         gather(at(DAY - 20)).await,
         Ok(0),
@@ -554,18 +630,24 @@ pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness
 pub(super) async fn a_long_email_counts_its_omitted_lines(harness: &dyn Harness) {
     let world = World::open(harness);
     let most = MAX_EMAIL_LINES as u64;
-    world.tell(at(0), lines(OPS, 0..most + 5), at(10)).await;
-    let letter = world.claim(at(10)).await.remove(0);
-    assert_eq!(letter.lines.len(), MAX_EMAIL_LINES);
-    assert_eq!((letter.omitted, letter.revision), (5, most + 5));
-    world.tell(at(11), lines(OPS, 0..3), at(20)).await;
-    let sent = Posted::Sent {
+    world
+        .complete_notifications(at(0), lines(OPS, 0..most + 5), at(10))
+        .await;
+    let email = world.claim(at(10)).await.remove(0);
+    assert_eq!(email.lines.len(), MAX_EMAIL_LINES);
+    assert_eq!((email.omitted, email.revision), (5, most + 5));
+    world
+        .complete_notifications(at(11), lines(OPS, 0..3), at(20))
+        .await;
+    let sent = EmailResult::Sent {
         quiet_until: at(50),
     };
-    assert!(world.settle(&letter, sent).await);
+    assert!(world.settle(&email, sent).await);
     let next = world.claim(at(50)).await.remove(0);
     assert_eq!((next.lines.len(), next.omitted), (0, 3));
-    world.tell(at(52), lines(OPS, 9..10), at(60)).await;
+    world
+        .complete_notifications(at(52), lines(OPS, 9..10), at(60))
+        .await;
     let next = world.claim(at(1_050)).await.remove(0);
     assert_eq!((next.lines.len(), next.omitted), (1, 3));
 }

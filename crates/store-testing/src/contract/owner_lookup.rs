@@ -21,10 +21,10 @@ pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
     let ended = world.accept(at(2), event("acme", "a.b")).await;
     let ended = ended.deliveries[0].id;
     world.fail(ended, at(3)).await;
-    let whose = async |named| {
+    let tenant_of = async |named| {
         let found = world
             .store
-            .whose(named)
+            .tenant_of(named)
             .await
             .expect("the store can be read");
         found.map(|tenant| tenant.to_string())
@@ -45,12 +45,12 @@ pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
         (OwnedObject::Delivery(DeliveryId(event_of_acme.id.0)), None),
         (OwnedObject::Delivery(DeliveryId(u128::MAX)), None),
     ] {
-        assert_eq!(whose(named).await, expected, "{named:?}");
+        assert_eq!(tenant_of(named).await, expected, "{named:?}");
     }
     // A deleted endpoint belongs to no tenant; its deliveries still belong to theirs.
-    world.stand(ours, EndpointStatus::Deleted).await;
-    assert_eq!(whose(OwnedObject::Endpoint(ours)).await, None);
-    assert_eq!(whose(OwnedObject::Delivery(ended)).await, acme);
+    world.set_status(ours, EndpointStatus::Deleted).await;
+    assert_eq!(tenant_of(OwnedObject::Endpoint(ours)).await, None);
+    assert_eq!(tenant_of(OwnedObject::Delivery(ended)).await, acme);
     // The objects of a deleted tenant belong to no tenant, and not to a later one with the same id either.
     world.store.delete_tenant(at(4), id("acme")).await.unwrap();
     world.add_tenant("acme").await;
@@ -59,7 +59,7 @@ pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
         OwnedObject::Delivery(waiting),
         OwnedObject::Delivery(ended),
     ] {
-        assert_eq!(whose(named).await, None, "{named:?}");
+        assert_eq!(tenant_of(named).await, None, "{named:?}");
     }
-    assert_eq!(whose(OwnedObject::Endpoint(theirs)).await, other);
+    assert_eq!(tenant_of(OwnedObject::Endpoint(theirs)).await, other);
 }

@@ -27,13 +27,8 @@ fn events(count: usize) -> Vec<NewEvent> {
     vec![event("acme", "a.b"); count]
 }
 
-async fn offer(
-    world: &World<'_>,
-    now: Timestamp,
-    events: Vec<NewEvent>,
-    allowance: Quotas,
-) -> Ingest {
-    let answer = world.store.accept_within(now, events, allowance).await;
+async fn offer(world: &World<'_>, now: Timestamp, events: Vec<NewEvent>, quotas: Quotas) -> Ingest {
+    let answer = world.store.accept_within(now, events, quotas).await;
     answer.expect("the store answers")
 }
 
@@ -209,7 +204,7 @@ pub(super) async fn concurrent_callers_do_not_exceed_the_quota(harness: &dyn Har
     const MOST: usize = 37;
     for now in [at(1), at(10_000)] {
         let before = used(&world, now).await;
-        let allowance = match before {
+        let quotas = match before {
             0 => Quotas {
                 per_second: Some(MOST as u32),
                 per_month: None,
@@ -221,7 +216,7 @@ pub(super) async fn concurrent_callers_do_not_exceed_the_quota(harness: &dyn Har
             move || {
                 block_on(async {
                     let calls: Vec<_> = (0..16)
-                        .map(|_| store.accept_within(now, events(batch), allowance))
+                        .map(|_| store.accept_within(now, events(batch), quotas))
                         .collect();
                     let mut taken = 0;
                     for call in calls {
@@ -274,7 +269,7 @@ pub(super) async fn usage_is_shared_and_survives_a_restart(harness: &dyn Harness
     for delivery in world.listed(DeliveryFilter::default()).await {
         world.succeed(delivery, at(2)).await;
     }
-    assert_eq!(world.tidy(at(3 * DAY), DAY).await, 4);
+    assert_eq!(world.run_retention_step(at(3 * DAY), DAY).await, 4);
     assert!(
         world
             .events("acme", EventFilter::default())

@@ -5,7 +5,7 @@
 
 use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, Status, Trigger};
-use posthaste_core::dispatcher::{AttemptRecord, News};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointChange};
 use posthaste_core::id::DeliveryId;
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, TripReason};
 use posthaste_core::time::Span;
@@ -102,14 +102,14 @@ async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: Deliv
             ..Health::default()
         }),
         disable: Some(DisableCause::Gone),
-        news: vec![News::Recovered],
+        endpoint_changes: vec![EndpointChange::Recovered],
         ..stale.clone()
     };
     assert_eq!(world.record(at(9), loud).await, Written::Superseded);
     assert_eq!(world.find(sent).await, before);
     let after = world.store.endpoint(stale.delivery.facts().endpoint).await;
     assert_eq!(after, endpoint);
-    assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
+    assert_eq!(world.store.notifications(0, 9).await, Ok(Vec::new()));
     assert_eq!(
         world.store.counts().await.expect("the counts can be read"),
         counts
@@ -183,51 +183,60 @@ pub(super) async fn a_disable_stores_its_reason_and_does_not_undo_a_deletion(
     let settled = gone(&before);
     assert_eq!(world.record(at(2), settled).await, Written::Applied);
     let row = world.store.endpoint(made).await.unwrap().unwrap();
-    assert_eq!(row.standing, EndpointStatus::Disabled);
+    assert_eq!(row.status, EndpointStatus::Disabled);
     let reason = DisabledReason::Automatic(DisableCause::Gone);
     assert_eq!(row.disabled_reason, Some(reason));
-    world.stand(made, EndpointStatus::Deleted).await;
+    world.set_status(made, EndpointStatus::Deleted).await;
     let before = world.delivery(second).await;
     let settled = gone(&before);
     assert_eq!(world.record(at(3), settled).await, Written::Applied);
     let row = world.store.endpoint(made).await.unwrap().unwrap();
     assert_eq!(
-        (row.standing, row.disabled_reason),
+        (row.status, row.disabled_reason),
         (EndpointStatus::Deleted, None)
     );
     assert_eq!(world.status(second).await, Status::Failed);
 }
 
-pub(super) async fn news_become_notifications_in_order(harness: &dyn Harness) {
+pub(super) async fn endpoint_changes_become_notifications_in_order(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
-    let news = [
-        News::BreakerTripped(TripReason::ConsecutiveFailures),
-        News::DisableWarning(DisableCause::FailingForDays),
-        News::Disabled(DisableCause::FailingForDays),
+    let endpoint_changes = [
+        EndpointChange::BreakerTripped(TripReason::ConsecutiveFailures),
+        EndpointChange::DisableWarning(DisableCause::FailingForDays),
+        EndpointChange::Disabled(DisableCause::FailingForDays),
     ];
     let sent = world.send(at(1), "a.b").await;
     let mut settled = attempt(&world.delivery(sent).await, at(2), answered(503));
-    settled.news = news.to_vec();
+    settled.endpoint_changes = endpoint_changes.to_vec();
     assert_eq!(world.record(at(20), settled).await, Written::Applied);
-    let notices = world.store.notices(0, 9).await.unwrap();
-    assert!(notices.is_sorted_by(|a, b| a.number < b.number));
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    assert!(notifications.is_sorted_by(|a, b| a.number < b.number));
     assert!(
-        notices
+        notifications
             .iter()
-            .all(|notice| notice.scope == Scope::Endpoint(made) && notice.number > 0)
+            .all(|notification| notification.scope == Scope::Endpoint(made)
+                && notification.number > 0)
     );
-    let names: Vec<&str> = notices.iter().map(|notice| notice.name.as_str()).collect();
-    assert_eq!(names, news.map(News::name));
+    let names: Vec<&str> = notifications
+        .iter()
+        .map(|notification| notification.name.as_str())
+        .collect();
+    assert_eq!(names, endpoint_changes.map(EndpointChange::name));
     assert!(
-        notices[0]
+        notifications[0]
             .detail
             .to_string()
             .contains("consecutive_failures")
     );
-    assert!(notices[1].detail.to_string().contains("failing_for_days"));
+    assert!(
+        notifications[1]
+            .detail
+            .to_string()
+            .contains("failing_for_days")
+    );
     let world = world.reopened().await;
-    assert_eq!(world.store.notices(0, 9).await, Ok(notices));
+    assert_eq!(world.store.notifications(0, 9).await, Ok(notifications));
 }
 
 pub(super) async fn a_waiting_delivery_can_be_cancelled_once(harness: &dyn Harness) {

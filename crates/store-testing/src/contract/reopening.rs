@@ -69,7 +69,9 @@ pub(super) async fn all_data_survives_a_restart(harness: &dyn Harness) {
     world.add(ordered_one).await;
     world.add_endpoint(2).await;
     world.add_endpoint(3).await;
-    world.stand(EndpointId(3), EndpointStatus::Disabled).await;
+    world
+        .set_status(EndpointId(3), EndpointStatus::Disabled)
+        .await;
     world
         .store
         .create_key(at(0), key(1, Some("acme")))
@@ -127,7 +129,7 @@ pub(super) async fn ids_increase_even_if_the_clock_goes_back(harness: &dyn Harne
     let mut world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut last = (EventId(0), DeliveryId(0), ReplayId(0));
-    let mut tidied = 0;
+    let mut step = 0;
     for round in 0..5 {
         for ms in [1_000_000, 999_999, 5, 5] {
             let accepted = world.accept(at(ms), event("acme", "a.b")).await;
@@ -149,11 +151,13 @@ pub(super) async fn ids_increase_even_if_the_clock_goes_back(harness: &dyn Harne
         }
         // Ids are not reused, not even those of removed events.
         if round % 2 == 1 {
-            tidied += world.tidy(at(1_000 * super::fixture::DAY), 1).await;
+            step += world
+                .run_retention_step(at(1_000 * super::fixture::DAY), 1)
+                .await;
         }
         world = world.reopened().await;
     }
-    assert_eq!(tidied, 16);
+    assert_eq!(step, 16);
 }
 
 pub(super) async fn a_probe_writes_to_the_store(harness: &dyn Harness) {

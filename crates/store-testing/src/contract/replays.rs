@@ -360,12 +360,12 @@ pub(super) async fn disabled_and_deleted_endpoints_are_skipped(harness: &dyn Har
     }
     let replay = failed(&world, at(3)).await;
     assert_eq!(replay.total, 4);
-    for (number, standing) in [
+    for (number, status) in [
         (1, EndpointStatus::Disabled),
         (2, EndpointStatus::Deleted),
         (3, EndpointStatus::Paused),
     ] {
-        world.stand(EndpointId(number), standing).await;
+        world.set_status(EndpointId(number), status).await;
     }
     let (replay, endpoints) = finish(&world, at(4), replay.id).await;
     assert_eq!(replay.replayed, 4, "skipped deliveries are counted");

@@ -33,8 +33,8 @@ fn went(events: usize, payloads: usize) -> (usize, usize) {
     (events, payloads)
 }
 
-fn counted(tidied: RetentionStepResult) -> (usize, usize) {
-    (tidied.events, tidied.payloads)
+fn counted(step: RetentionStepResult) -> (usize, usize) {
+    (step.events, step.payloads)
 }
 
 async fn stored(world: &World<'_>, event: EventId) -> StoredEvent {
@@ -69,14 +69,14 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
 
     let ended = end(&world, sent).await;
     let a_day = ended + DAY;
-    let early = world.tidy_as(at(a_day - 1), &apart()).await;
+    let early = world.run_retention_as(at(a_day - 1), &apart()).await;
     assert_eq!(
         early,
         RetentionStepResult::default(),
         "nothing is removed before the period has ended"
     );
     assert_eq!(
-        counted(world.tidy_as(at(a_day), &apart()).await),
+        counted(world.run_retention_as(at(a_day), &apart()).await),
         went(0, 1)
     );
     // Everything else about the event and its deliveries stays.
@@ -94,7 +94,7 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     assert_eq!(world.find(sent).await, (delivery.clone(), attempts.clone()));
     // The payload is removed once, and the event keeps the time of removal.
     assert_eq!(
-        counted(world.tidy_as(at(a_day + HOUR), &apart()).await),
+        counted(world.run_retention_as(at(a_day + HOUR), &apart()).await),
         went(0, 0)
     );
     let world = world.reopened().await;
@@ -102,12 +102,24 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     assert_eq!(emptied.payload_removed_at, Some(at(a_day)));
 
     let two_days = ended + 2 * DAY;
-    assert_eq!(world.tidy_as(at(two_days - 1), &apart()).await.attempts, 0);
-    assert_eq!(world.tidy_as(at(two_days), &apart()).await.attempts, 1);
+    assert_eq!(
+        world
+            .run_retention_as(at(two_days - 1), &apart())
+            .await
+            .attempts,
+        0
+    );
+    assert_eq!(
+        world
+            .run_retention_as(at(two_days), &apart())
+            .await
+            .attempts,
+        1
+    );
     // The last attempt is kept with its delivery.
     assert_eq!(world.find(sent).await, (delivery, attempts[2..].to_vec()));
     assert_eq!(
-        world.tidy_as(at(two_days), &apart()).await,
+        world.run_retention_as(at(two_days), &apart()).await,
         RetentionStepResult::default()
     );
     assert_eq!(
@@ -121,7 +133,7 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     );
 
     assert_eq!(
-        counted(world.tidy_as(at(ended + 3 * DAY), &apart()).await),
+        counted(world.run_retention_as(at(ended + 3 * DAY), &apart()).await),
         went(1, 0)
     );
     assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
@@ -149,9 +161,9 @@ pub(super) async fn unfinished_deliveries_keep_payload_and_attempts(harness: &dy
     }
     world.succeed(ended, at(3)).await;
     let content = world.store.content(accepted.id).await;
-    let tidied = world.tidy_as(at(EVER), &apart()).await;
+    let step = world.run_retention_as(at(EVER), &apart()).await;
     // Attempts belong to their own delivery, and this one has ended.
-    assert_eq!((counted(tidied), tidied.attempts), (went(0, 0), 1));
+    assert_eq!((counted(step), step.attempts), (went(0, 0), 1));
     assert_eq!(world.store.content(accepted.id).await, content);
     assert_eq!(numbers(&world, ended).await, [3]);
     assert_eq!(numbers(&world, waits).await, [1, 2]);
@@ -159,13 +171,13 @@ pub(super) async fn unfinished_deliveries_keep_payload_and_attempts(harness: &dy
     world.succeed(waits, at(EVER)).await;
     let last = end(&world, waits).await;
     assert_eq!(
-        world.tidy_as(at(EVER), &apart()).await,
+        world.run_retention_as(at(EVER), &apart()).await,
         RetentionStepResult::default()
     );
-    let tidied = world.tidy_as(at(last + DAY), &apart()).await;
-    assert_eq!((counted(tidied), tidied.attempts), (went(0, 1), 0));
+    let step = world.run_retention_as(at(last + DAY), &apart()).await;
+    assert_eq!((counted(step), step.attempts), (went(0, 1), 0));
     assert_eq!(
-        counted(world.tidy_as(at(last + 3 * DAY), &apart()).await),
+        counted(world.run_retention_as(at(last + 3 * DAY), &apart()).await),
         went(1, 0)
     );
 }
@@ -174,10 +186,13 @@ pub(super) async fn events_without_deliveries_lose_their_payload(harness: &dyn H
     let world = World::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(
-        counted(world.tidy_as(at(DAY - 1), &apart()).await),
+        counted(world.run_retention_as(at(DAY - 1), &apart()).await),
         went(0, 0)
     );
-    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
+    assert_eq!(
+        counted(world.run_retention_as(at(DAY), &apart()).await),
+        went(0, 1)
+    );
     let emptied = stored(&world, accepted.id).await;
     assert_eq!(emptied.payload_removed_at, Some(at(DAY)));
 }
@@ -197,7 +212,7 @@ pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness
     );
     // It waits again, so it is kept, even if it ended long ago before.
     assert_eq!(
-        world.tidy_as(at(EVER), &apart()).await,
+        world.run_retention_as(at(EVER), &apart()).await,
         RetentionStepResult::default()
     );
     assert_eq!(world.store.content(accepted.id).await, content);
@@ -207,15 +222,18 @@ pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness
     let last = end(&world, sent).await;
     assert_eq!(numbers(&world, sent).await, [1, 2, 3]);
     assert_eq!(
-        world.tidy_as(at(last + DAY - 1), &apart()).await,
+        world.run_retention_as(at(last + DAY - 1), &apart()).await,
         RetentionStepResult::default()
     );
     assert_eq!(
-        counted(world.tidy_as(at(last + DAY), &apart()).await),
+        counted(world.run_retention_as(at(last + DAY), &apart()).await),
         went(0, 1)
     );
     assert_eq!(
-        world.tidy_as(at(last + 2 * DAY), &apart()).await.attempts,
+        world
+            .run_retention_as(at(last + 2 * DAY), &apart())
+            .await
+            .attempts,
         1
     );
     assert_eq!(numbers(&world, sent).await, [3]);
@@ -233,7 +251,10 @@ pub(super) async fn attempt_numbers_continue_after_removal(harness: &dyn Harness
         attempts: Some(Span::from_days(1)),
         ..Retention::all(Span::from_days(9), 4)
     };
-    assert_eq!(world.tidy_as(at(2 * DAY), &brief).await.attempts, 1);
+    assert_eq!(
+        world.run_retention_as(at(2 * DAY), &brief).await.attempts,
+        1
+    );
     assert_eq!(numbers(&world, sent).await, [2]);
     world
         .store
@@ -245,7 +266,10 @@ pub(super) async fn attempt_numbers_continue_after_removal(harness: &dyn Harness
     assert_eq!(numbers(&world, sent).await, [2, 3]);
     world.succeed(sent, at(2 * DAY + 1)).await;
     assert_eq!(numbers(&world, sent).await, [2, 3, 4]);
-    assert_eq!(world.tidy_as(at(4 * DAY), &brief).await.attempts, 1);
+    assert_eq!(
+        world.run_retention_as(at(4 * DAY), &brief).await.attempts,
+        1
+    );
     assert_eq!(numbers(&world, sent).await, [4]);
     assert_eq!(world.delivery(sent).await.facts().attempts, 4);
 }
@@ -260,7 +284,7 @@ pub(super) async fn deliveries_without_payload_cannot_be_replayed(harness: &dyn 
     let replay = replays::failed(&world, at(DAY)).await;
     assert_eq!((replay.total, replay.skipped), (2, 0));
     assert_eq!(
-        counted(world.tidy_as(at(DAY + HOUR), &apart()).await),
+        counted(world.run_retention_as(at(DAY + HOUR), &apart()).await),
         went(0, 1)
     );
     let retried = world.store.retry(at(DAY + HOUR), id("acme"), gone).await;
@@ -297,7 +321,10 @@ pub(super) async fn deliveries_without_payload_cannot_be_replayed(harness: &dyn 
 pub(super) async fn an_idempotency_key_outlives_the_payload(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let first = world.accept(at(0), keyed("acme", "k", "content")).await;
-    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
+    assert_eq!(
+        counted(world.run_retention_as(at(DAY), &apart()).await),
+        went(0, 1)
+    );
     let again = vec![keyed("acme", "k", "content")];
     let again = world.accept_all(at(DAY), again).await;
     assert!(!again[0].fresh);
@@ -307,7 +334,7 @@ pub(super) async fn an_idempotency_key_outlives_the_payload(harness: &dyn Harnes
     assert_eq!(other, Ok(Ingest::Conflict(vec![0])));
     // The key is removed with the event.
     assert_eq!(
-        counted(world.tidy_as(at(3 * DAY), &apart()).await),
+        counted(world.run_retention_as(at(3 * DAY), &apart()).await),
         went(1, 0)
     );
     let fresh = vec![keyed("acme", "k", "other")];
@@ -348,7 +375,7 @@ pub(super) async fn the_retention_of_a_tenant_precedes_that_of_its_plan(harness:
     }
     let mut seen = Vec::new();
     for day in 1..=7 {
-        world.tidy_as(at(day * DAY), &retention).await;
+        world.run_retention_as(at(day * DAY), &retention).await;
         let mut line = String::new();
         for name in ["usual", "planned", "own", "both", "lost"] {
             let events = world.events(name, EventFilter::default()).await;
@@ -375,7 +402,7 @@ pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(
-        world.tidy_as(at(HOUR), &apart()).await,
+        world.run_retention_as(at(HOUR), &apart()).await,
         RetentionStepResult::default()
     );
     let keep = async |revision: u64, hours: u64| {
@@ -392,17 +419,26 @@ pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
         assert_eq!(replaced, Ok(ReplaceResult::Done));
     };
     keep(0, 48).await;
-    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 0));
+    assert_eq!(
+        counted(world.run_retention_as(at(DAY), &apart()).await),
+        went(0, 0)
+    );
     keep(1, 2).await;
-    assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
+    assert_eq!(
+        counted(world.run_retention_as(at(DAY), &apart()).await),
+        went(0, 1)
+    );
     // The same holds for a change of the server's default.
     let brief = Retention::all(Span::from_hours(1), 4);
-    assert_eq!(counted(world.tidy_as(at(DAY), &brief).await), went(1, 0));
+    assert_eq!(
+        counted(world.run_retention_as(at(DAY), &brief).await),
+        went(1, 0)
+    );
     assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
     // The data of a deleted tenant is kept for the server's default.
     world.accept(at(DAY), event("acme", "a.b")).await;
     assert_eq!(
-        counted(world.tidy_as(at(DAY + HOUR), &apart()).await),
+        counted(world.run_retention_as(at(DAY + HOUR), &apart()).await),
         went(0, 0)
     );
     world
@@ -411,11 +447,11 @@ pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
         .await
         .unwrap();
     assert_eq!(
-        counted(world.tidy_as(at(DAY + 2 * HOUR), &apart()).await),
+        counted(world.run_retention_as(at(DAY + 2 * HOUR), &apart()).await),
         went(0, 0)
     );
     assert_eq!(
-        counted(world.tidy_as(at(2 * DAY), &apart()).await),
+        counted(world.run_retention_as(at(2 * DAY), &apart()).await),
         went(0, 1)
     );
 }

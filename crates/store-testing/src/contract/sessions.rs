@@ -3,16 +3,16 @@
 //! A session is found by its hash until it expires or is ended. It ends with its key and with its tenant. Sessions
 //! are unique, are listed by holder, and are removed in small steps after they have expired.
 
-use posthaste_core::id::{KeyId, PassId};
+use posthaste_core::id::{KeyId, SessionId};
 
 use super::Harness;
 use super::fixture::{DAY, HOUR, World, all, at, id, key};
-use posthaste_store::{CreateResult, KeyHash, Pass, SessionIdentity};
+use posthaste_store::{CreateResult, KeyHash, LoginSession, SessionIdentity};
 
 /// Returns a session that is valid for one hour.
-fn pass(number: u8, holder: SessionIdentity) -> Pass {
-    Pass {
-        id: PassId(u128::from(number) << 64),
+fn session(number: u8, holder: SessionIdentity) -> LoginSession {
+    LoginSession {
+        id: SessionId(u128::from(number) << 64),
         hash: hash(number),
         holder,
         created_at: at(u64::from(number)),
@@ -32,23 +32,23 @@ pub(super) async fn a_session_is_found_by_its_hash_until_it_ends(harness: &dyn H
     let world = World::with_acme(harness).await;
     let store = &world.store;
     for made in [
-        pass(1, tenants("acme")),
-        pass(2, SessionIdentity::Key(hash(77))),
-        pass(3, tenants("acme")),
+        session(1, tenants("acme")),
+        session(2, SessionIdentity::Key(hash(77))),
+        session(3, tenants("acme")),
     ] {
-        let created = store.create_pass(at(0), made.clone()).await;
+        let created = store.create_session(at(0), made.clone()).await;
         assert_eq!(created, Ok(CreateResult::Created));
-        assert_eq!(store.pass(at(0), made.hash).await, Ok(Some(made)));
+        assert_eq!(store.session(at(0), made.hash).await, Ok(Some(made)));
     }
-    assert_eq!(store.pass(at(0), hash(4)).await, Ok(None));
-    let last = store.pass(at(HOUR - 1), hash(1)).await;
+    assert_eq!(store.session(at(0), hash(4)).await, Ok(None));
+    let last = store.session(at(HOUR - 1), hash(1)).await;
     assert!(
-        last.is_ok_and(|pass| pass.is_some()),
+        last.is_ok_and(|session| session.is_some()),
         "the session is still valid"
     );
-    assert_eq!(store.pass(at(HOUR), hash(1)).await, Ok(None));
+    assert_eq!(store.session(at(HOUR), hash(1)).await, Ok(None));
     let end = |tenant: Option<&str>, number: u8, now| {
-        store.end_pass(at(now), tenant.map(id), pass(number, tenants("acme")).id)
+        store.end_session(at(now), tenant.map(id), session(number, tenants("acme")).id)
     };
     assert_eq!(
         end(Some("acme"), 1, HOUR).await,
@@ -74,34 +74,36 @@ pub(super) async fn a_session_is_found_by_its_hash_until_it_ends(harness: &dyn H
         "the holder need not be given"
     );
     for number in 1..=3 {
-        assert_eq!(store.pass(at(1), hash(number)).await, Ok(None));
+        assert_eq!(store.session(at(1), hash(number)).await, Ok(None));
     }
-    let again = store.create_pass(at(2), pass(3, tenants("acme"))).await;
+    let again = store
+        .create_session(at(2), session(3, tenants("acme")))
+        .await;
     assert_eq!(again, Ok(CreateResult::Created));
     let world = world.reopened().await;
-    let found = world.store.pass(at(2), hash(3)).await;
-    assert_eq!(found, Ok(Some(pass(3, tenants("acme")))));
+    let found = world.store.session(at(2), hash(3)).await;
+    assert_eq!(found, Ok(Some(session(3, tenants("acme")))));
 }
 
 pub(super) async fn sessions_need_their_tenant_and_are_unique(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
-    let create = |pass| world.store.create_pass(at(0), pass);
+    let create = |session| world.store.create_session(at(0), session);
     assert_eq!(
-        create(pass(1, tenants("nobody"))).await,
+        create(session(1, tenants("nobody"))).await,
         Ok(CreateResult::NoSuchTenant)
     );
     assert_eq!(
-        create(pass(1, tenants("acme"))).await,
+        create(session(1, tenants("acme"))).await,
         Ok(CreateResult::Created)
     );
-    let same_id = Pass {
+    let same_id = LoginSession {
         hash: hash(2),
-        ..pass(1, tenants("acme"))
+        ..session(1, tenants("acme"))
     };
     assert_eq!(create(same_id).await, Ok(CreateResult::Taken));
-    let same_hash = Pass {
+    let same_hash = LoginSession {
         hash: hash(1),
-        ..pass(2, SessionIdentity::Key(hash(9)))
+        ..session(2, SessionIdentity::Key(hash(9)))
     };
     assert_eq!(create(same_hash).await, Ok(CreateResult::Taken));
 }
@@ -115,11 +117,11 @@ pub(super) async fn sessions_are_listed_by_holder(harness: &dyn Harness) {
             3 => tenants("other"),
             _ => tenants("acme"),
         };
-        let mut made = pass(number, holder);
+        let mut made = session(number, holder);
         if number == 5 {
             made.expires_at = at(10);
         }
-        let created = world.store.create_pass(at(0), made).await;
+        let created = world.store.create_session(at(0), made).await;
         assert_eq!(created, Ok(CreateResult::Created));
     }
     for (now, tenant, expected) in [
@@ -130,8 +132,14 @@ pub(super) async fn sessions_are_listed_by_holder(harness: &dyn Harness) {
         (HOUR, "acme", vec![]),
     ] {
         for limit in 1..=5 {
-            let found = all(limit, |page| world.store.passes(at(now), id(tenant), page));
-            let numbers: Vec<u128> = found.await.iter().map(|pass| pass.id.0 >> 64).collect();
+            let found = all(limit, |page| {
+                world.store.sessions(at(now), id(tenant), page)
+            });
+            let numbers: Vec<u128> = found
+                .await
+                .iter()
+                .map(|session| session.id.0 >> 64)
+                .collect();
             assert_eq!(numbers, expected, "sessions of {tenant}, pages of {limit}");
         }
     }
@@ -153,13 +161,13 @@ pub(super) async fn sessions_end_with_their_key_and_their_tenant(harness: &dyn H
         (5, tenants("other")),
         (6, with(1)),
     ] {
-        let created = store.create_pass(at(0), pass(number, holder)).await;
+        let created = store.create_session(at(0), session(number, holder)).await;
         assert_eq!(created, Ok(CreateResult::Created));
     }
     let left = async || {
         let mut left = Vec::new();
         for number in 1..=6 {
-            if store.pass(at(1), hash(number)).await.unwrap().is_some() {
+            if store.session(at(1), hash(number)).await.unwrap().is_some() {
                 left.push(number);
             }
         }
@@ -178,29 +186,29 @@ pub(super) async fn sessions_end_with_their_key_and_their_tenant(harness: &dyn H
     assert_eq!(left().await, [5]);
     // A later tenant with the same id has none.
     world.add_tenant("acme").await;
-    let found = all(9, |page| world.store.passes(at(1), id("acme"), page)).await;
+    let found = all(9, |page| world.store.sessions(at(1), id("acme"), page)).await;
     assert_eq!(found, []);
 }
 
 pub(super) async fn expired_sessions_are_removed_in_small_steps(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     for number in 1..=7 {
-        let mut made = pass(number, tenants("acme"));
+        let mut made = session(number, tenants("acme"));
         if number > 5 {
             made.expires_at = at(DAY);
         }
-        world.store.create_pass(at(0), made).await.unwrap();
+        world.store.create_session(at(0), made).await.unwrap();
     }
-    let before = world.tidy_step(at(HOUR - 1), DAY, 2).await;
+    let before = world.retention_step(at(HOUR - 1), DAY, 2).await;
     assert!(!before.more, "no session has expired yet");
     // Five are expired: two full steps and one partial.
     let mut more = Vec::new();
     for _ in 0..3 {
-        more.push(world.tidy_step(at(HOUR), DAY, 2).await.more);
+        more.push(world.retention_step(at(HOUR), DAY, 2).await.more);
     }
     assert_eq!(more, [true, true, false]);
     // Read at an earlier time, the sessions that were not removed still exist.
-    let found = all(9, |page| world.store.passes(at(0), id("acme"), page)).await;
-    let left: Vec<u128> = found.iter().map(|pass| pass.id.0 >> 64).collect();
+    let found = all(9, |page| world.store.sessions(at(0), id("acme"), page)).await;
+    let left: Vec<u128> = found.iter().map(|session| session.id.0 >> 64).collect();
     assert_eq!(left, [7, 6]);
 }

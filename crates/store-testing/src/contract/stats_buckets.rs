@@ -12,16 +12,16 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::fixture::{World, at, endpoint, id};
-use posthaste_store::{BucketWidth, MAX_STAT_ENTRIES, Scope, StatEntry, Tally};
+use posthaste_store::{BucketWidth, MAX_STAT_ENTRIES, Scope, StatCounters, StatEntry};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// The first whole minute after the start, which is also a whole quarter of an hour.
 const WHOLE: u64 = 100 * SECOND;
 
-/// Returns a tally whose numbers all differ.
-fn tally(attempts: u64) -> Tally {
-    Tally {
+/// Returns counters whose numbers all differ.
+fn counters(attempts: u64) -> StatCounters {
+    StatCounters {
         attempts,
         retries: attempts / 2,
         second_attempts: attempts / 3,
@@ -33,19 +33,19 @@ fn tally(attempts: u64) -> Tally {
     }
 }
 
-fn healthy(attempts: u64) -> Tally {
-    Tally {
+fn healthy(attempts: u64) -> StatCounters {
+    StatCounters {
         attempts,
         succeeded: attempts,
-        ..Tally::default()
+        ..StatCounters::default()
     }
 }
 
-fn happened(scope: &Scope, ms: u64, tally: Tally) -> StatEntry {
+fn happened(scope: &Scope, ms: u64, counters: StatCounters) -> StatEntry {
     StatEntry {
         scope: scope.clone(),
         at: at(WHOLE + ms),
-        tally,
+        counters,
     }
 }
 
@@ -62,17 +62,18 @@ impl World<'_> {
     }
 
     async fn flushes(&self, number: u64, happened: Vec<StatEntry>) {
-        let added = self.store.add_figures(number, happened).await;
+        let added = self.store.add_stats(number, happened).await;
         assert_eq!(added, Ok(()));
     }
 
     /// Returns the buckets of a scope: milliseconds after [`WHOLE`], and number of attempts.
-    async fn told(&self, scope: &Scope, width: BucketWidth) -> Vec<(u64, u64)> {
-        let told = self.store.figures(scope.clone(), width, at(0)).await;
-        let told = told.expect("the store can be read");
+    async fn buckets(&self, scope: &Scope, width: BucketWidth) -> Vec<(u64, u64)> {
+        let buckets = self.store.stats(scope.clone(), width, at(0)).await;
+        let buckets = buckets.expect("the store can be read");
         let began = |began: Timestamp| began.since(at(WHOLE)).as_millis();
-        told.iter()
-            .map(|(at, tally)| (began(*at), tally.attempts))
+        buckets
+            .iter()
+            .map(|(at, counters)| (began(*at), counters.attempts))
             .collect()
     }
 }
@@ -80,33 +81,33 @@ impl World<'_> {
 pub(super) async fn stats_are_added_up_and_survive_a_restart(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     assert_eq!(
-        world.told(&Scope::Everything, BucketWidth::Minute).await,
+        world.buckets(&Scope::Everything, BucketWidth::Minute).await,
         []
     );
     let scope = acme();
     world
         .happens(vec![
-            happened(&scope, 0, tally(60)),
-            happened(&scope, MINUTE - 1, tally(120)),
-            happened(&scope, MINUTE, tally(600)),
-            happened(&scope, 15 * MINUTE, tally(6_000)),
+            happened(&scope, 0, counters(60)),
+            happened(&scope, MINUTE - 1, counters(120)),
+            happened(&scope, MINUTE, counters(600)),
+            happened(&scope, 15 * MINUTE, counters(6_000)),
         ])
         .await;
     world
-        .happens(vec![happened(&scope, 30 * SECOND, tally(61))])
+        .happens(vec![happened(&scope, 30 * SECOND, counters(61))])
         .await;
     world.happens(Vec::new()).await;
     let world = world.reopened().await;
     world
-        .happens(vec![happened(&scope, 59 * SECOND, tally(240))])
+        .happens(vec![happened(&scope, 59 * SECOND, counters(240))])
         .await;
     let minutes = world
         .store
-        .figures(scope.clone(), BucketWidth::Minute, at(0))
+        .stats(scope.clone(), BucketWidth::Minute, at(0))
         .await;
-    let mut first = tally(60);
+    let mut first = counters(60);
     for more in [120, 61, 240] {
-        first.add(&tally(more));
+        first.add(&counters(more));
     }
     assert_eq!(
         first.slowest_micros, 2_400,
@@ -115,23 +116,23 @@ pub(super) async fn stats_are_added_up_and_survive_a_restart(harness: &dyn Harne
     let minute = |number: u64| at(WHOLE + number * MINUTE);
     let expected = vec![
         (minute(0), first),
-        (minute(1), tally(600)),
-        (minute(15), tally(6_000)),
+        (minute(1), counters(600)),
+        (minute(15), counters(6_000)),
     ];
     assert_eq!(minutes, Ok(expected.clone()));
     let later = world
         .store
-        .figures(scope.clone(), BucketWidth::Minute, minute(1));
+        .stats(scope.clone(), BucketWidth::Minute, minute(1));
     assert_eq!(later.await, Ok(expected[1..].to_vec()));
     let after = world
         .store
-        .figures(scope.clone(), BucketWidth::Minute, at(WHOLE + 1));
+        .stats(scope.clone(), BucketWidth::Minute, at(WHOLE + 1));
     assert_eq!(
         after.await,
         Ok(expected[1..].to_vec()),
         "the bucket that contains the start time is included"
     );
-    let quarters = world.told(&scope, BucketWidth::Quarter).await;
+    let quarters = world.buckets(&scope, BucketWidth::Quarter).await;
     assert_eq!(quarters, [(0, 1_081), (15 * MINUTE, 6_000)]);
 }
 
@@ -150,7 +151,10 @@ pub(super) async fn stats_with_a_used_number_are_not_added_again(harness: &dyn H
             let happened = vec![happened(&all, 0, healthy(attempts))];
             world.flushes(number, happened).await;
         }
-        assert_eq!(world.told(&all, BucketWidth::Minute).await, [(0, expected)]);
+        assert_eq!(
+            world.buckets(&all, BucketWidth::Minute).await,
+            [(0, expected)]
+        );
         // After reopening, the numbers start again.
         world = world.reopened().await;
     }
@@ -161,9 +165,9 @@ pub(super) async fn many_stats_are_added_at_once(harness: &dyn Harness) {
     let all = |number: u64| happened(&Scope::Everything, number * SECOND, healthy(1));
     let many: Vec<StatEntry> = (0..MAX_STAT_ENTRIES as u64).map(all).collect();
     world.happens(many).await;
-    let told = world.told(&Scope::Everything, BucketWidth::Minute).await;
-    assert_eq!(told.len(), MAX_STAT_ENTRIES.div_ceil(60));
-    let attempts: u64 = told.iter().map(|(_, attempts)| attempts).sum();
+    let buckets = world.buckets(&Scope::Everything, BucketWidth::Minute).await;
+    assert_eq!(buckets.len(), MAX_STAT_ENTRIES.div_ceil(60));
+    let attempts: u64 = buckets.iter().map(|(_, attempts)| attempts).sum();
     assert_eq!(attempts, MAX_STAT_ENTRIES as u64);
 }
 
@@ -184,54 +188,59 @@ pub(super) async fn scopes_have_separate_stats(harness: &dyn Harness) {
         .await;
     for (number, scope) in scopes.iter().enumerate() {
         let expected = [(0, number as u64 + 1)];
-        assert_eq!(world.told(scope, BucketWidth::Minute).await, expected);
-        assert_eq!(world.told(scope, BucketWidth::Quarter).await, expected);
+        assert_eq!(world.buckets(scope, BucketWidth::Minute).await, expected);
+        assert_eq!(world.buckets(scope, BucketWidth::Quarter).await, expected);
     }
     let nobody = [Scope::Tenant(id("nobody")), Scope::Endpoint(EndpointId(77))];
-    let mut some: Vec<StatEntry> = nobody.iter().map(|it| happened(it, 0, tally(6))).collect();
+    let mut some: Vec<StatEntry> = nobody
+        .iter()
+        .map(|it| happened(it, 0, counters(6)))
+        .collect();
     some.push(happened(&acme(), 0, healthy(10)));
     world.happens(some).await;
     for scope in &nobody {
-        assert_eq!(world.told(scope, BucketWidth::Minute).await, []);
+        assert_eq!(world.buckets(scope, BucketWidth::Minute).await, []);
     }
-    let told = world.told(&acme(), BucketWidth::Minute).await;
+    let buckets = world.buckets(&acme(), BucketWidth::Minute).await;
     assert_eq!(
-        told,
+        buckets,
         [(0, 12)],
         "entries of unknown scopes do not affect the known ones"
     );
-    world.stand(EndpointId(1), EndpointStatus::Deleted).await;
+    world
+        .set_status(EndpointId(1), EndpointStatus::Deleted)
+        .await;
     world.happens(vec![happened(&hers, 0, healthy(1))]).await;
-    assert_eq!(world.told(&hers, BucketWidth::Minute).await, []);
+    assert_eq!(world.buckets(&hers, BucketWidth::Minute).await, []);
 }
 
 pub(super) async fn a_new_tenant_with_a_reused_id_has_no_stats(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let endpoint = Scope::Endpoint(world.add_endpoint(1).await);
     let scopes = [Scope::Everything, acme(), endpoint.clone()];
-    let all = |tally| -> Vec<StatEntry> {
-        let each = scopes.iter().map(|scope| happened(scope, 0, tally));
+    let all = |counters| -> Vec<StatEntry> {
+        let each = scopes.iter().map(|scope| happened(scope, 0, counters));
         each.collect()
     };
-    world.happens(all(tally(60))).await;
+    world.happens(all(counters(60))).await;
     world.store.delete_tenant(at(1), id("acme")).await.unwrap();
-    assert_eq!(world.told(&acme(), BucketWidth::Minute).await, []);
-    world.happens(all(tally(60))).await;
+    assert_eq!(world.buckets(&acme(), BucketWidth::Minute).await, []);
+    world.happens(all(counters(60))).await;
     world.add_tenant("acme").await;
     let world = world.reopened().await;
     for scope in [acme(), endpoint] {
-        assert_eq!(world.told(&scope, BucketWidth::Minute).await, []);
+        assert_eq!(world.buckets(&scope, BucketWidth::Minute).await, []);
     }
-    let told = world.told(&Scope::Everything, BucketWidth::Minute).await;
-    assert_eq!(told, [(0, 120)]);
+    let buckets = world.buckets(&Scope::Everything, BucketWidth::Minute).await;
+    assert_eq!(buckets, [(0, 120)]);
     let failing = world
         .store
-        .failing_figures(BucketWidth::Minute, at(0), 9)
+        .failing_stats(BucketWidth::Minute, at(0), 9)
         .await;
     let failing: Vec<Scope> = failing.unwrap().into_iter().map(|it| it.0).collect();
     assert_eq!(failing, [Scope::Everything]);
     world.happens(vec![happened(&acme(), 0, healthy(3))]).await;
-    assert_eq!(world.told(&acme(), BucketWidth::Minute).await, [(0, 3)]);
+    assert_eq!(world.buckets(&acme(), BucketWidth::Minute).await, [(0, 3)]);
 }
 
 pub(super) async fn old_buckets_are_removed_in_small_steps(harness: &dyn Harness) {
@@ -239,26 +248,28 @@ pub(super) async fn old_buckets_are_removed_in_small_steps(harness: &dyn Harness
     let scope = Scope::Everything;
     let each = |minute: u64| happened(&scope, minute * MINUTE, healthy(1));
     world.happens((0..150).map(each).collect()).await;
-    let minutes = async || world.told(&scope, BucketWidth::Minute).await.len();
-    let quarters = async || world.told(&scope, BucketWidth::Quarter).await.len();
+    let minutes = async || world.buckets(&scope, BucketWidth::Minute).await.len();
+    let quarters = async || world.buckets(&scope, BucketWidth::Quarter).await.len();
     let hour = 60 * MINUTE;
     // At this time the buckets of two hours are kept.
     let now = at(WHOLE + 150 * MINUTE);
-    let first = world.tidy_step(now, hour, 4).await;
+    let first = world.retention_step(now, hour, 4).await;
     assert_eq!(
         (first.more, minutes().await),
         (true, 146),
         "a step removes at most its limit"
     );
-    world.tidy(now, hour).await;
-    let told = world.told(&scope, BucketWidth::Minute).await;
-    assert_eq!((told[0].0, told.len()), (30 * MINUTE, 120));
+    world.run_retention_step(now, hour).await;
+    let buckets = world.buckets(&scope, BucketWidth::Minute).await;
+    assert_eq!((buckets[0].0, buckets.len()), (30 * MINUTE, 120));
     assert_eq!(quarters().await, 10);
-    world.tidy(at(WHOLE + 25 * hour), hour).await;
+    world.run_retention_step(at(WHOLE + 25 * hour), hour).await;
     assert_eq!((minutes().await, quarters().await), (0, 10));
-    world.tidy(at(WHOLE + 25 * hour + 1), hour).await;
+    world
+        .run_retention_step(at(WHOLE + 25 * hour + 1), hour)
+        .await;
     assert_eq!(quarters().await, 9);
-    world.tidy(at(WHOLE + 28 * hour), hour).await;
+    world.run_retention_step(at(WHOLE + 28 * hour), hour).await;
     assert_eq!(quarters().await, 0);
 }
 
@@ -268,15 +279,15 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
     let bad = Scope::Endpoint(world.add_endpoint(1).await);
     let good = Scope::Endpoint(world.add_endpoint(2).await);
     let once = Scope::Endpoint(world.add_endpoint(3).await);
-    let retried = |retries| Tally {
+    let retried = |retries| StatCounters {
         attempts: retries,
         retries,
         slowest_micros: retries,
-        ..Tally::default()
+        ..StatCounters::default()
     };
-    let given_up = Tally {
+    let given_up = StatCounters {
         failed: 40,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     world
         .happens(vec![
@@ -293,7 +304,7 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
     let since = |ms: u64, limit: usize| {
         let failing = world
             .store
-            .failing_figures(BucketWidth::Minute, at(WHOLE + ms), limit);
+            .failing_stats(BucketWidth::Minute, at(WHOLE + ms), limit);
         async move { failing.await.expect("the store can be read") }
     };
     let mut worst = healthy(500);
@@ -312,11 +323,13 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
     assert_eq!(since(0, 1).await, [(once.clone(), retried(1_000))]);
     let quarter = world
         .store
-        .failing_figures(BucketWidth::Quarter, at(WHOLE), 9)
+        .failing_stats(BucketWidth::Quarter, at(WHOLE), 9)
         .await;
     let scopes: Vec<Scope> = quarter.unwrap().into_iter().map(|it| it.0).collect();
     let all = [once, bad.clone(), Scope::Tenant(id("other")), acme()];
     assert_eq!(scopes, all);
-    world.stand(EndpointId(1), EndpointStatus::Deleted).await;
+    world
+        .set_status(EndpointId(1), EndpointStatus::Deleted)
+        .await;
     assert_eq!(since(MINUTE, 2).await, expected[1..]);
 }

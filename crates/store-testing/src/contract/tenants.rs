@@ -89,9 +89,9 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let gone_before = world.add_endpoint(1).await;
-    world.stand(gone_before, EndpointStatus::Deleted).await;
+    world.set_status(gone_before, EndpointStatus::Deleted).await;
     let paused = world.add_endpoint(2).await;
-    world.stand(paused, EndpointStatus::Paused).await;
+    world.set_status(paused, EndpointStatus::Paused).await;
     let enabled = world.add_endpoint(3).await;
     let others = world.add(endpoint(4, "other", &[])).await;
     world
@@ -114,10 +114,10 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     assert!(world.store.key(key(2, None).hash).await.unwrap().is_some());
     for endpoint in [gone_before, paused, enabled] {
         let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
-        assert_eq!(row.standing, EndpointStatus::Deleted);
+        assert_eq!(row.status, EndpointStatus::Deleted);
     }
     let row = world.store.endpoint(others).await.unwrap().unwrap();
-    assert_eq!(row.standing, EndpointStatus::Enabled);
+    assert_eq!(row.status, EndpointStatus::Enabled);
     let refused = world.store.accept(at(6), vec![event("acme", "a.b")]).await;
     assert_eq!(refused, Ok(Ingest::NoSuchTenant));
     let nothing = world.store.delivery(id("acme"), delivery).await.unwrap();

@@ -3,7 +3,7 @@
 //! Sessions are found by hash until they expire, and end with their key or tenant. Audit entries are written first
 //! and completed once. The owner of an id is looked up in the rows of its kind.
 
-use posthaste_core::id::{AuditId, PassId, TenantId};
+use posthaste_core::id::{AuditId, SessionId, TenantId};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
@@ -11,70 +11,73 @@ use super::tables::{AuditRow, SessionRow, Tables, TenantVersion, page};
 use posthaste_store::rules::{first_kept, fitted};
 use posthaste_store::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, KeyHash,
-    OwnedObject, Page, PageRequest, Pass, SessionIdentity,
+    LoginSession, OwnedObject, Page, PageRequest, SessionIdentity,
 };
 
 impl Tables {
-    pub(super) fn create_pass(&mut self, pass: Pass) -> CreateResult {
-        let owner = match &pass.holder {
+    pub(super) fn create_session(&mut self, session: LoginSession) -> CreateResult {
+        let owner = match &session.holder {
             SessionIdentity::Key(_) => None,
             SessionIdentity::Tenant(tenant) => match self.owner(tenant) {
                 None => return CreateResult::NoSuchTenant,
                 owner @ Some(_) => owner,
             },
         };
-        let known = self.passes.values().any(|row| row.pass.hash == pass.hash);
-        if known || self.passes.contains_key(&pass.id) {
+        let known = self
+            .sessions
+            .values()
+            .any(|row| row.session.hash == session.hash);
+        if known || self.sessions.contains_key(&session.id) {
             return CreateResult::Taken;
         }
-        self.passes.insert(pass.id, SessionRow { owner, pass });
+        self.sessions
+            .insert(session.id, SessionRow { owner, session });
         CreateResult::Created
     }
 
-    pub(super) fn pass(&self, now: Timestamp, hash: KeyHash) -> Option<Pass> {
-        let found = self.passes.values().find(|row| row.pass.hash == hash);
+    pub(super) fn session(&self, now: Timestamp, hash: KeyHash) -> Option<LoginSession> {
+        let found = self.sessions.values().find(|row| row.session.hash == hash);
         found
-            .map(|row| row.pass.clone())
-            .filter(|pass| pass.expires_at > now)
+            .map(|row| row.session.clone())
+            .filter(|session| session.expires_at > now)
     }
 
-    pub(super) fn passes(
+    pub(super) fn sessions(
         &self,
         now: Timestamp,
         tenant: &TenantId,
-        request: PageRequest<PassId>,
-    ) -> Page<Pass, PassId> {
+        request: PageRequest<SessionId>,
+    ) -> Page<LoginSession, SessionId> {
         let owner = self.owner(tenant);
-        let rows =
-            self.passes.iter().rev().filter(|(_, row)| {
-                owner.is_some() && row.owner == owner && row.pass.expires_at > now
-            });
-        page(rows.map(|(id, row)| (*id, row.pass.clone())), request)
+        let rows = self.sessions.iter().rev().filter(|(_, row)| {
+            owner.is_some() && row.owner == owner && row.session.expires_at > now
+        });
+        page(rows.map(|(id, row)| (*id, row.session.clone())), request)
     }
 
-    pub(super) fn end_pass(
+    pub(super) fn end_session(
         &mut self,
         now: Timestamp,
         tenant: Option<&TenantId>,
-        pass: PassId,
+        session: SessionId,
     ) -> bool {
         let owner = tenant.map(|tenant| self.owner(tenant));
-        let found = self.passes.get(&pass).is_some_and(|row| {
+        let found = self.sessions.get(&session).is_some_and(|row| {
             let theirs = owner.is_none_or(|owner| owner.is_some() && row.owner == owner);
-            theirs && row.pass.expires_at > now
+            theirs && row.session.expires_at > now
         });
-        found && self.passes.remove(&pass).is_some()
+        found && self.sessions.remove(&session).is_some()
     }
 
     /// Ends the sessions of a deleted tenant.
-    pub(super) fn end_passes_of(&mut self, owner: TenantVersion) {
-        self.passes.retain(|_, row| row.owner != Some(owner));
+    pub(super) fn end_sessions_of(&mut self, owner: TenantVersion) {
+        self.sessions.retain(|_, row| row.owner != Some(owner));
     }
 
     /// Ends the sessions of a revoked key.
-    pub(super) fn end_passes_with(&mut self, key: KeyHash) {
-        self.passes
-            .retain(|_, row| row.pass.holder != SessionIdentity::Key(key));
+    pub(super) fn end_sessions_with(&mut self, key: KeyHash) {
+        self.sessions
+            .retain(|_, row| row.session.holder != SessionIdentity::Key(key));
     }
 
     pub(super) fn begin_audit(&mut self, entry: AuditEntry) -> CreateResult {
@@ -135,11 +138,11 @@ impl Tables {
     }
 
     /// Deleted objects belong to no tenant, and neither do the objects of a deleted tenant.
-    pub(super) fn whose(&self, named: OwnedObject) -> Option<TenantId> {
+    pub(super) fn tenant_of(&self, named: OwnedObject) -> Option<TenantId> {
         let (owner, tenant) = match named {
             OwnedObject::Endpoint(endpoint) => {
                 let found = self.endpoints.get(&endpoint)?;
-                if found.row.standing == EndpointStatus::Deleted {
+                if found.row.status == EndpointStatus::Deleted {
                     return None;
                 }
                 (found.owner, &found.row.endpoint.tenant)
@@ -158,10 +161,10 @@ impl Tables {
     }
 
     /// Removes a few expired sessions and old audit entries. Returns true if there may be more.
-    pub(super) fn tidy_people(&mut self, now: Timestamp, step: usize) -> bool {
-        let passes = self.passes.iter();
-        let over = passes.filter(|(_, row)| row.pass.expires_at <= now);
-        let over: Vec<PassId> = over.map(|(id, _)| *id).take(step).collect();
+    pub(super) fn delete_expired_sessions(&mut self, now: Timestamp, step: usize) -> bool {
+        let sessions = self.sessions.iter();
+        let over = sessions.filter(|(_, row)| row.session.expires_at <= now);
+        let over: Vec<SessionId> = over.map(|(id, _)| *id).take(step).collect();
         let kept = AuditId(first_kept(now));
         let old: Vec<AuditId> = self
             .audit
@@ -169,8 +172,8 @@ impl Tables {
             .map(|(id, _)| *id)
             .take(step)
             .collect();
-        for pass in &over {
-            self.passes.remove(pass);
+        for session in &over {
+            self.sessions.remove(session);
         }
         for entry in &old {
             self.audit.remove(entry);

@@ -44,14 +44,14 @@ impl Alerts for ModelStore {
         answer(self.read(|_| None))
     }
 
-    fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        answer(self.read(|tables| tables.notices.first().map(|row| row.notice.at)))
+    fn oldest_pending_notification(&self) -> Answer<Option<Timestamp>> {
+        answer(self.read(|tables| tables.notifications.first().map(|row| row.notification.at)))
     }
 
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
         answer(self.read(|tables| {
-            let letters = tables.letters.values().map(|kept| &kept.letter);
-            let tried = letters.filter(|it| it.tries > 0 && recipients.contains(&it.recipient));
+            let emails = tables.emails.values().map(|kept| &kept.email);
+            let tried = emails.filter(|it| it.tries > 0 && recipients.contains(&it.recipient));
             tried.map(|it| it.first_at).min()
         }))
     }
@@ -65,12 +65,12 @@ impl Tables {
             Scope::Tenant(tenant) => self.owner(tenant).map(Some),
             Scope::Endpoint(endpoint) => {
                 let endpoint = self.endpoints.get(endpoint)?;
-                (endpoint.row.standing != EndpointStatus::Deleted).then_some(Some(endpoint.owner))
+                (endpoint.row.status != EndpointStatus::Deleted).then_some(Some(endpoint.owner))
             }
         }
     }
 
-    fn tenant_of(&self, scope: &Scope) -> Option<TenantId> {
+    fn tenant_of_scope(&self, scope: &Scope) -> Option<TenantId> {
         match scope {
             Scope::Everything => None,
             Scope::Tenant(tenant) => Some(tenant.clone()),
@@ -110,8 +110,8 @@ impl Tables {
         if self.alerts.contains_key(&alert.id) || self.alerts.values().any(goes_on) {
             return CreateResult::Taken;
         }
-        self.tell(now, RAISED, &alert, owner);
-        let tenant = self.tenant_of(&alert.scope);
+        self.notify(now, RAISED, &alert, owner);
+        let tenant = self.tenant_of_scope(&alert.scope);
         let alert = Alert { tenant, ..alert };
         self.alerts.insert(alert.id, AlertRow { owner, alert });
         CreateResult::Created
@@ -124,13 +124,18 @@ impl Tables {
         }
         row.alert.resolved_at = Some(now);
         let (alert, owner) = (row.alert.clone(), row.owner);
-        self.tell(now, RESOLVED, &alert, owner);
+        self.notify(now, RESOLVED, &alert, owner);
         let is_gone = self.is_gone(&alert.scope, owner);
         Some(Alert { is_gone, ..alert })
     }
 
-    fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert, owner: Option<TenantVersion>) {
-        self.notice(at, (alert.scope.clone(), owner), name, alert.told());
+    fn notify(&mut self, at: Timestamp, name: &str, alert: &Alert, owner: Option<TenantVersion>) {
+        self.add_notification(
+            at,
+            (alert.scope.clone(), owner),
+            name,
+            alert.notification_detail(),
+        );
     }
 
     fn alerts(&self, filter: &AlertFilter, request: PageRequest<AlertId>) -> Page<Alert, AlertId> {
@@ -163,7 +168,7 @@ impl Tables {
     }
 
     /// Removes a few alerts whose retention period has passed. Returns true if there may be more.
-    pub(super) fn tidy_alerts(&mut self, now: Timestamp, step: usize) -> bool {
+    pub(super) fn delete_expired_alerts(&mut self, now: Timestamp, step: usize) -> bool {
         let rows = self.alerts.iter();
         let over = rows.filter_map(|(id, row)| {
             let end = row.alert.resolved_at?;

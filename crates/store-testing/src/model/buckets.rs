@@ -1,6 +1,6 @@
 //! Stats by time bucket in the model.
 //!
-//! Implements [`Figures`] for [`ModelStore`]. Every entry is added to the bucket of each width. The highest number
+//! Implements [`StatsStore`] for [`ModelStore`]. Every entry is added to the bucket of each width. The highest number
 //! of a set that was added is remembered, so that a repeated set adds nothing.
 
 use std::collections::BTreeMap;
@@ -12,84 +12,84 @@ use posthaste_core::time::Timestamp;
 use super::tables::{StatsSubject, Tables};
 use super::{ModelStore, answer};
 use posthaste_store::rules::by_bucket;
-use posthaste_store::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
+use posthaste_store::{Answer, BucketWidth, Scope, StatCounters, StatEntry, StatsStore};
 
-impl Figures for ModelStore {
-    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
+impl StatsStore for ModelStore {
+    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         answer(self.write(|tables| {
             if self.flushed.fetch_max(number, Ordering::SeqCst) < number {
-                tables.add_figures(happened);
+                tables.add_stats(happened);
             }
         }))
     }
 
-    fn figures(
+    fn stats(
         &self,
         scope: Scope,
         width: BucketWidth,
         since: Timestamp,
-    ) -> Answer<Vec<(Timestamp, Tally)>> {
-        answer(self.read(|tables| tables.figures(&scope, width, since)))
+    ) -> Answer<Vec<(Timestamp, StatCounters)>> {
+        answer(self.read(|tables| tables.stats(&scope, width, since)))
     }
 
-    fn failing_figures(
+    fn failing_stats(
         &self,
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, Tally)>> {
-        answer(self.read(|tables| tables.failing_figures(width, since, limit)))
+    ) -> Answer<Vec<(Scope, StatCounters)>> {
+        answer(self.read(|tables| tables.failing_stats(width, since, limit)))
     }
 }
 
 impl Tables {
-    fn add_figures(&mut self, happened: Vec<StatEntry>) {
-        for ((width, began, scope), tally) in by_bucket(happened) {
+    fn add_stats(&mut self, happened: Vec<StatEntry>) {
+        for ((width, began, scope), counters) in by_bucket(happened) {
             if let Some(whole) = self.whole(&scope) {
-                let bucket = self.figures.entry((width, began, whole));
-                bucket.or_default().add(&tally);
+                let bucket = self.stats.entry((width, began, whole));
+                bucket.or_default().add(&counters);
             }
         }
     }
 
-    fn figures(
+    fn stats(
         &self,
         scope: &Scope,
         width: BucketWidth,
         since: Timestamp,
-    ) -> Vec<(Timestamp, Tally)> {
+    ) -> Vec<(Timestamp, StatCounters)> {
         let Some(whole) = self.whole(scope) else {
             return Vec::new();
         };
-        let buckets = self.figures.iter();
+        let buckets = self.stats.iter();
         let theirs = buckets.filter(|((its_width, began, of), _)| {
             *its_width == width && *began >= since && *of == whole
         });
         theirs
-            .map(|((_, began, _), tally)| (*began, *tally))
+            .map(|((_, began, _), counters)| (*began, *counters))
             .collect()
     }
 
     /// The order of scopes with the same number of failures is not defined.
-    fn failing_figures(
+    fn failing_stats(
         &self,
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Vec<(Scope, Tally)> {
-        let mut sums: BTreeMap<StatsSubject, Tally> = BTreeMap::new();
-        for ((its_width, began, of), tally) in &self.figures {
+    ) -> Vec<(Scope, StatCounters)> {
+        let mut sums: BTreeMap<StatsSubject, StatCounters> = BTreeMap::new();
+        for ((its_width, began, of), counters) in &self.stats {
             if *its_width == width && *began >= since {
-                sums.entry(*of).or_default().add(tally);
+                sums.entry(*of).or_default().add(counters);
             }
         }
-        let wrong = |tally: &Tally| tally.retries + tally.failed;
-        let mut failing: Vec<(Scope, Tally)> = sums
+        let wrong = |counters: &StatCounters| counters.retries + counters.failed;
+        let mut failing: Vec<(Scope, StatCounters)> = sums
             .into_iter()
-            .filter(|(_, tally)| wrong(tally) > 0)
-            .filter_map(|(whole, tally)| Some((self.scope(whole)?, tally)))
+            .filter(|(_, counters)| wrong(counters) > 0)
+            .filter_map(|(whole, counters)| Some((self.scope(whole)?, counters)))
             .collect();
-        failing.sort_by_key(|(_, tally)| std::cmp::Reverse(wrong(tally)));
+        failing.sort_by_key(|(_, counters)| std::cmp::Reverse(wrong(counters)));
         failing.truncate(limit);
         failing
     }
@@ -101,8 +101,7 @@ impl Tables {
             Scope::Tenant(tenant) => self.owner(tenant).map(StatsSubject::Tenant),
             Scope::Endpoint(endpoint) => {
                 let row = &self.endpoints.get(endpoint)?.row;
-                (row.standing != EndpointStatus::Deleted)
-                    .then_some(StatsSubject::Endpoint(*endpoint))
+                (row.status != EndpointStatus::Deleted).then_some(StatsSubject::Endpoint(*endpoint))
             }
         }
     }
@@ -121,10 +120,10 @@ impl Tables {
     }
 
     /// Removes a few buckets whose retention period has passed. Returns true if there may be more.
-    pub(super) fn tidy_figures(&mut self, now: Timestamp, step: usize) -> bool {
+    pub(super) fn delete_expired_stats(&mut self, now: Timestamp, step: usize) -> bool {
         let mut removed = 0;
         for width in BucketWidth::ALL {
-            let buckets = self.figures.keys().copied();
+            let buckets = self.stats.keys().copied();
             let old = buckets
                 .filter(|(its_width, began, _)| {
                     *its_width == width && *began < width.first_kept(now)
@@ -133,7 +132,7 @@ impl Tables {
             let old: Vec<_> = old.collect();
             removed = removed.max(old.len());
             for bucket in old {
-                self.figures.remove(&bucket);
+                self.stats.remove(&bucket);
             }
         }
         step > 0 && removed == step

@@ -62,7 +62,7 @@ impl Tables {
         Some(DeadGroup {
             endpoint,
             url: row.endpoint.url.clone(),
-            standing: row.standing,
+            status: row.status,
             error_kind: newest.error_kind(),
             count: BoundedCount::of(letters.len()),
             newest: newest.clone(),
@@ -70,13 +70,17 @@ impl Tables {
         })
     }
 
-    pub(super) fn troubled(&self, tenant: Option<&TenantId>, limit: usize) -> Vec<EndpointRow> {
+    pub(super) fn endpoints_needing_attention(
+        &self,
+        tenant: Option<&TenantId>,
+        limit: usize,
+    ) -> Vec<EndpointRow> {
         let owner = tenant.map(|tenant| self.owner(tenant));
         let endpoints = self.endpoints.values().rev();
-        let mut troubled: Vec<&EndpointRow> = endpoints
+        let mut endpoints_needing_attention: Vec<&EndpointRow> = endpoints
             .filter(|owned| owner.is_none_or(|owner| owner == Some(owned.owner)))
             .map(|owned| &owned.row)
-            .filter(|row| match row.standing {
+            .filter(|row| match row.status {
                 EndpointStatus::Enabled => row.health.trip.is_some(),
                 EndpointStatus::Paused => true,
                 EndpointStatus::Disabled => match row.disabled_reason {
@@ -86,7 +90,11 @@ impl Tables {
                 EndpointStatus::Deleted => false,
             })
             .collect();
-        troubled.sort_by_key(|row| row.standing == EndpointStatus::Paused);
-        troubled.into_iter().take(limit).cloned().collect()
+        endpoints_needing_attention.sort_by_key(|row| row.status == EndpointStatus::Paused);
+        endpoints_needing_attention
+            .into_iter()
+            .take(limit)
+            .cloned()
+            .collect()
     }
 }

@@ -87,7 +87,7 @@ impl Tables {
             return RetryResult::NoSuchDelivery;
         };
         let endpoint = row.delivery.facts().endpoint;
-        match self.standing(endpoint) {
+        match self.status(endpoint) {
             EndpointStatus::Enabled | EndpointStatus::Paused => {}
             EndpointStatus::Disabled => return RetryResult::EndpointDisabled,
             EndpointStatus::Deleted => return RetryResult::EndpointDeleted,
@@ -97,7 +97,7 @@ impl Tables {
             .deliveries
             .get_mut(&delivery)
             .expect("the delivery was found above");
-        if row.delivery.hasten(now).is_ok() {
+        if row.delivery.make_due(now).is_ok() {
             return RetryResult::DueNow { endpoint };
         }
         let event = &self.events[&row.delivery.facts().event];
@@ -111,10 +111,10 @@ impl Tables {
     }
 
     /// An unknown endpoint counts as deleted.
-    pub(super) fn standing(&self, endpoint: EndpointId) -> EndpointStatus {
+    pub(super) fn status(&self, endpoint: EndpointId) -> EndpointStatus {
         self.endpoints
             .get(&endpoint)
-            .map_or(EndpointStatus::Deleted, |endpoint| endpoint.row.standing)
+            .map_or(EndpointStatus::Deleted, |endpoint| endpoint.row.status)
     }
 
     pub(super) fn record(
@@ -143,11 +143,11 @@ impl Tables {
     ) -> Written {
         let after = attempt.delivery;
         let endpoint = after.facts().endpoint;
-        let stands = |before: &Delivery| {
+        let is_current = |before: &Delivery| {
             before.wanted_at().is_some() && before.facts().attempts + 1 == after.facts().attempts
         };
         let row = self.deliveries.get_mut(&after.id());
-        let Some(row) = row.filter(|row| stands(&row.delivery)) else {
+        let Some(row) = row.filter(|row| is_current(&row.delivery)) else {
             return Written::Superseded;
         };
         // A late record of an attempt of an earlier round does not restore that round's times.
@@ -168,11 +168,15 @@ impl Tables {
             }
             if let Some(cause) = attempt.disable {
                 let reason = DisabledReason::Automatic(cause);
-                super::directory::stand(&mut owned.row, EndpointStatus::Disabled, Some(reason));
+                super::directory::set_status(
+                    &mut owned.row,
+                    EndpointStatus::Disabled,
+                    Some(reason),
+                );
             }
         }
-        for news in attempt.news {
-            self.news(now, endpoint, news);
+        for change in attempt.endpoint_changes {
+            self.add_endpoint_change(now, endpoint, change);
         }
         Written::Applied
     }

@@ -52,15 +52,15 @@ impl Tables {
         let keys = self.keys.values();
         let theirs = keys.filter(|key| key.tenant.as_ref() == Some(tenant));
         for key in theirs.map(|key| key.hash).collect::<Vec<_>>() {
-            self.end_passes_with(key);
+            self.end_sessions_with(key);
         }
-        self.end_passes_of(owner);
+        self.end_sessions_of(owner);
         self.keys
             .retain(|_, key| key.tenant.as_ref() != Some(tenant));
         let mut deleted = Vec::new();
         for (id, endpoint) in &mut self.endpoints {
-            if endpoint.owner == owner && endpoint.row.standing != EndpointStatus::Deleted {
-                stand(&mut endpoint.row, EndpointStatus::Deleted, None);
+            if endpoint.owner == owner && endpoint.row.status != EndpointStatus::Deleted {
+                set_status(&mut endpoint.row, EndpointStatus::Deleted, None);
                 deleted.push(*id);
             }
         }
@@ -106,7 +106,7 @@ impl Tables {
             .is_some_and(|key| key.tenant.as_ref() == tenant);
         let revoked = owned.then(|| self.keys.remove(&key)).flatten();
         if let Some(key) = &revoked {
-            self.end_passes_with(key.hash);
+            self.end_sessions_with(key.hash);
         }
         revoked.is_some()
     }
@@ -132,7 +132,7 @@ impl Tables {
         if self.endpoints.contains_key(&endpoint.id) {
             return CreateResult::Taken;
         }
-        if self.standing_of(owner).count() >= at_most as usize {
+        if self.existing_endpoints_of(owner).count() >= at_most as usize {
             return CreateResult::TooMany;
         }
         let row = EndpointRow {
@@ -140,7 +140,7 @@ impl Tables {
                 revision: 0,
                 ..endpoint
             },
-            standing: EndpointStatus::Enabled,
+            status: EndpointStatus::Enabled,
             disabled_reason: None,
             health: Health::default(),
         };
@@ -154,7 +154,7 @@ impl Tables {
             .endpoints
             .get_mut(&endpoint.id)
             .map(|owned| &mut owned.row)
-            .filter(|row| row.standing != EndpointStatus::Deleted)
+            .filter(|row| row.status != EndpointStatus::Deleted)
         else {
             return ReplaceResult::NotFound;
         };
@@ -182,21 +182,21 @@ impl Tables {
         let rows = self
             .owner(tenant)
             .into_iter()
-            .flat_map(|owner| self.standing_of(owner));
+            .flat_map(|owner| self.existing_endpoints_of(owner));
         page(rows.map(|row| (row.endpoint.id, row.clone())), request)
     }
 
-    pub(super) fn set_standing(
+    pub(super) fn set_endpoint_status(
         &mut self,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> bool {
         let Some(owned) = self.endpoints.get_mut(&endpoint) else {
             return false;
         };
-        stand(&mut owned.row, standing, reason);
+        set_status(&mut owned.row, status, reason);
         if let Some(health) = health {
             owned.row.health.update(&health);
         }
@@ -204,26 +204,29 @@ impl Tables {
     }
 
     /// Returns the endpoints of a tenant that are not deleted, newest first.
-    pub(super) fn standing_of(&self, owner: TenantVersion) -> impl Iterator<Item = &EndpointRow> {
+    pub(super) fn existing_endpoints_of(
+        &self,
+        owner: TenantVersion,
+    ) -> impl Iterator<Item = &EndpointRow> {
         let owned = self.endpoints.values().rev();
         owned
             .filter(move |endpoint| endpoint.owner == owner)
             .map(|endpoint| &endpoint.row)
-            .filter(|row| row.standing != EndpointStatus::Deleted)
+            .filter(|row| row.status != EndpointStatus::Deleted)
     }
 }
 
 /// Sets the status of an endpoint; a deleted endpoint stays deleted. Only a disabled one has a reason.
-pub(super) fn stand(
+pub(super) fn set_status(
     row: &mut EndpointRow,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
 ) {
-    if row.standing == EndpointStatus::Deleted {
+    if row.status == EndpointStatus::Deleted {
         return;
     }
-    row.standing = standing;
-    row.disabled_reason = match standing {
+    row.status = status;
+    row.disabled_reason = match status {
         EndpointStatus::Disabled => reason,
         EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Deleted => None,
     };

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use posthaste_core::allowance::QuotaUsage;
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::ingest::{self, Fingerprint, judge};
 use posthaste_core::lane::EndpointStatus;
+use posthaste_core::quota::QuotaUsage;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::{Month, Timestamp};
 
@@ -25,7 +25,7 @@ impl Tables {
         &mut self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> (Ingest, Vec<HandedOver>) {
         let refused = |ingest| (ingest, Vec::new());
         let Some(tenant) = events.first().map(|event| event.tenant.clone()) else {
@@ -50,7 +50,7 @@ impl Tables {
             arrival_ns: self.arrivals.get(&owner).copied().unwrap_or(0),
             this_month: self.usage.get(&month).copied().unwrap_or(0),
         };
-        match allowance.take(now, used, self.fresh(owner, &events)) {
+        match quotas.take(now, used, self.fresh(owner, &events)) {
             Ok(used) => {
                 self.arrivals.insert(owner, used.arrival_ns);
                 self.usage.insert(month, used.this_month);
@@ -94,7 +94,7 @@ impl Tables {
         let owner = self.owner(tenant)?;
         let events = self.usage.get(&(owner, Month::of(now)));
         Some(Usage {
-            endpoints: self.standing_of(owner).count() as u64,
+            endpoints: self.existing_endpoints_of(owner).count() as u64,
             events_this_month: events.copied().unwrap_or(0),
         })
     }
@@ -134,7 +134,7 @@ impl Tables {
 
     /// Returns the endpoints that get an event.
     fn routes(&self, owner: TenantVersion, event: &NewEvent) -> Vec<EndpointId> {
-        let takes_part = |row: &&EndpointRow| match row.standing {
+        let takes_part = |row: &&EndpointRow| match row.status {
             EndpointStatus::Enabled | EndpointStatus::Paused => true,
             EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         };
@@ -142,7 +142,10 @@ impl Tables {
             Some(only) => row.endpoint.id == only,
             None => wants(&row.endpoint.event_types, &event.content.event_type),
         };
-        let routes = self.standing_of(owner).filter(takes_part).filter(wanted);
+        let routes = self
+            .existing_endpoints_of(owner)
+            .filter(takes_part)
+            .filter(wanted);
         let mut routes: Vec<EndpointId> = routes.map(|row| row.endpoint.id).collect();
         routes.sort();
         routes
@@ -155,7 +158,7 @@ impl Tables {
         event: NewEvent,
         handed_over: &mut Vec<HandedOver>,
     ) -> AcceptedEvent {
-        let id: EventId = self.mint.next(now);
+        let id: EventId = self.id_generator.next(now);
         let routes = self.routes(owner, &event);
         let received = event.received;
         let row = EventRow {
@@ -206,7 +209,7 @@ impl Tables {
         let due_at = row.deliver_at.map_or(now, |at| at.max(now));
         let ordering = row.ordering;
         let delivery = Delivery::schedule(
-            self.mint.next(now),
+            self.id_generator.next(now),
             event,
             endpoint,
             ordering,

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
@@ -35,7 +35,7 @@ use posthaste_store::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
-    KeyHash, NewEvent, OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay,
+    KeyHash, LoginSession, NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay,
     ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
     StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
 };
@@ -125,9 +125,9 @@ impl ModelStore {
         tables: &mut Tables,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> Ingest {
-        let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events, allowance);
+        let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events, quotas);
         if !deliveries.is_empty() {
             self.hand_over.accepted(deliveries);
         }
@@ -187,25 +187,30 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.keys(tenant.as_ref(), page)))
     }
 
-    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        answer(self.write(|tables| tables.create_pass(pass)))
+    fn create_session(&self, _now: Timestamp, session: LoginSession) -> Answer<CreateResult> {
+        answer(self.write(|tables| tables.create_session(session)))
     }
 
-    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
-        answer(self.read(|tables| tables.pass(now, hash)))
+    fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
+        answer(self.read(|tables| tables.session(now, hash)))
     }
 
-    fn passes(
+    fn sessions(
         &self,
         now: Timestamp,
         tenant: TenantId,
-        page: PageRequest<PassId>,
-    ) -> Answer<Page<Pass, PassId>> {
-        answer(self.read(|tables| tables.passes(now, &tenant, page)))
+        page: PageRequest<SessionId>,
+    ) -> Answer<Page<LoginSession, SessionId>> {
+        answer(self.read(|tables| tables.sessions(now, &tenant, page)))
     }
 
-    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
-        answer(self.write(|tables| tables.end_pass(now, tenant.as_ref(), pass)))
+    fn end_session(
+        &self,
+        now: Timestamp,
+        tenant: Option<TenantId>,
+        session: SessionId,
+    ) -> Answer<bool> {
+        answer(self.write(|tables| tables.end_session(now, tenant.as_ref(), session)))
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -229,8 +234,8 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.audit(&filter, page)))
     }
 
-    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
-        answer(self.read(|tables| tables.whose(named)))
+    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
+        answer(self.read(|tables| tables.tenant_of(named)))
     }
 
     fn create_endpoint(
@@ -258,28 +263,32 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.endpoints(&tenant, page)))
     }
 
-    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        answer(self.read(|tables| tables.troubled(tenant.as_ref(), limit)))
+    fn endpoints_needing_attention(
+        &self,
+        tenant: Option<TenantId>,
+        limit: usize,
+    ) -> Answer<Vec<EndpointRow>> {
+        answer(self.read(|tables| tables.endpoints_needing_attention(tenant.as_ref(), limit)))
     }
 
-    fn set_standing(
+    fn set_endpoint_status(
         &self,
         _now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {
-        answer(self.write(|tables| tables.set_standing(endpoint, standing, reason, health)))
+        answer(self.write(|tables| tables.set_endpoint_status(endpoint, status, reason, health)))
     }
 
     fn accept_within(
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> Answer<Ingest> {
-        answer(self.write(|tables| self.accept_and_hand_over(tables, now, events, allowance)))
+        answer(self.write(|tables| self.accept_and_hand_over(tables, now, events, quotas)))
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
@@ -422,8 +431,12 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
     }
 
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
-        answer(self.write(|tables| tables.tidy(now, &retention)))
+    fn run_retention_step(
+        &self,
+        now: Timestamp,
+        retention: Retention,
+    ) -> Answer<RetentionStepResult> {
+        answer(self.write(|tables| tables.run_retention_step(now, &retention)))
     }
 
     fn probe(&self, _now: Timestamp) -> Answer<()> {

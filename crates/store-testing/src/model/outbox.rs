@@ -4,7 +4,7 @@
 //! collected, claimed and settled. A due time that is too far ahead of the clock counts as due, because the clock
 //! was set back.
 
-use posthaste_core::dispatcher::News;
+use posthaste_core::dispatcher::EndpointChange;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
@@ -14,23 +14,26 @@ use super::{ModelStore, answer};
 use posthaste_store::rules::DELIVERY_FAILED;
 use posthaste_store::rules::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use posthaste_store::{
-    Answer, AuditEntry, CreateResult, EmailLine, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
-    Notification, Outbox, PendingEmail, Posted, Scope,
+    Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
+    MaxEmailDelay, Notification, Outbox, PendingEmail, Scope,
 };
 
 impl Outbox for ModelStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
+    fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
         answer(self.read(|tables| {
-            let rows = tables.notices.iter();
-            let later = rows.filter(|row| row.notice.number > after);
-            later.take(limit).map(|row| row.notice.clone()).collect()
+            let rows = tables.notifications.iter();
+            let later = rows.filter(|row| row.notification.number > after);
+            later
+                .take(limit)
+                .map(|row| row.notification.clone())
+                .collect()
         }))
     }
 
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
+    fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult> {
         answer(self.write(|tables| {
-            let mut rows = tables.notices.iter();
-            let owner = match rows.find(|row| row.notice.number == notice) {
+            let mut rows = tables.notifications.iter();
+            let owner = match rows.find(|row| row.notification.number == notification) {
                 Some(row) => row.owner,
                 None => return CreateResult::Taken,
             };
@@ -38,15 +41,15 @@ impl Outbox for ModelStore {
         }))
     }
 
-    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+    fn collect_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
         answer(self.write(|tables| tables.gather(now, before, limit)))
     }
 
-    fn told(&self) -> Answer<u64> {
-        answer(self.read(|tables| tables.told))
+    fn last_processed_notification(&self) -> Answer<u64> {
+        answer(self.read(|tables| tables.last_processed_notification))
     }
 
-    fn tell(
+    fn complete_notifications(
         &self,
         now: Timestamp,
         from: u64,
@@ -55,14 +58,16 @@ impl Outbox for ModelStore {
         due_at: Timestamp,
     ) -> Answer<bool> {
         answer(self.write(|tables| {
-            if tables.told != from {
+            if tables.last_processed_notification != from {
                 return false;
             }
-            tables.told = up_to;
-            tables.notices.retain(|row| row.notice.number > up_to);
+            tables.last_processed_notification = up_to;
+            tables
+                .notifications
+                .retain(|row| row.notification.number > up_to);
             for (recipient, lines) in by_recipient(lines) {
                 let kept = tables
-                    .letters
+                    .emails
                     .entry(recipient.clone())
                     .or_insert_with(|| StoredEmail::new(recipient, now));
                 for line in lines {
@@ -73,27 +78,32 @@ impl Outbox for ModelStore {
         }))
     }
 
-    fn claim_letters(
+    fn claim_emails(
         &self,
         now: Timestamp,
         until: Timestamp,
         longest: MaxEmailDelay,
         limit: usize,
     ) -> Answer<Vec<PendingEmail>> {
-        answer(self.write(|tables| tables.claim_letters(now, until, longest, limit)))
+        answer(self.write(|tables| tables.claim_emails(now, until, longest, limit)))
     }
 
-    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+    fn record_email_result(
+        &self,
+        recipient: String,
+        revision: u64,
+        posted: EmailResult,
+    ) -> Answer<bool> {
         answer(self.write(|tables| {
-            let Some(kept) = tables.letters.get(&recipient) else {
+            let Some(kept) = tables.emails.get(&recipient) else {
                 return false;
             };
             match kept.clone().settle(revision, &posted) {
                 EmailAfterSend::Kept(kept) => {
-                    tables.letters.insert(recipient, kept);
+                    tables.emails.insert(recipient, kept);
                 }
                 EmailAfterSend::Gone => {
-                    tables.letters.remove(&recipient);
+                    tables.emails.remove(&recipient);
                 }
                 EmailAfterSend::Another => return false,
             }
@@ -104,27 +114,32 @@ impl Outbox for ModelStore {
 
 impl Tables {
     /// Stores a notification about a tenant's object. Above the maximum, the oldest is removed.
-    pub(super) fn notice(
+    pub(super) fn add_notification(
         &mut self,
         at: Timestamp,
         (scope, owner): (Scope, Option<TenantVersion>),
         name: &str,
         detail: Value,
     ) {
-        self.last_notice += 1;
-        let notice = Notification {
-            number: self.last_notice,
+        self.last_notification += 1;
+        let notification = Notification {
+            number: self.last_notification,
             scope,
             at,
             name: name.to_owned(),
             detail,
         };
-        self.notices.push(NotificationRow { owner, notice });
-        let oldest = self.last_notice.saturating_sub(MAX_PENDING_NOTIFICATIONS);
+        self.notifications.push(NotificationRow {
+            owner,
+            notification,
+        });
+        let oldest = self
+            .last_notification
+            .saturating_sub(MAX_PENDING_NOTIFICATIONS);
         let over = self
-            .notices
-            .partition_point(|row| row.notice.number <= oldest);
-        self.notices.drain(..over);
+            .notifications
+            .partition_point(|row| row.notification.number <= oldest);
+        self.notifications.drain(..over);
     }
 
     /// Returns the scope of an endpoint and its tenant.
@@ -133,46 +148,53 @@ impl Tables {
         (Scope::Endpoint(endpoint), owner)
     }
 
-    pub(super) fn news(&mut self, at: Timestamp, endpoint: EndpointId, news: News) {
-        let detail = match news {
-            News::BreakerTripped(reason) => json!({ "reason": reason }),
-            News::Recovered => json!({}),
-            News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+    pub(super) fn add_endpoint_change(
+        &mut self,
+        at: Timestamp,
+        endpoint: EndpointId,
+        change: EndpointChange,
+    ) {
+        let detail = match change {
+            EndpointChange::BreakerTripped(reason) => json!({ "reason": reason }),
+            EndpointChange::Recovered => json!({}),
+            EndpointChange::DisableWarning(cause) | EndpointChange::Disabled(cause) => {
+                json!({ "cause": cause })
+            }
         };
-        self.notice(at, self.about(endpoint), news.name(), detail);
+        self.add_notification(at, self.about(endpoint), change.name(), detail);
     }
 
     fn gather(&mut self, now: Timestamp, before: Timestamp, limit: usize) -> usize {
         let after = too_far_ahead(now, before);
         let taken = self.failures.take_outside(before, after, limit);
-        let notices = taken.notices();
-        let count = notices.len();
-        for (endpoint, last_at, detail) in notices {
-            self.notice(last_at, self.about(endpoint), DELIVERY_FAILED, detail);
+        let notifications = taken.notifications();
+        let count = notifications.len();
+        for (endpoint, last_at, detail) in notifications {
+            self.add_notification(last_at, self.about(endpoint), DELIVERY_FAILED, detail);
         }
         count
     }
 
-    fn claim_letters(
+    fn claim_emails(
         &mut self,
         now: Timestamp,
         until: Timestamp,
         longest: MaxEmailDelay,
         limit: usize,
     ) -> Vec<PendingEmail> {
-        self.letters
+        self.emails
             .retain(|_, kept| !kept.is_due(now, longest) || !kept.is_empty());
         let due = self
-            .letters
+            .emails
             .values()
             .filter(|kept| kept.is_due(now, longest));
         let mut due: Vec<StoredEmail> = due.cloned().collect();
-        due.sort_by_key(|kept| (kept.due_at, kept.letter.recipient.clone()));
+        due.sort_by_key(|kept| (kept.due_at, kept.email.recipient.clone()));
         due.truncate(limit);
         for kept in &due {
-            let claimed = self.letters.get_mut(&kept.letter.recipient);
+            let claimed = self.emails.get_mut(&kept.email.recipient);
             claimed.expect("the email was found above").due_at = until;
         }
-        due.into_iter().map(StoredEmail::into_letter).collect()
+        due.into_iter().map(StoredEmail::into_pending).collect()
     }
 }

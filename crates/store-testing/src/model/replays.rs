@@ -28,7 +28,7 @@ impl Tables {
         filter: ReplayFilter,
     ) -> Replay {
         let targets = self.targets(&tenant, &filter);
-        let id: ReplayId = self.mint.next(now);
+        let id: ReplayId = self.id_generator.next(now);
         let mut replay = Replay {
             id,
             tenant,
@@ -167,7 +167,7 @@ impl Tables {
 
     /// Returns true if a delivery now waits for the endpoint that did not wait before.
     fn set_going(&mut self, now: Timestamp, scope: ReplayScope, target: Target) -> bool {
-        match self.standing(target.endpoint) {
+        match self.status(target.endpoint) {
             EndpointStatus::Enabled | EndpointStatus::Paused => {}
             EndpointStatus::Disabled | EndpointStatus::Deleted => return false,
         }

@@ -50,33 +50,39 @@ impl Tables {
 
     /// Checks the next events in the order of their ids. After the last event, the next step starts again with
     /// the first.
-    pub(super) fn tidy(&mut self, now: Timestamp, retention: &Retention) -> RetentionStepResult {
-        let start = self.tidied_to.map_or(Bound::Unbounded, Bound::Excluded);
+    pub(super) fn run_retention_step(
+        &mut self,
+        now: Timestamp,
+        retention: &Retention,
+    ) -> RetentionStepResult {
+        let start = self
+            .retention_position
+            .map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.events.range((start, Bound::Unbounded));
         let looked_at: Vec<EventId> = rest.map(|(id, _)| *id).take(retention.step).collect();
         let more = looked_at.len() == retention.step;
-        self.tidied_to = looked_at.last().copied().filter(|_| more);
-        let mut tidied = RetentionStepResult::default();
+        self.retention_position = looked_at.last().copied().filter(|_| more);
+        let mut step = RetentionStepResult::default();
         for event in looked_at {
             let kept = self.kept(retention, event);
             if self.is_old(now, kept.deliveries, event) {
                 self.remove(event);
-                tidied.events += 1;
+                step.events += 1;
                 continue;
             }
             if self.is_old(now, kept.payloads, event) {
-                tidied.payloads += usize::from(self.remove_payload(now, event));
+                step.payloads += usize::from(self.remove_payload(now, event));
             }
-            tidied.attempts += self.remove_attempts(now, kept.attempts, event);
+            step.attempts += self.remove_attempts(now, kept.attempts, event);
         }
         if !more {
             self.remove_replays(now, retention);
         }
-        let people = self.tidy_people(now, retention.step);
-        let alerts = self.tidy_alerts(now, retention.step);
-        let figures = self.tidy_figures(now, retention.step);
-        tidied.more = more || people || alerts || figures;
-        tidied
+        let people = self.delete_expired_sessions(now, retention.step);
+        let alerts = self.delete_expired_alerts(now, retention.step);
+        let stats = self.delete_expired_stats(now, retention.step);
+        step.more = more || people || alerts || stats;
+        step
     }
 
     fn remove_replays(&mut self, now: Timestamp, retention: &Retention) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{
-    AlertId, AuditId, DeliveryId, EndpointId, EventId, IdGenerator, KeyId, PassId, ReplayId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, IdGenerator, KeyId, ReplayId, SessionId,
     TenantId,
 };
 use posthaste_core::ingest::Fingerprint;
@@ -20,7 +20,7 @@ use posthaste_store::rules::Failures;
 use posthaste_store::rules::StoredEmail;
 use posthaste_store::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, BucketWidth, Content, EndpointRow,
-    Notification, Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant,
+    LoginSession, Notification, Page, PageRequest, Replay, StatCounters, StoreSettings, Tenant,
 };
 
 /// Distinguishes a tenant from an earlier tenant with the same id.
@@ -80,7 +80,7 @@ pub(super) struct ReplayRow {
 pub(super) struct SessionRow {
     /// The tenant that the session is for; `None` for a session of a key.
     pub(super) owner: Option<TenantVersion>,
-    pub(super) pass: Pass,
+    pub(super) session: LoginSession,
 }
 
 #[derive(Debug)]
@@ -109,17 +109,17 @@ pub(super) struct AlertRow {
 pub(super) struct NotificationRow {
     /// The tenant that it is about; `None` if it is about the whole installation.
     pub(super) owner: Option<TenantVersion>,
-    pub(super) notice: Notification,
+    pub(super) notification: Notification,
 }
 
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
-    pub(super) mint: IdGenerator,
+    pub(super) id_generator: IdGenerator,
     pub(super) last_owner: TenantVersion,
     pub(super) tenants: BTreeMap<TenantId, TenantRow>,
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
-    pub(super) passes: BTreeMap<PassId, SessionRow>,
+    pub(super) sessions: BTreeMap<SessionId, SessionRow>,
     pub(super) audit: BTreeMap<AuditId, AuditRow>,
     pub(super) endpoints: BTreeMap<EndpointId, OwnedEndpoint>,
     pub(super) events: BTreeMap<EventId, EventRow>,
@@ -130,27 +130,27 @@ pub(super) struct Tables {
     pub(super) arrivals: BTreeMap<TenantVersion, u64>,
     pub(super) usage: BTreeMap<(TenantVersion, Month), u64>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
-    pub(super) notices: Vec<NotificationRow>,
-    pub(super) figures: BTreeMap<(BucketWidth, Timestamp, StatsSubject), Tally>,
-    pub(super) last_notice: u64,
+    pub(super) notifications: Vec<NotificationRow>,
+    pub(super) stats: BTreeMap<(BucketWidth, Timestamp, StatsSubject), StatCounters>,
+    pub(super) last_notification: u64,
     /// The number of the last notification that was dispatched.
-    pub(super) told: u64,
+    pub(super) last_processed_notification: u64,
     /// Failures that are not part of a notification yet.
     pub(super) failures: Failures<EndpointId>,
-    pub(super) letters: BTreeMap<String, StoredEmail>,
+    pub(super) emails: BTreeMap<String, StoredEmail>,
     /// The last event that the retention run has checked.
-    pub(super) tidied_to: Option<EventId>,
+    pub(super) retention_position: Option<EventId>,
 }
 
 impl Tables {
     pub(super) fn new(settings: StoreSettings) -> Tables {
         Tables {
-            mint: IdGenerator::new(settings.dice.clone()),
+            id_generator: IdGenerator::new(settings.rng.clone()),
             settings,
             last_owner: TenantVersion(0),
             tenants: BTreeMap::new(),
             keys: BTreeMap::new(),
-            passes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             audit: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             events: BTreeMap::new(),
@@ -160,13 +160,13 @@ impl Tables {
             arrivals: BTreeMap::new(),
             usage: BTreeMap::new(),
             alerts: BTreeMap::new(),
-            notices: Vec::new(),
-            figures: BTreeMap::new(),
-            last_notice: 0,
-            told: 0,
+            notifications: Vec::new(),
+            stats: BTreeMap::new(),
+            last_notification: 0,
+            last_processed_notification: 0,
             failures: Failures::default(),
-            letters: BTreeMap::new(),
-            tidied_to: None,
+            emails: BTreeMap::new(),
+            retention_position: None,
         }
     }
 

@@ -130,7 +130,7 @@ impl From<rusqlite::Error> for CopyError {
 pub fn copy(
     from: &Path,
     to: &Destination,
-    mut tell: impl FnMut(Progress),
+    mut report: impl FnMut(Progress),
 ) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
@@ -145,9 +145,9 @@ pub fn copy(
                     return Err(target.holds_already(what));
                 }
                 target.begin(fingerprint).await?;
-                carry(&export, &mut target, &mut tell).await?;
+                carry(&export, &mut target, &mut report).await?;
             }
-            CopyState::Begun(_) => carry(&export, &mut target, &mut tell).await?,
+            CopyState::Begun(_) => carry(&export, &mut target, &mut report).await?,
         }
         compared(&export, &target).await
     })
@@ -178,7 +178,7 @@ pub fn place_keys(to: &Destination, keys: &str) -> Result<bool, CopyError> {
 async fn carry(
     export: &Export,
     target: &mut Target,
-    tell: &mut impl FnMut(Progress),
+    report: &mut impl FnMut(Progress),
 ) -> Result<(), CopyError> {
     let endpoints = export.endpoints()?;
     for stage in &STAGES {
@@ -189,7 +189,7 @@ async fn carry(
             stage.table, stage.key
         );
         let mut done = export.number(&sql)? as u64;
-        tell(Progress {
+        report(Progress {
             what: stage.name,
             done,
             total,
@@ -199,7 +199,7 @@ async fn carry(
             target.write(stage.name, piece.up_to, parts).await?;
             above = piece.up_to;
             done += piece.rows;
-            tell(Progress {
+            report(Progress {
                 what: stage.name,
                 done,
                 total,

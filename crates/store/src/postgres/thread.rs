@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use posthaste_core::cluster::{NodeNo, Timings};
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{IdGenerator, id_of, moment_of};
+use posthaste_core::rng::Rng;
 use rustc_hash::FxHashMap;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
@@ -184,8 +184,8 @@ async fn open(
     migrate(&conn, url).await?;
     refuse_half_copied(&conn, url).await?;
     let explain = |fault: DbError| explain(url, &fault);
-    let dice = store.dice.split();
-    let id_generator = resume(&conn, dice).await.map_err(explain)?;
+    let rng = store.rng.split();
+    let id_generator = resume(&conn, rng).await.map_err(explain)?;
     let id_generator = Rc::new(RefCell::new(id_generator));
     let flusher = conn.query_one("SELECT gen_random_uuid()", &[]).await;
     let flusher: Id = flusher.map_err(explain)?.get(0);
@@ -228,7 +228,7 @@ async fn open(
 }
 
 /// Creates an id generator that continues after the greatest id that is or was stored.
-async fn resume(conn: &PgConnection, dice: Dice) -> Result<IdGenerator, DbError> {
+async fn resume(conn: &PgConnection, rng: Rng) -> Result<IdGenerator, DbError> {
     let sql = "SELECT value FROM meta WHERE name = $1";
     let row = conn.query_one(sql, &[&meta::LAST_ID_TIME]).await?;
     let mut last = row.get::<_, i64>(0) as u64;
@@ -238,5 +238,5 @@ async fn resume(conn: &PgConnection, dice: Dice) -> Result<IdGenerator, DbError>
             last = last.max(moment_of(row.get::<_, Id>(0).0));
         }
     }
-    Ok(IdGenerator::resume(dice, id_of(last, 0)))
+    Ok(IdGenerator::resume(rng, id_of(last, 0)))
 }

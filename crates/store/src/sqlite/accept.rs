@@ -24,7 +24,7 @@ pub(super) fn accept(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[NewEvent],
-    allowance: Quotas,
+    quotas: Quotas,
 ) -> rusqlite::Result<Ingest> {
     let Some(first) = events.first() else {
         return Ok(Ingest::Done(Vec::new()));
@@ -48,7 +48,7 @@ pub(super) fn accept(
     let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
     let taken = context
         .meters
-        .take(context.conn, tenant.no, now, allowance, fresh)?;
+        .take(context.conn, tenant.no, now, quotas, fresh)?;
     if let Err(over) = taken {
         return Ok(over.into());
     }

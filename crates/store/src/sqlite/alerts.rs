@@ -50,8 +50,8 @@ impl Alerts for SqliteStore {
         self.read(ReadClass::Quick, |conn| stored(conn).map(Some))
     }
 
-    fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        self.read(ReadClass::Quick, untold)
+    fn oldest_pending_notification(&self) -> Answer<Option<Timestamp>> {
+        self.read(ReadClass::Quick, pending_notifications)
     }
 
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
@@ -129,7 +129,7 @@ fn notify(
     name: &str,
     alert: &Alert,
 ) -> rusqlite::Result<()> {
-    outbox::add_notification(conn, now, scope, name, &alert.told())
+    outbox::add_notification(conn, now, scope, name, &alert.notification_detail())
 }
 
 /// The columns that [`read`] needs: five of the alert, its tenant, whether its object is deleted, then those of its
@@ -226,7 +226,7 @@ fn stored(conn: &Connection) -> rusqlite::Result<u64> {
     Ok((pages.max(0) as u64).saturating_mul(number("page_size")?.max(0) as u64))
 }
 
-fn untold(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+fn pending_notifications(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let oldest: Option<i64> = conn
         .prepare_cached(
             "SELECT at FROM notices WHERE number > (SELECT value FROM meta WHERE name = 'told') \

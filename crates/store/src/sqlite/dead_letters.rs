@@ -25,7 +25,7 @@ struct DeadEndpoint {
     no: i64,
     id: EndpointId,
     url: String,
-    standing: EndpointStatus,
+    status: EndpointStatus,
 }
 
 const PLACE: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
@@ -35,7 +35,7 @@ fn read_dead_endpoint(row: &Row<'_>) -> rusqlite::Result<DeadEndpoint> {
         no: row.get(0)?,
         id: endpoint_id(row, 1)?,
         url: row.get(2)?,
-        standing: row.get::<_, Code<EndpointStatus>>(3)?.0,
+        status: row.get::<_, Code<EndpointStatus>>(3)?.0,
     })
 }
 
@@ -205,7 +205,7 @@ fn group(
     Ok(Some(DeadGroup {
         endpoint: dead_endpoint.id,
         url: dead_endpoint.url.clone(),
-        standing: dead_endpoint.standing,
+        status: dead_endpoint.status,
         error_kind,
         count: BoundedCount::of(counted as usize),
         newest,

@@ -60,7 +60,7 @@ pub(super) fn create(
     let route = Arc::new(Route {
         no,
         id: endpoint.id,
-        standing: EndpointStatus::Enabled,
+        status: EndpointStatus::Enabled,
         patterns: endpoint.event_types.clone(),
         policy: endpoint.retry_policy.clone(),
         give_up_after,
@@ -81,7 +81,7 @@ pub(super) fn replace(
     let Some(found) = find(context.conn, endpoint.id)? else {
         return Ok(ReplaceResult::NotFound);
     };
-    if found.standing == EndpointStatus::Deleted {
+    if found.status == EndpointStatus::Deleted {
         return Ok(ReplaceResult::NotFound);
     }
     if found.revision != endpoint.revision {
@@ -148,7 +148,7 @@ pub(super) struct Found {
     pub(super) no: i64,
     pub(super) tenant_no: i64,
     pub(super) tenant: TenantId,
-    pub(super) standing: EndpointStatus,
+    pub(super) status: EndpointStatus,
     pub(super) revision: u64,
 }
 
@@ -162,7 +162,7 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
         Ok(Found {
             no: row.get(0)?,
             tenant: parse(row.get_ref(1)?.as_str()?)?,
-            standing: row.get::<_, Code<EndpointStatus>>(2)?.0,
+            status: row.get::<_, Code<EndpointStatus>>(2)?.0,
             revision: row.get::<_, i64>(3)? as u64,
             tenant_no: row.get(4)?,
         })
@@ -171,10 +171,10 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
 }
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
-pub(super) fn set_standing(
+pub(super) fn set_endpoint_status(
     context: &mut WriteContext<'_>,
     endpoint: EndpointId,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> rusqlite::Result<bool> {
@@ -184,7 +184,7 @@ pub(super) fn set_standing(
     if let Some(health) = health {
         update_health(context.conn, found.no, health)?;
     }
-    set_status(context, &found, standing, reason)?;
+    set_status(context, &found, status, reason)?;
     Ok(true)
 }
 
@@ -192,28 +192,28 @@ pub(super) fn set_standing(
 pub(super) fn set_status(
     context: &mut WriteContext<'_>,
     found: &Found,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> rusqlite::Result<()> {
-    if found.standing == EndpointStatus::Deleted {
+    if found.status == EndpointStatus::Deleted {
         return Ok(());
     }
-    let reason = reason.filter(|_| standing == EndpointStatus::Disabled);
+    let reason = reason.filter(|_| status == EndpointStatus::Disabled);
     context
         .conn
         .prepare_cached("UPDATE endpoints SET standing = ?2, reason = ?3 WHERE no = ?1")?
         .execute(params![
             found.no,
-            Code(standing),
+            Code(status),
             reason.as_ref().map(to_json)
         ])?;
-    match standing {
+    match status {
         EndpointStatus::Deleted => context.routes.change(&found.tenant, |routes| {
             routes.endpoints.retain(|route| route.no != found.no);
         }),
         EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => context
             .routes
-            .change_endpoint(&found.tenant, found.no, |route| route.standing = standing),
+            .change_endpoint(&found.tenant, found.no, |route| route.status = status),
     }
     Ok(())
 }
@@ -263,7 +263,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
             created_at: at(row.get(14)?),
             revision: row.get::<_, i64>(15)? as u64,
         },
-        standing: row.get::<_, Code<EndpointStatus>>(16)?.0,
+        status: row.get::<_, Code<EndpointStatus>>(16)?.0,
         disabled_reason: row
             .get_ref(17)?
             .as_str_or_null()?
@@ -308,7 +308,7 @@ pub(super) fn endpoints(
 }
 
 /// Returns endpoints that need attention, of one tenant or of all; paused ones last.
-pub(super) fn troubled(
+pub(super) fn endpoints_needing_attention(
     conn: &Connection,
     tenant: Option<&TenantId>,
     limit: usize,
@@ -320,19 +320,19 @@ pub(super) fn troubled(
             None => return Ok(Vec::new()),
         },
     };
-    conn.prepare_cached(&troubled_sql(tenant_no.is_some()))?
+    conn.prepare_cached(&needing_attention_sql(tenant_no.is_some()))?
         .query_map((tenant_no, most(limit)), read)?
         .collect()
 }
 
-fn troubled_sql(of_one: bool) -> String {
-    let whose = if of_one {
+fn needing_attention_sql(of_one: bool) -> String {
+    let condition = if of_one {
         "tenant_no = ?1"
     } else {
         "?1 IS NULL"
     };
     format!(
-        "SELECT {COLUMNS} WHERE e.no IN (SELECT no FROM endpoints INDEXED BY troubled WHERE {whose} \
+        "SELECT {COLUMNS} WHERE e.no IN (SELECT no FROM endpoints INDEXED BY troubled WHERE {condition} \
          AND (standing = 0 AND tripped = 1 OR standing = 1 OR standing = 2 AND reason <> '\"manual\"') \
          ORDER BY standing = 1, id DESC LIMIT ?2) ORDER BY e.standing = 1, e.id DESC"
     )

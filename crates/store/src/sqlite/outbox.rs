@@ -16,16 +16,18 @@ use crate::codes::{at, most, ms};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, CreateResult, EmailLine, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
-    Notification, Outbox, PendingEmail, Posted, Scope,
+    Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
+    MaxEmailDelay, Notification, Outbox, PendingEmail, Scope,
 };
 
 impl Outbox for SqliteStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadClass::Long, move |conn| notices(conn, after, limit))
+    fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
+        self.read(ReadClass::Long, move |conn| {
+            notifications(conn, after, limit)
+        })
     }
 
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
+    fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
         self.write(move |context| {
             let owner = context
@@ -34,7 +36,7 @@ impl Outbox for SqliteStore {
                     "SELECT coalesce(e.tenant_no, t.no) FROM notices n LEFT JOIN endpoints e ON e.no = n.scope \
                      LEFT JOIN tenants t ON t.no = n.scope WHERE n.number = ?1",
                 )?
-                .query_row([notice as i64], |row| row.get(0))
+                .query_row([notification as i64], |row| row.get(0))
                 .optional()?;
             match owner {
                 Some(owner) => audit::insert(context.conn, &act, owner),
@@ -43,17 +45,17 @@ impl Outbox for SqliteStore {
         })
     }
 
-    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+    fn collect_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
         self.write(move |context| gather(context, now, before, limit))
     }
 
-    fn told(&self) -> Answer<u64> {
+    fn last_processed_notification(&self) -> Answer<u64> {
         self.read(ReadClass::Quick, |conn| {
             Ok(number(conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64)
         })
     }
 
-    fn tell(
+    fn complete_notifications(
         &self,
         now: Timestamp,
         from: u64,
@@ -87,7 +89,7 @@ impl Outbox for SqliteStore {
         })
     }
 
-    fn claim_letters(
+    fn claim_emails(
         &self,
         now: Timestamp,
         until: Timestamp,
@@ -97,7 +99,12 @@ impl Outbox for SqliteStore {
         self.write(move |context| claim(context.conn, now, until, longest, limit))
     }
 
-    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+    fn record_email_result(
+        &self,
+        recipient: String,
+        revision: u64,
+        posted: EmailResult,
+    ) -> Answer<bool> {
         self.write(move |context| {
             let Some(kept) = email(context.conn, &recipient)? else {
                 return Ok(false);
@@ -185,8 +192,8 @@ fn gather(
             failures.add((endpoint_id(row, 0)?, row.get(1)?), cause, sum);
         }
     }
-    let notices = failures.notices();
-    for ((_, endpoint_no), last_at, detail) in &notices {
+    let notifications = failures.notifications();
+    for ((_, endpoint_no), last_at, detail) in &notifications {
         add_notification(
             context.conn,
             *last_at,
@@ -199,15 +206,15 @@ fn gather(
             .prepare_cached("DELETE FROM failures WHERE endpoint_no = ?1")?
             .execute([endpoint_no])?;
     }
-    Ok(notices.len())
+    Ok(notifications.len())
 }
 
-const LETTER: &str =
+const EMAIL: &str =
     "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
 
 fn read_email(row: &Row<'_>) -> rusqlite::Result<StoredEmail> {
     Ok(StoredEmail {
-        letter: PendingEmail {
+        email: PendingEmail {
             recipient: row.get(0)?,
             revision: row.get::<_, i64>(1)? as u64,
             first_at: at(row.get(2)?),
@@ -221,13 +228,13 @@ fn read_email(row: &Row<'_>) -> rusqlite::Result<StoredEmail> {
 }
 
 fn email(conn: &Connection, recipient: &str) -> rusqlite::Result<Option<StoredEmail>> {
-    conn.prepare_cached(&format!("{LETTER} WHERE recipient = ?1"))?
+    conn.prepare_cached(&format!("{EMAIL} WHERE recipient = ?1"))?
         .query_row([recipient], read_email)
         .optional()
 }
 
 fn keep(conn: &Connection, kept: &StoredEmail) -> rusqlite::Result<()> {
-    let email = &kept.letter;
+    let email = &kept.email;
     conn.prepare_cached(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (recipient) DO UPDATE SET \
@@ -269,7 +276,7 @@ fn claim(
     );
     conn.prepare_cached(&over)?.execute(params)?;
     let due = format!(
-        "{LETTER} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
+        "{EMAIL} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
     );
     let emails = conn
         .prepare_cached(&due)?
@@ -277,9 +284,9 @@ fn claim(
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for kept in &emails {
         conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?
-            .execute(params![kept.letter.recipient, ms(until)])?;
+            .execute(params![kept.email.recipient, ms(until)])?;
     }
-    Ok(emails.into_iter().map(StoredEmail::into_letter).collect())
+    Ok(emails.into_iter().map(StoredEmail::into_pending).collect())
 }
 
 /// The columns that [`scope`] reads. The query joins the scope number with endpoints `e` and tenants `t`.
@@ -297,7 +304,11 @@ pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
 }
 
 /// Returns notifications above a number.
-fn notices(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<Notification>> {
+fn notifications(
+    conn: &Connection,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<Notification>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     conn.prepare_cached(&format!(
         "SELECT n.number, n.at, n.name, n.detail, {SCOPE_COLUMNS} FROM notices n \

@@ -8,7 +8,10 @@ use super::row_keys::{id_bytes, look_up};
 use crate::OwnedObject;
 
 /// Returns the tenant that an object belongs to, if both exist.
-pub(super) fn whose(conn: &Connection, named: OwnedObject) -> rusqlite::Result<Option<TenantId>> {
+pub(super) fn tenant_of(
+    conn: &Connection,
+    named: OwnedObject,
+) -> rusqlite::Result<Option<TenantId>> {
     let read = |row: &Row<'_>| parse(row.get_ref(0)?.as_str()?);
     match named {
         OwnedObject::Endpoint(endpoint) => conn

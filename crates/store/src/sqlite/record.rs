@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::delivery::{DeadReason, Delivery};
-use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
@@ -110,9 +110,15 @@ fn record_attempt(
         let reason = DisabledReason::Automatic(cause);
         endpoints::set_status(context, &found, EndpointStatus::Disabled, Some(reason))?;
     }
-    for news in &attempt.news {
-        let detail = detail_of(*news);
-        outbox::add_notification(context.conn, now, before.endpoint_no, news.name(), &detail)?;
+    for change in &attempt.endpoint_changes {
+        let detail = detail_of(*change);
+        outbox::add_notification(
+            context.conn,
+            now,
+            before.endpoint_no,
+            change.name(),
+            &detail,
+        )?;
     }
     Ok(Written::Applied)
 }
@@ -136,11 +142,13 @@ pub(super) fn put(
     Ok(())
 }
 
-fn detail_of(news: News) -> Value {
-    match news {
-        News::BreakerTripped(reason) => json!({ "reason": reason }),
-        News::Recovered => json!({}),
-        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+fn detail_of(change: EndpointChange) -> Value {
+    match change {
+        EndpointChange::BreakerTripped(reason) => json!({ "reason": reason }),
+        EndpointChange::Recovered => json!({}),
+        EndpointChange::DisableWarning(cause) | EndpointChange::Disabled(cause) => {
+            json!({ "cause": cause })
+        }
     }
 }
 
@@ -173,7 +181,7 @@ pub(super) fn retry(
         return Ok(RetryResult::EndpointDisabled);
     }
     let mut after = row.delivery.clone();
-    let retried = if after.hasten(now).is_ok() {
+    let retried = if after.make_due(now).is_ok() {
         RetryResult::DueNow { endpoint }
     } else {
         let event = key_of(row.delivery.facts().event.0);

@@ -22,7 +22,7 @@ use crate::StoreSettings;
 pub(super) struct Route {
     pub(super) no: i64,
     pub(super) id: EndpointId,
-    pub(super) standing: EndpointStatus,
+    pub(super) status: EndpointStatus,
     pub(super) patterns: Vec<Pattern>,
     /// Its own retry policy, as the caller wrote it.
     pub(super) policy: Option<Value>,
@@ -32,7 +32,7 @@ pub(super) struct Route {
 impl Route {
     /// Returns whether it can get deliveries: it is enabled or paused.
     pub(super) fn accepts_deliveries(&self) -> bool {
-        match self.standing {
+        match self.status {
             EndpointStatus::Enabled | EndpointStatus::Paused => true,
             EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         }
@@ -104,7 +104,7 @@ impl RoutingTable {
             tenant.endpoints.push(Arc::new(Route {
                 no: row.get(0)?,
                 id: endpoint_id(row, 1)?,
-                standing: row.get::<_, Code<EndpointStatus>>(2)?.0,
+                status: row.get::<_, Code<EndpointStatus>>(2)?.0,
                 patterns: read_patterns(row.get_ref(3)?.as_str()?)?,
                 give_up_after: settings
                     .policy_for(own.as_ref(), tenant.policy.as_ref())

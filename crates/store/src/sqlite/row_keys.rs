@@ -4,8 +4,8 @@
 //! that fit into SQLite's row id, grow with time, and need no index. The other 64 bits, the tail, are stored in a
 //! column, and a row is found only if they match too.
 
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{IdGenerator, id_of, moment_of};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 
 /// The row id: the time part of an id.
@@ -48,9 +48,9 @@ pub(super) struct KeyGenerator {
 
 impl KeyGenerator {
     /// Creates a generator that continues after `last`.
-    pub(super) fn resume(dice: Dice, last: Key) -> KeyGenerator {
+    pub(super) fn resume(rng: Rng, last: Key) -> KeyGenerator {
         KeyGenerator {
-            id_generator: IdGenerator::resume(dice, id_at(last, 0)),
+            id_generator: IdGenerator::resume(rng, id_at(last, 0)),
             last,
         }
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn an_id_is_found_again_by_its_key_and_tail() {
-        let mut key_generator = KeyGenerator::resume(Dice::seeded(1), 0);
+        let mut key_generator = KeyGenerator::resume(Rng::seeded(1), 0);
         let id: u128 = key_generator.next(Timestamp(1_700_000_000_000));
         let (key, tail) = look_up(id).unwrap();
         assert_eq!(id_at(key, tail), id);

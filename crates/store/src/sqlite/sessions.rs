@@ -1,6 +1,6 @@
 //! Sessions.
 
-use posthaste_core::id::{KeyId, PassId, TenantId};
+use posthaste_core::id::{KeyId, SessionId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -10,14 +10,14 @@ use super::group_commit::WriteContext;
 use super::row_keys::id_bytes;
 use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
-use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
+use crate::{CreateResult, KeyHash, LoginSession, Page, PageRequest, SessionIdentity};
 
 /// Adds a session.
 pub(super) fn create(
     context: &mut WriteContext<'_>,
-    pass: &Pass,
+    session: &LoginSession,
 ) -> rusqlite::Result<CreateResult> {
-    let (tenant_no, key) = match &pass.holder {
+    let (tenant_no, key) = match &session.holder {
         SessionIdentity::Key(hash) => (None, Some(hash.0)),
         SessionIdentity::Tenant(tenant) => match context.routes.tenant(tenant) {
             Some(routes) => (Some(routes.no), None),
@@ -31,12 +31,12 @@ pub(super) fn create(
              VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
         )?
         .execute(params![
-            id_bytes(pass.id.0),
-            pass.hash.0,
+            id_bytes(session.id.0),
+            session.hash.0,
             tenant_no,
             key,
-            ms(pass.created_at),
-            ms(pass.expires_at),
+            ms(session.created_at),
+            ms(session.expires_at),
         ])?;
     Ok(if added == 1 {
         CreateResult::Created
@@ -50,9 +50,9 @@ pub(super) fn end(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: Option<&TenantId>,
-    pass: PassId,
+    session: SessionId,
 ) -> rusqlite::Result<bool> {
-    let id = id_bytes(pass.0);
+    let id = id_bytes(session.0);
     let ended = match tenant {
         None => context
             .conn
@@ -94,14 +94,14 @@ pub(super) fn end_of_key(conn: &Connection, scope: i64, key: KeyId) -> rusqlite:
 const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_at \
     FROM passes p LEFT JOIN tenants t ON t.no = p.tenant_no";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Pass> {
+fn read(row: &Row<'_>) -> rusqlite::Result<LoginSession> {
     let key: Option<[u8; 32]> = row.get(2)?;
     let holder = match key {
         Some(hash) => SessionIdentity::Key(KeyHash(hash)),
         None => SessionIdentity::Tenant(parse(row.get_ref(3)?.as_str()?)?),
     };
-    Ok(Pass {
-        id: PassId(u128::from_be_bytes(row.get(0)?)),
+    Ok(LoginSession {
+        id: SessionId(u128::from_be_bytes(row.get(0)?)),
         hash: KeyHash(row.get(1)?),
         holder,
         created_at: at(row.get(4)?),
@@ -110,11 +110,11 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Pass> {
 }
 
 /// Returns the session with this hash, unless it has expired.
-pub(super) fn pass(
+pub(super) fn find(
     conn: &Connection,
     now: Timestamp,
     hash: KeyHash,
-) -> rusqlite::Result<Option<Pass>> {
+) -> rusqlite::Result<Option<LoginSession>> {
     conn.prepare_cached(&format!(
         "SELECT {COLUMNS} WHERE p.hash = ?1 AND p.expires_at > ?2"
     ))?
@@ -123,12 +123,12 @@ pub(super) fn pass(
 }
 
 /// Lists the sessions that log in as a tenant, newest first.
-pub(super) fn passes(
+pub(super) fn list(
     conn: &Connection,
     now: Timestamp,
     tenant: &TenantId,
-    page: PageRequest<PassId>,
-) -> rusqlite::Result<Page<Pass, PassId>> {
+    page: PageRequest<SessionId>,
+) -> rusqlite::Result<Page<LoginSession, SessionId>> {
     let tenant_no = live_tenant(conn, tenant)?;
     let before = page.before.map_or(u128::MAX, |id| id.0);
     let items = conn

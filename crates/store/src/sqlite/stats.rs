@@ -14,12 +14,12 @@ use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, most, ms};
 use crate::stats::by_bucket;
-use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
+use crate::{Answer, BucketWidth, Scope, StatCounters, StatEntry, StatsStore};
 
-type Buckets = Vec<((BucketWidth, Timestamp, Scope), Tally)>;
+type Buckets = Vec<((BucketWidth, Timestamp, Scope), StatCounters)>;
 
-impl Figures for SqliteStore {
-    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
+impl StatsStore for SqliteStore {
+    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         let buckets: Buckets = by_bucket(happened).into_iter().collect();
         self.write(move |context| {
             // The writer knows what has been committed, so the number need not be stored.
@@ -31,23 +31,23 @@ impl Figures for SqliteStore {
         })
     }
 
-    fn figures(
+    fn stats(
         &self,
         scope: Scope,
         width: BucketWidth,
         since: Timestamp,
-    ) -> Answer<Vec<(Timestamp, Tally)>> {
+    ) -> Answer<Vec<(Timestamp, StatCounters)>> {
         self.read(ReadClass::Quick, move |conn| {
             read(conn, &scope, width, since)
         })
     }
 
-    fn failing_figures(
+    fn failing_stats(
         &self,
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, Tally)>> {
+    ) -> Answer<Vec<(Scope, StatCounters)>> {
         self.read(ReadClass::Long, move |conn| {
             failing(conn, width, since, limit)
         })
@@ -69,10 +69,10 @@ fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()
          latency_micros = latency_micros + excluded.latency_micros, \
          slowest_micros = max(slowest_micros, excluded.slowest_micros)",
     )?;
-    for ((width, began, scope), tally) in buckets {
+    for ((width, began, scope), counters) in buckets {
         if let Some(no) = number(context.conn, scope)? {
             let key = [i64::from(width.code()), ms(*began), no];
-            add.execute(params_from_iter(key.into_iter().chain(tally.columns())))?;
+            add.execute(params_from_iter(key.into_iter().chain(counters.columns())))?;
         }
     }
     Ok(())
@@ -101,7 +101,7 @@ fn read(
     scope: &Scope,
     width: BucketWidth,
     since: Timestamp,
-) -> rusqlite::Result<Vec<(Timestamp, Tally)>> {
+) -> rusqlite::Result<Vec<(Timestamp, StatCounters)>> {
     let Some(no) = number(conn, scope)? else {
         return Ok(Vec::new());
     };
@@ -112,18 +112,18 @@ fn read(
          ON f.width = ?1 AND f.bucket = b.began AND f.scope = ?3 ORDER BY f.bucket"
     ))?
     .query_map(params![width.code(), ms(since), no], |row| {
-        Ok((at(row.get(Tally::COLUMNS)?), tally(row)?))
+        Ok((at(row.get(StatCounters::COLUMNS)?), counters(row)?))
     })?
     .collect()
 }
 
 /// Reads the counters from the first columns.
-fn tally(row: &Row<'_>) -> rusqlite::Result<Tally> {
-    let mut columns = [0; Tally::COLUMNS];
+fn counters(row: &Row<'_>) -> rusqlite::Result<StatCounters> {
+    let mut columns = [0; StatCounters::COLUMNS];
     for (index, column) in columns.iter_mut().enumerate() {
         *column = row.get(index)?;
     }
-    Ok(Tally::from_columns(columns))
+    Ok(StatCounters::from_columns(columns))
 }
 
 fn failing(
@@ -131,7 +131,7 @@ fn failing(
     width: BucketWidth,
     since: Timestamp,
     limit: usize,
-) -> rusqlite::Result<Vec<(Scope, Tally)>> {
+) -> rusqlite::Result<Vec<(Scope, StatCounters)>> {
     conn.prepare_cached(&format!(
         "WITH RECURSIVE {BUCKETS}, \
          bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
@@ -149,7 +149,7 @@ fn failing(
          GROUP BY w.scope ORDER BY w.much DESC, w.scope"
     ))?
     .query_map(params![width.code(), ms(since), most(limit)], |row| {
-        Ok((outbox::scope(row, Tally::COLUMNS)?, tally(row)?))
+        Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)?))
     })?
     .collect()
 }

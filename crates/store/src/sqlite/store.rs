@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
@@ -40,10 +40,10 @@ use crate::codes::ms;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, NewEvent,
-    OpenError, OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError, StoreSettings,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash,
+    LoginSession, NewEvent, OpenError, OwnedObject, Page, PageRequest, Quotas, ReplaceResult,
+    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store,
+    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -143,7 +143,7 @@ fn start(
         Ok(())
     }))?;
     let last = last_key(&conn)?;
-    let key_generator = KeyGenerator::resume(settings.dice.split(), last);
+    let key_generator = KeyGenerator::resume(settings.rng.split(), last);
     let queue = Arc::new(WriteQueue::new(settings.max_waiting_writes));
     let readers = Arc::new(Readers::start(path)?);
     let delivery_counts = Arc::new(DeliveryCounts::load(&conn)?);
@@ -257,29 +257,34 @@ impl Store for SqliteStore {
         })
     }
 
-    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(move |context| sessions::create(context, &pass))
+    fn create_session(&self, _now: Timestamp, session: LoginSession) -> Answer<CreateResult> {
+        self.write(move |context| sessions::create(context, &session))
     }
 
-    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
+    fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
         self.read(ReadClass::Quick, move |conn| {
-            sessions::pass(conn, now, hash)
+            sessions::find(conn, now, hash)
         })
     }
 
-    fn passes(
+    fn sessions(
         &self,
         now: Timestamp,
         tenant: TenantId,
-        page: PageRequest<PassId>,
-    ) -> Answer<Page<Pass, PassId>> {
+        page: PageRequest<SessionId>,
+    ) -> Answer<Page<LoginSession, SessionId>> {
         self.read(ReadClass::Long, move |conn| {
-            sessions::passes(conn, now, &tenant, page)
+            sessions::list(conn, now, &tenant, page)
         })
     }
 
-    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
-        self.write(move |context| sessions::end(context, now, tenant.as_ref(), pass))
+    fn end_session(
+        &self,
+        now: Timestamp,
+        tenant: Option<TenantId>,
+        session: SessionId,
+    ) -> Answer<bool> {
+        self.write(move |context| sessions::end(context, now, tenant.as_ref(), session))
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -307,9 +312,9 @@ impl Store for SqliteStore {
         })
     }
 
-    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
+    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         self.read(ReadClass::Quick, move |conn| {
-            owner_lookup::whose(conn, named)
+            owner_lookup::tenant_of(conn, named)
         })
     }
 
@@ -342,22 +347,26 @@ impl Store for SqliteStore {
         })
     }
 
-    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+    fn endpoints_needing_attention(
+        &self,
+        tenant: Option<TenantId>,
+        limit: usize,
+    ) -> Answer<Vec<EndpointRow>> {
         self.read(ReadClass::Long, move |conn| {
-            endpoints::troubled(conn, tenant.as_ref(), limit)
+            endpoints::endpoints_needing_attention(conn, tenant.as_ref(), limit)
         })
     }
 
-    fn set_standing(
+    fn set_endpoint_status(
         &self,
         _now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {
         self.write(move |context| {
-            endpoints::set_standing(context, endpoint, standing, reason, health.as_ref())
+            endpoints::set_endpoint_status(context, endpoint, status, reason, health.as_ref())
         })
     }
 
@@ -365,7 +374,7 @@ impl Store for SqliteStore {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
@@ -374,7 +383,7 @@ impl Store for SqliteStore {
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
         self.write_bytes(bytes, move |context| {
-            accept::accept(context, now, &events, allowance)
+            accept::accept(context, now, &events, quotas)
         })
     }
 
@@ -566,7 +575,11 @@ impl Store for SqliteStore {
         })
     }
 
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
+    fn run_retention_step(
+        &self,
+        now: Timestamp,
+        retention: Retention,
+    ) -> Answer<RetentionStepResult> {
         self.write(move |context| retention::step(context, now, &retention))
     }
 

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_core::allowance::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::id::TenantId;
+use posthaste_core::quota::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::time::{Month, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::FxHashMap;
@@ -37,16 +37,16 @@ impl UsageCounters {
         conn: &Connection,
         tenant_no: i64,
         now: Timestamp,
-        allowance: Quotas,
+        quotas: Quotas,
         count: u64,
     ) -> rusqlite::Result<Result<(), QuotaExceeded>> {
         if count == 0 {
             return Ok(Ok(()));
         }
         let month = Month::of(now);
-        if allowance.is_limited() {
+        if quotas.is_limited() {
             let arrival_ns = self.arrivals.get(&tenant_no).copied();
-            let this_month = match allowance.per_month {
+            let this_month = match quotas.per_month {
                 Some(_) => self.this_month(conn, month, tenant_no)?,
                 None => 0,
             };
@@ -54,7 +54,7 @@ impl UsageCounters {
                 arrival_ns: arrival_ns.unwrap_or(0),
                 this_month,
             };
-            match allowance.take(now, used, count) {
+            match quotas.take(now, used, count) {
                 Ok(used) if used.arrival_ns != 0 => {
                     self.replaced.push((tenant_no, arrival_ns));
                     self.arrivals.insert(tenant_no, used.arrival_ns);

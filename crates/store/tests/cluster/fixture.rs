@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dice::Dice;
 use posthaste_core::id::EndpointId;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterEvent {
     Granted(Vec<Shard>),
-    Recalled(Vec<Shard>),
+    Revoked(Vec<Shard>),
     Expired,
     Work(Vec<(EndpointId, Timestamp)>),
     Changed(Vec<Change>),
@@ -34,7 +34,7 @@ pub(crate) enum ClusterEvent {
 
 #[derive(Default)]
 struct Log {
-    told: Vec<(&'static str, ClusterEvent)>,
+    events: Vec<(&'static str, ClusterEvent)>,
     held: Vec<(&'static str, Shard, Done<()>)>,
     /// Nodes that do not release revoked shards until [`Fixture::finish`].
     keepers: Vec<&'static str>,
@@ -112,8 +112,8 @@ impl Fixture {
             name,
             log: self.log.clone(),
         };
-        let dice = StoreSettings::new(Dice::seeded(7));
-        let store = PostgresStore::open(settings, dice, Arc::new(IgnoreHandOver), Arc::new(orders));
+        let rng = StoreSettings::new(Rng::seeded(7));
+        let store = PostgresStore::open(settings, rng, Arc::new(IgnoreHandOver), Arc::new(orders));
         let store = store.expect("it opens");
         let cluster = store.cluster().expect("nodes share it");
         Node {
@@ -149,28 +149,28 @@ impl Fixture {
     }
 
     /// Returns the events of all nodes, in order.
-    pub(crate) fn told(&self) -> Vec<(&'static str, ClusterEvent)> {
-        self.lock().told.clone()
+    pub(crate) fn events(&self) -> Vec<(&'static str, ClusterEvent)> {
+        self.lock().events.clone()
     }
 
     /// Returns whether a node received such an event.
-    pub(crate) fn was_told(&self, name: &str, what: impl Fn(&ClusterEvent) -> bool) -> bool {
-        self.told()
+    pub(crate) fn has_received(&self, name: &str, what: impl Fn(&ClusterEvent) -> bool) -> bool {
+        self.events()
             .iter()
-            .any(|(to, told)| *to == name && what(told))
+            .any(|(to, event)| *to == name && what(event))
     }
 
     fn short(&self) -> Vec<String> {
-        let told = self.told();
-        let short = told.iter().map(|(name, told)| match told {
+        let events = self.events();
+        let short = events.iter().map(|(name, event)| match event {
             ClusterEvent::Granted(shards) => format!("{name} granted {}", shards.len()),
-            ClusterEvent::Recalled(shards) => format!("{name} recalled {}", shards.len()),
+            ClusterEvent::Revoked(shards) => format!("{name} recalled {}", shards.len()),
             ClusterEvent::Expired
             | ClusterEvent::Work(_)
             | ClusterEvent::Changed(_)
             | ClusterEvent::Missed
             | ClusterEvent::Asked(_) => {
-                format!("{name} {told:?}")
+                format!("{name} {event:?}")
             }
         });
         short.collect()
@@ -185,7 +185,7 @@ impl Fixture {
     }
 
     /// Makes this node keep revoked shards until [`Fixture::finish`].
-    pub(crate) fn keep_recalled(&self, name: &'static str) {
+    pub(crate) fn keep_revoked(&self, name: &'static str) {
         self.lock().keepers.push(name);
     }
 
@@ -228,24 +228,24 @@ impl Fixture {
 }
 
 impl EventForwarder {
-    fn tell(&self, told: ClusterEvent) {
+    fn log_event(&self, event: ClusterEvent) {
         let (log, changed) = &*self.log;
         let mut log = log.lock().expect("nobody panicked");
         while log.frozen.contains(&self.name) {
             log = changed.wait(log).expect("nobody panicked");
         }
-        log.told.push((self.name, told));
+        log.events.push((self.name, event));
         changed.notify_all();
     }
 }
 
 impl ClusterEvents for EventForwarder {
     fn granted(&self, shards: Vec<Shard>) {
-        self.tell(ClusterEvent::Granted(shards));
+        self.log_event(ClusterEvent::Granted(shards));
     }
 
     fn revoked(&self, shards: Vec<Shard>, done: Done<()>) {
-        self.tell(ClusterEvent::Recalled(shards.clone()));
+        self.log_event(ClusterEvent::Revoked(shards.clone()));
         let mut log = self.log.0.lock().expect("nobody panicked");
         if log.keepers.contains(&self.name) {
             let [shard] = shards[..] else {
@@ -260,23 +260,23 @@ impl ClusterEvents for EventForwarder {
     }
 
     fn expired(&self) {
-        self.tell(ClusterEvent::Expired);
+        self.log_event(ClusterEvent::Expired);
     }
 
     fn work(&self, work: Vec<(EndpointId, Timestamp)>) {
-        self.tell(ClusterEvent::Work(work));
+        self.log_event(ClusterEvent::Work(work));
     }
 
     fn changed(&self, changes: Vec<Change>) {
-        self.tell(ClusterEvent::Changed(changes));
+        self.log_event(ClusterEvent::Changed(changes));
     }
 
     fn missed(&self) {
-        self.tell(ClusterEvent::Missed);
+        self.log_event(ClusterEvent::Missed);
     }
 
     fn asked(&self, question: Value, done: Done<Value>) {
-        self.tell(ClusterEvent::Asked(question.clone()));
+        self.log_event(ClusterEvent::Asked(question.clone()));
         let silent = {
             let log = self.log.0.lock().expect("nobody panicked");
             log.silent.contains(&self.name)

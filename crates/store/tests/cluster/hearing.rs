@@ -15,14 +15,14 @@ const LONG: u64 = 20_000;
 const CHANGE: &str = "WITH last AS (UPDATE directory SET last_change = last_change + 1 RETURNING last_change) \
      INSERT INTO changes (no, kind, id) SELECT last_change, 0, 'acme' FROM last";
 
-fn heard_of_acme(fixture: &Fixture, name: &str) -> usize {
+fn changes_of_acme(fixture: &Fixture, name: &str) -> usize {
     let acme = Change::Tenant("acme".parse().expect("a name"));
-    let told = fixture.told();
-    let of = told.iter().filter(|(to, _)| *to == name);
-    of.map(|(_, told)| match told {
+    let events = fixture.events();
+    let of = events.iter().filter(|(to, _)| *to == name);
+    of.map(|(_, event)| match event {
         ClusterEvent::Changed(changes) => changes.iter().filter(|change| **change == acme).count(),
         ClusterEvent::Granted(_)
-        | ClusterEvent::Recalled(_)
+        | ClusterEvent::Revoked(_)
         | ClusterEvent::Expired
         | ClusterEvent::Work(_)
         | ClusterEvent::Missed
@@ -44,11 +44,11 @@ fn changes_are_told_to_everybody_once() {
     informed(&fixture, &b);
     fixture.database.run(CHANGE);
     fixture.until("the change", || {
-        heard_of_acme(&fixture, "a") == 1 && heard_of_acme(&fixture, "b") == 1
+        changes_of_acme(&fixture, "a") == 1 && changes_of_acme(&fixture, "b") == 1
     });
     fixture.database.run(CHANGE);
     fixture.until("another", || {
-        heard_of_acme(&fixture, "a") == 2 && heard_of_acme(&fixture, "b") == 2
+        changes_of_acme(&fixture, "a") == 2 && changes_of_acme(&fixture, "b") == 2
     });
 }
 
@@ -58,9 +58,10 @@ fn what_was_trimmed_was_missed() {
     let a = fixture.node("a", LONG);
     informed(&fixture, &a);
     let missed = || {
-        let told = fixture.told();
-        told.iter()
-            .filter(|(_, told)| *told == ClusterEvent::Missed)
+        let events = fixture.events();
+        events
+            .iter()
+            .filter(|(_, event)| *event == ClusterEvent::Missed)
             .count()
     };
     assert_eq!(
@@ -73,7 +74,7 @@ fn what_was_trimmed_was_missed() {
         .run("UPDATE directory SET last_change = last_change + 1");
     fixture.until("a gap", || missed() == 2);
     fixture.database.run(CHANGE);
-    fixture.until("the next", || heard_of_acme(&fixture, "a") == 1);
+    fixture.until("the next", || changes_of_acme(&fixture, "a") == 1);
     assert_eq!(missed(), 2);
 }
 
@@ -99,7 +100,9 @@ fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
     });
     let work = |number: u128| ClusterEvent::Work(vec![(EndpointId(number), Timestamp(77))]);
     fixture.call_out_work(&a, 1);
-    fixture.until("work", || fixture.was_told("a", |told| *told == work(1)));
+    fixture.until("work", || {
+        fixture.has_received("a", |event| *event == work(1))
+    });
     let before = fixture.database.run(listening);
     fixture
         .database
@@ -110,7 +113,7 @@ fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
     });
     fixture.until("work again", || {
         fixture.call_out_work(&a, 2);
-        fixture.was_told("a", |told| *told == work(2))
+        fixture.has_received("a", |event| *event == work(2))
     });
 }
 
@@ -128,7 +131,7 @@ fn without_notices_everything_is_found_by_looking() {
     fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
     informed(&fixture, &a);
     fixture.database.run(CHANGE);
-    fixture.until("the change", || heard_of_acme(&fixture, "a") == 1);
+    fixture.until("the change", || changes_of_acme(&fixture, "a") == 1);
     let within = Duration::from_secs(30);
     let answer = wait(a.cluster.ask(b.cluster.me(), json!("?"), within));
     assert_eq!(answer, Ok(json!({ "by": "b", "to": "?" })));

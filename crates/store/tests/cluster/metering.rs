@@ -64,10 +64,10 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
     });
     let b = fixture.node("b", LEASE);
     fixture.until("half recalled", || {
-        let told = fixture.told();
-        let revoked = told
+        let events = fixture.events();
+        let revoked = events
             .iter()
-            .filter(|(_, told)| matches!(told, ClusterEvent::Recalled(_)));
+            .filter(|(_, event)| matches!(event, ClusterEvent::Revoked(_)));
         revoked.count() == 128
     });
     wait(a.store.probe(NOW)).expect("it writes");

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{Delivery, RetrySettings};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, EndpointStatus, RETRY_AFTER_CAP, RateLimit};
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
@@ -94,26 +94,26 @@ fn succeeded(delivery: &Delivery) -> Record {
     };
     delivery.begin(NOW, false).expect("it waits");
     let settlement = delivery
-        .settle(NOW, outcome, terms, &mut Dice::seeded(1))
+        .settle(NOW, outcome, terms, &mut Rng::seeded(1))
         .expect("it was begun");
     Record::Attempt(Box::new(AttemptRecord {
         delivery,
         settlement,
         health: None,
         disable: None,
-        news: Vec::new(),
+        endpoint_changes: Vec::new(),
     }))
 }
 
 fn record(node: &Node, record: Record) -> Answer<Written> {
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (answer, answered) = tokio::sync::oneshot::channel();
     let done = Box::new(move |result| {
         // The test may have ended.
-        let _ = tell.send(result);
+        let _ = answer.send(result);
     });
     node.store
         .record(NOW, record, AttemptDetail::default(), done);
-    Box::pin(async move { told.await.expect("every record is answered") })
+    Box::pin(async move { answered.await.expect("every record is answered") })
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     make(&api, endpoint);
     accept(&api);
     fixture.until("work", || {
-        fixture.was_told("worker", |told| {
-            *told == ClusterEvent::Work(vec![(endpoint, NOW)])
+        fixture.has_received("worker", |event| {
+            *event == ClusterEvent::Work(vec![(endpoint, NOW)])
         })
     });
     let deliveries = waiting(&worker, endpoint);
@@ -139,7 +139,7 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     assert_eq!(owner, Ok(Written::Applied));
     assert!(waiting(&worker, endpoint).is_empty());
     fixture.until("the tenant and the endpoint", || {
-        fixture.was_told("worker", |told| matches!(told, ClusterEvent::Changed(_)))
+        fixture.has_received("worker", |event| matches!(event, ClusterEvent::Changed(_)))
     });
 }
 
@@ -163,7 +163,7 @@ fn what_a_node_records_after_it_was_frozen_is_superseded() {
     fixture.thaw();
     assert_eq!(wait(late), Ok(Written::Superseded));
     fixture.until("an end", || {
-        fixture.was_told("a", |told| *told == ClusterEvent::Expired)
+        fixture.has_received("a", |event| *event == ClusterEvent::Expired)
     });
     let found = waiting(&b, endpoint);
     assert_eq!(found, deliveries, "as if the frozen node had never tried");
@@ -176,13 +176,17 @@ fn only_the_owner_says_how_an_endpoint_stands() {
     let api = fixture.node_with("api", LONG, |settings| settings.works = false);
     let endpoint = EndpointId(7);
     make(&api, endpoint);
-    let stand =
-        |node: &Node, standing| wait(node.store.set_standing(NOW, endpoint, standing, None, None));
-    assert_eq!(stand(&worker, EndpointStatus::Disabled), Ok(true));
-    let why = stand(&api, EndpointStatus::Enabled).expect_err("it is another's to say");
+    let set_status = |node: &Node, status| {
+        wait(
+            node.store
+                .set_endpoint_status(NOW, endpoint, status, None, None),
+        )
+    };
+    assert_eq!(set_status(&worker, EndpointStatus::Disabled), Ok(true));
+    let why = set_status(&api, EndpointStatus::Enabled).expect_err("it is another's to say");
     assert!(why.to_string().contains("own"), "{why}");
     let row = wait(api.store.endpoint(endpoint)).expect("it reads");
-    assert_eq!(row.map(|row| row.standing), Some(EndpointStatus::Disabled));
+    assert_eq!(row.map(|row| row.status), Some(EndpointStatus::Disabled));
 }
 
 #[test]
@@ -192,14 +196,17 @@ fn what_nobody_owns_anybody_may_stand_or_cancel() {
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     accept(&api);
-    let stand = |endpoint, standing| {
-        let stood = api.cluster.stand_unowned(NOW, endpoint, standing, None);
-        wait(stood).expect("it is written")
+    let set_status = |endpoint, status| {
+        let changed = api.cluster.set_unowned_status(NOW, endpoint, status, None);
+        wait(changed).expect("it is written")
     };
-    assert_eq!(stand(endpoint, EndpointStatus::Paused), Some(true));
-    assert_eq!(stand(EndpointId(8), EndpointStatus::Paused), Some(false));
+    assert_eq!(set_status(endpoint, EndpointStatus::Paused), Some(true));
+    assert_eq!(
+        set_status(EndpointId(8), EndpointStatus::Paused),
+        Some(false)
+    );
     let row = wait(api.store.endpoint(endpoint)).expect("it reads");
-    assert_eq!(row.map(|row| row.standing), Some(EndpointStatus::Paused));
+    assert_eq!(row.map(|row| row.status), Some(EndpointStatus::Paused));
     let delivery = waiting(&api, endpoint)[0].id();
     let cancel = || {
         let cancelled = api.cluster.cancel_unowned(NOW, endpoint, delivery);
@@ -209,8 +216,8 @@ fn what_nobody_owns_anybody_may_stand_or_cancel() {
     assert_eq!(cancel(), Some(Written::Superseded));
     let worker = fixture.node("worker", LONG);
     assert_eq!(worker.owns(), 256);
-    assert_eq!(stand(endpoint, EndpointStatus::Enabled), None);
+    assert_eq!(set_status(endpoint, EndpointStatus::Enabled), None);
     assert_eq!(cancel(), None);
     let row = wait(api.store.endpoint(endpoint)).expect("it reads");
-    assert_eq!(row.map(|row| row.standing), Some(EndpointStatus::Paused));
+    assert_eq!(row.map(|row| row.status), Some(EndpointStatus::Paused));
 }

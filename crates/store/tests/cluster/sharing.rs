@@ -44,14 +44,14 @@ fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
     fixture.until("all of it", || c.owns() == 256);
     let left = fixture.database.run("SELECT name FROM nodes");
     assert_eq!(left, ["c"]);
-    assert!(!fixture.was_told("b", |told| *told == ClusterEvent::Expired));
+    assert!(!fixture.has_received("b", |event| *event == ClusterEvent::Expired));
 }
 
 #[test]
 fn what_is_recalled_stays_until_nothing_of_it_is_under_way() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
-    fixture.keep_recalled("a");
+    fixture.keep_revoked("a");
     let b = fixture.node("b", LONG);
     fixture.until("half recalled", || fixture.kept().len() == 128);
     assert_eq!((a.owns(), b.owns()), (256, 0));
@@ -76,13 +76,13 @@ fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
     let number = a.cluster.me();
     a.gate.set_shut(true);
     fixture.until("all of it", || b.owns() == 256);
-    let told = fixture.told();
-    let expired = told
+    let events = fixture.events();
+    let expired = events
         .iter()
-        .position(|told| *told == ("a", ClusterEvent::Expired));
-    let taken = told
+        .position(|event| *event == ("a", ClusterEvent::Expired));
+    let taken = events
         .iter()
-        .rposition(|(name, told)| *name == "b" && matches!(told, ClusterEvent::Granted(_)));
+        .rposition(|(name, event)| *name == "b" && matches!(event, ClusterEvent::Granted(_)));
     assert!(
         expired < taken && expired.is_some(),
         "{expired:?} {taken:?}"
@@ -108,7 +108,7 @@ fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
     assert_eq!(a.owns(), 128, "it stands still");
     fixture.thaw();
     fixture.until("an end", || {
-        fixture.was_told("a", |told| *told == ClusterEvent::Expired)
+        fixture.has_received("a", |event| *event == ClusterEvent::Expired)
     });
     fixture.until("a share for who came back", || a.owns() == 128);
     assert_ne!(a.cluster.me(), number);

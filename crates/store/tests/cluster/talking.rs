@@ -77,11 +77,11 @@ fn what_nobody_waits_for_any_more_is_not_done() {
     ));
     let answer = wait(a.cluster.ask(b.cluster.me(), json!("now"), WITHIN));
     assert_eq!(answer, Ok(json!({ "by": "b", "to": "now" })));
-    let asked: Vec<_> = fixture.told();
-    let asked = asked.iter().filter_map(|(_, told)| match told {
+    let asked: Vec<_> = fixture.events();
+    let asked = asked.iter().filter_map(|(_, event)| match event {
         ClusterEvent::Asked(question) => Some(question.clone()),
         ClusterEvent::Granted(_)
-        | ClusterEvent::Recalled(_)
+        | ClusterEvent::Revoked(_)
         | ClusterEvent::Expired
         | ClusterEvent::Work(_)
         | ClusterEvent::Changed(_)

@@ -6,11 +6,11 @@ use std::sync::mpsc::Receiver;
 use bytes::Bytes;
 use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::RateLimit;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
@@ -46,7 +46,7 @@ pub(crate) fn node(database: &Database, seed: u64) -> Node {
 /// The same with other settings.
 pub(crate) fn node_with(settings: PostgresSettings, seed: u64) -> Node {
     let hand = Arc::new(Recorder::default());
-    let store = StoreSettings::new(Dice::seeded(seed));
+    let store = StoreSettings::new(Rng::seeded(seed));
     let store = PostgresStore::open(settings, store, hand.clone(), Arc::new(NoOrders));
     let store = store.expect("it opens");
     Node { store, hand }
@@ -184,7 +184,7 @@ pub(crate) fn hand_in_success(
         settlement,
         health: None,
         disable: None,
-        news: Vec::new(),
+        endpoint_changes: Vec::new(),
     }));
     let (sent, received) = std::sync::mpsc::channel();
     let done = Box::new(move |written| sent.send(written).expect("somebody waits"));

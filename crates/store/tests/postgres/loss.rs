@@ -8,7 +8,8 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{Dial, DialFuture, Place, ReconnectBackoff, Tls, Wire};
 use posthaste_store::{
-    BucketWidth, CreateResult, Figures, Retention, Scope, StatEntry, Store, StoreError, Tally,
+    BucketWidth, CreateResult, Retention, Scope, StatCounters, StatEntry, StatsStore, Store,
+    StoreError,
 };
 use tokio::task::AbortHandle;
 
@@ -223,13 +224,19 @@ fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
         }
     };
     let flush = |number: u64| {
-        let tally = Tally {
+        let counters = StatCounters {
             attempts: 1,
-            ..Tally::default()
+            ..StatCounters::default()
         };
         let (scope, at) = (Scope::Everything, NOW);
-        node.store
-            .add_figures(number, vec![StatEntry { scope, at, tally }])
+        node.store.add_stats(
+            number,
+            vec![StatEntry {
+                scope,
+                at,
+                counters,
+            }],
+        )
     };
     let unheard = flush(1);
     somebody_waits("advisory");
@@ -252,7 +259,7 @@ fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
     let later = Timestamp(NOW.0 + 2 * BucketWidth::Quarter.kept().as_millis());
     run(node
         .store
-        .tidy(later, Retention::all(Span::from_days(1), 9)))
+        .run_retention_step(later, Retention::all(Span::from_days(1), 9)))
     .expect("it tidies");
     assert_eq!(database.run(number).len(), 0);
 }

@@ -127,10 +127,10 @@ fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
         per_second: None,
         per_month: Some(2 * MOST),
     };
-    for (allowance, sum) in [(a_second, MOST), (a_month, 2 * MOST)] {
+    for (quotas, sum) in [(a_second, MOST), (a_month, 2 * MOST)] {
         let taken = |node: &Node| {
             let calls: Vec<_> = (0..25)
-                .map(|_| node.store.accept_within(NOW, vec![event(None)], allowance))
+                .map(|_| node.store.accept_within(NOW, vec![event(None)], quotas))
                 .collect();
             let answers = calls.into_iter().map(|call| run(call).expect("an answer"));
             let taken = answers.filter(|answer| matches!(answer, Ingest::Done(_)));
@@ -140,7 +140,7 @@ fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
             let both = nodes.each_ref().map(|node| scope.spawn(|| taken(node)));
             both.map(|one| one.join().expect("no panic")).iter().sum()
         });
-        assert_eq!(taken, MOST, "{allowance:?}");
+        assert_eq!(taken, MOST, "{quotas:?}");
         for node in &nodes {
             let usage = run(node.store.usage(NOW, acme())).expect("it is read");
             assert_eq!(usage.expect("a tenant").events_this_month, sum);
@@ -157,15 +157,17 @@ fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
     one_node.furnish();
     assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
     let reason = Some(DisabledReason::Manual);
-    let stand = one_node
-        .store
-        .set_standing(NOW, HERE, EndpointStatus::Disabled, reason, None);
-    assert_eq!(run(stand), Ok(true));
+    let set_status =
+        one_node
+            .store
+            .set_endpoint_status(NOW, HERE, EndpointStatus::Disabled, reason, None);
+    assert_eq!(run(set_status), Ok(true));
     assert_eq!(other.accept(event(None)).event.deliveries, []);
-    let stand = one_node
-        .store
-        .set_standing(NOW, HERE, EndpointStatus::Enabled, None, None);
-    assert_eq!(run(stand), Ok(true));
+    let set_status =
+        one_node
+            .store
+            .set_endpoint_status(NOW, HERE, EndpointStatus::Enabled, None, None);
+    assert_eq!(run(set_status), Ok(true));
     assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
     // Only the owner is handed the delivery; the other node reads.
     assert_eq!(other.hand.take().len(), 0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_store::postgres::{Place, PostgresStore, ServerUrl};
 use posthaste_store::{OpenError, StoreSettings};
 use posthaste_store_testing::contract::Recorder;
@@ -11,7 +11,7 @@ use crate::engines::{Database, NoOrders, settings};
 use crate::fixture::node;
 
 fn open(url: ServerUrl) -> Result<PostgresStore, OpenError> {
-    let store = StoreSettings::new(Dice::seeded(1));
+    let store = StoreSettings::new(Rng::seeded(1));
     let hand = Arc::new(Recorder::default());
     PostgresStore::open(settings(url), store, hand, Arc::new(NoOrders))
 }

@@ -1,9 +1,9 @@
 //! Concurrency shares of nodes.
 
 use posthaste_core::cluster::{Ask, ShareGrant};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::TenantId;
+use posthaste_core::rng::Rng;
 use posthaste_store::{Answer, Store, StoreError};
 
 use crate::engines::Database;
@@ -123,13 +123,13 @@ fn nodes_that_ask_at_once_never_have_more_than_is_allowed() {
     nodes[0].furnish();
     nodes[0].furnish_tenant(globex());
     let ask_again_and_again = |seed: u64, node: &Node| {
-        let mut dice = Dice::seeded(seed);
+        let mut rng = Rng::seeded(seed);
         let mut usable = [0; 2];
         for _ in 0..60 {
-            let which = dice.between(0, 1) as usize;
+            let which = rng.between(0, 1) as usize;
             let tenant = [acme(), globex()][which].clone();
-            let under_way = dice.between(0, usable[which].into()) as u32;
-            let wants = dice.between(under_way.into(), MOST.into()) as u32;
+            let under_way = rng.between(0, usable[which].into()) as u32;
+            let wants = rng.between(under_way.into(), MOST.into()) as u32;
             // Before it asks, a node has stopped using the slots it does not want.
             let in_force = usable[which].min(wants);
             let asked = asks(node, tenant, MOST, in_force, under_way, wants);

@@ -57,8 +57,12 @@ fn a_large_day_goes_with_all_that_hangs_on_it() {
     assert_eq!(run(fixture.store.counts()), Ok(before));
     let partitions = fixture.partitions("events").len();
 
-    assert_eq!(fixture.tidy(at(2 * DAY + 23 * HOUR), KEEP), 0, "too early");
-    assert_eq!(fixture.tidy(at(3 * DAY), KEEP), 12);
+    assert_eq!(
+        fixture.run_retention_step(at(2 * DAY + 23 * HOUR), KEEP),
+        0,
+        "too early"
+    );
+    assert_eq!(fixture.run_retention_step(at(3 * DAY), KEEP), 12);
 
     assert_eq!(fixture.partitions("events").len(), partitions - 1);
     for table in ["events", "ended", "attempts"] {
@@ -84,16 +88,16 @@ fn nothing_that_waits_goes_with_its_day() {
     let done = fixture.send(at(HOUR)).deliveries[0].id;
     fixture.answer(done, at(HOUR), 200);
     let waits = fixture.send(at(2 * HOUR)).deliveries[0].id;
-    assert_eq!(fixture.tidy(at(3 * DAY + HOUR), KEEP), 0);
+    assert_eq!(fixture.run_retention_step(at(3 * DAY + HOUR), KEEP), 0);
     assert_eq!(status(&fixture, done), Some(Status::Succeeded));
     // The rest of the day is not kept for as long as that.
-    assert_eq!(fixture.tidy(at(900 * DAY), KEEP), 1);
+    assert_eq!(fixture.run_retention_step(at(900 * DAY), KEEP), 1);
     assert_eq!(status(&fixture, done), None);
     assert_eq!(status(&fixture, waits), Some(Status::Pending));
     // It has only just ended.
     fixture.answer(waits, at(900 * DAY), 200);
-    assert_eq!(fixture.tidy(at(901 * DAY), KEEP), 0);
-    assert_eq!(fixture.tidy(at(903 * DAY), KEEP), 1);
+    assert_eq!(fixture.run_retention_step(at(901 * DAY), KEEP), 0);
+    assert_eq!(fixture.run_retention_step(at(903 * DAY), KEEP), 1);
     assert_eq!(events(&fixture), 0);
 }
 
@@ -114,11 +118,11 @@ fn the_most_patient_tenant_keeps_its_own_and_nobody_elses() {
     for stored in waiting.expect("deliveries").items {
         fixture.answer(stored.delivery.id(), at(HOUR), 200);
     }
-    assert_eq!(fixture.tidy(at(2 * DAY), KEEP), 0);
-    assert_eq!(fixture.tidy(at(10 * DAY), KEEP), 1);
+    assert_eq!(fixture.run_retention_step(at(2 * DAY), KEEP), 0);
+    assert_eq!(fixture.run_retention_step(at(10 * DAY), KEEP), 1);
     assert_eq!(events(&fixture), 0);
-    assert_eq!(fixture.tidy(at(10 * DAY), KEEP), 0);
-    assert_eq!(fixture.tidy(at(31 * DAY + HOUR), KEEP), 1);
+    assert_eq!(fixture.run_retention_step(at(10 * DAY), KEEP), 0);
+    assert_eq!(fixture.run_retention_step(at(31 * DAY + HOUR), KEEP), 1);
 }
 
 #[test]
@@ -141,7 +145,11 @@ fn deliveries_that_a_replay_added_go_with_their_event() {
     assert_eq!(replay.total, 1);
     let step = run(fixture.store.step_replay(week, replay.id, 9)).expect("it goes on");
     assert_eq!(step.expect("a step").replay.status, ReplayStatus::Done);
-    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 0, "it waits");
+    assert_eq!(
+        fixture.run_retention_step(at(90 * DAY), KEEP),
+        0,
+        "it waits"
+    );
     let of_event = DeliveryFilter {
         event: Some(first.id),
         endpoint: Some(late),
@@ -155,11 +163,11 @@ fn deliveries_that_a_replay_added_go_with_their_event() {
     let added = found.items[0].delivery.id();
     fixture.answer(added, at(90 * DAY), 400);
     assert_eq!(
-        fixture.tidy(at(91 * DAY), KEEP),
+        fixture.run_retention_step(at(91 * DAY), KEEP),
         0,
         "it has only just ended"
     );
-    assert_eq!(fixture.tidy(at(93 * DAY), KEEP), 1);
+    assert_eq!(fixture.run_retention_step(at(93 * DAY), KEEP), 1);
     assert_eq!(status(&fixture, added), None);
     assert_eq!(fixture.count("SELECT count(*) FROM added"), 0);
     assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
@@ -202,10 +210,10 @@ fn what_spills_over_midnight_goes_with_its_event() {
         uuid(midnight)
     ));
     assert_eq!(late, 1);
-    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 199);
+    assert_eq!(fixture.run_retention_step(at(90 * DAY), KEEP), 199);
     let first = deliveries.iter().find(|id| id.0 >= midnight);
     fixture.answer(*first.expect("one spilled"), at(90 * DAY), 200);
-    assert_eq!(fixture.tidy(at(93 * DAY), KEEP), 1);
+    assert_eq!(fixture.run_retention_step(at(93 * DAY), KEEP), 1);
     assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
 }
 
@@ -229,8 +237,8 @@ fn empty_days_leave_nothing_behind() {
         fixture.answer(delivery, at(day * DAY), 200);
     }
     assert!(fixture.partitions("events").len() >= 5);
-    assert_eq!(fixture.tidy(at(30 * DAY), KEEP), 5);
-    fixture.tidy(at(30 * DAY), KEEP);
+    assert_eq!(fixture.run_retention_step(at(30 * DAY), KEEP), 5);
+    fixture.run_retention_step(at(30 * DAY), KEEP);
     for table in ["events", "ended", "attempts"] {
         assert_eq!(fixture.partitions(table), Vec::<String>::new(), "{table}");
     }
@@ -261,9 +269,9 @@ fn a_day_that_somebody_relies_on_stays() {
     while fixture.count(holds) == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 0);
+    assert_eq!(fixture.run_retention_step(at(90 * DAY), KEEP), 0);
     replaying.join().expect("it commits");
-    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 0);
+    assert_eq!(fixture.run_retention_step(at(90 * DAY), KEEP), 0);
     assert_eq!(events(&fixture), 1);
     assert_eq!(fixture.count("SELECT count(*) FROM waiting"), 1);
 }
@@ -276,7 +284,12 @@ fn a_round_goes_on_where_it_was_though_others_fail_meanwhile() {
     let old = fixture.send(at(2 * HOUR));
     fixture.answer(old.deliveries[0].id, at(2 * HOUR), 200);
     let retention = Retention::all(KEEP, 1);
-    let step = || run(fixture.store.tidy(at(90 * DAY), retention.clone())).expect("it tidies");
+    let step = || {
+        run(fixture
+            .store
+            .run_retention_step(at(90 * DAY), retention.clone()))
+        .expect("it tidies")
+    };
     assert_eq!(step().events, 0, "the patient one's comes first");
     // Another node has used an idempotency key that this node does not know, so this node's transaction is rolled
     // back.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::delivery::RetrySettings;
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{RETRY_AFTER_CAP, RateLimit};
 use posthaste_core::policy::RetryPolicy;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
@@ -86,7 +86,7 @@ impl Given {
     ) -> Given {
         let mut settings = settings(database.url());
         change(&mut settings);
-        let store = StoreSettings::new(Dice::seeded(seed));
+        let store = StoreSettings::new(Rng::seeded(seed));
         let store = PostgresStore::open(
             settings,
             store,
@@ -153,14 +153,14 @@ impl Given {
         };
         delivery.begin(now, false).expect("it waits");
         let settlement = delivery
-            .settle(now, outcome, terms, &mut Dice::seeded(3))
+            .settle(now, outcome, terms, &mut Rng::seeded(3))
             .expect("it was begun");
         let record = Record::Attempt(Box::new(AttemptRecord {
             delivery,
             settlement,
             health: None,
             disable: None,
-            news: Vec::new(),
+            endpoint_changes: Vec::new(),
         }));
         let (sent, received) = std::sync::mpsc::channel();
         let done = Box::new(move |written| sent.send(written).expect("somebody waits"));
@@ -170,19 +170,24 @@ impl Given {
     }
 
     /// Runs retention steps until there is nothing more to do. Returns the number of deleted events.
-    pub(crate) fn tidy(&self, now: Timestamp, keep: Span) -> usize {
-        self.tidy_as(now, &Retention::all(keep, 10)).events
+    pub(crate) fn run_retention_step(&self, now: Timestamp, keep: Span) -> usize {
+        self.run_retention_as(now, &Retention::all(keep, 10)).events
     }
 
     /// The same, and returns all counts.
-    pub(crate) fn tidy_as(&self, now: Timestamp, retention: &Retention) -> RetentionStepResult {
+    pub(crate) fn run_retention_as(
+        &self,
+        now: Timestamp,
+        retention: &Retention,
+    ) -> RetentionStepResult {
         let mut sum = RetentionStepResult::default();
         for _ in 0..1_000 {
-            let tidied = run(self.store.tidy(now, retention.clone())).expect("it tidies");
-            sum.events += tidied.events;
-            sum.payloads += tidied.payloads;
-            sum.attempts += tidied.attempts;
-            if !tidied.more {
+            let step =
+                run(self.store.run_retention_step(now, retention.clone())).expect("it tidies");
+            sum.events += step.events;
+            sum.payloads += step.payloads;
+            sum.attempts += step.attempts;
+            if !step.more {
                 return sum;
             }
         }

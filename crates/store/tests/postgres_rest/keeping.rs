@@ -38,24 +38,36 @@ fn what_events_carried_goes_row_by_row() {
         ..Retention::all(Span::from_days(30), 5)
     };
     let carries = "SELECT count(*) FROM events WHERE length(payload) > 0";
-    let went = |tidied: RetentionStepResult| (tidied.events, tidied.payloads, tidied.attempts);
-    assert_eq!(went(fixture.tidy_as(at(DAY), &retention)), (0, 0, 0));
+    let went = |step: RetentionStepResult| (step.events, step.payloads, step.attempts);
+    assert_eq!(
+        went(fixture.run_retention_as(at(DAY), &retention)),
+        (0, 0, 0)
+    );
     // Not together with the day, but each at its own time.
     assert_eq!(
-        went(fixture.tidy_as(at(DAY + 6 * HOUR), &retention)),
+        went(fixture.run_retention_as(at(DAY + 6 * HOUR), &retention)),
         (0, 6, 0)
     );
     assert_eq!(
-        went(fixture.tidy_as(at(DAY + 6 * HOUR), &retention)),
+        went(fixture.run_retention_as(at(DAY + 6 * HOUR), &retention)),
         (0, 0, 0)
     );
-    assert_eq!(went(fixture.tidy_as(at(3 * DAY), &retention)), (0, 6, 0));
+    assert_eq!(
+        went(fixture.run_retention_as(at(3 * DAY), &retention)),
+        (0, 6, 0)
+    );
     assert_eq!(fixture.count(carries), 1, "what waits keeps it");
     assert_eq!(attempts(&fixture, sent[0]).len(), 3);
     fixture.answer(waits.deliveries[0].id, at(3 * DAY), 200);
-    assert_eq!(went(fixture.tidy_as(at(4 * DAY), &retention)), (0, 1, 0));
+    assert_eq!(
+        went(fixture.run_retention_as(at(4 * DAY), &retention)),
+        (0, 1, 0)
+    );
     assert_eq!(fixture.count(carries), 0);
-    assert_eq!(went(fixture.tidy_as(at(34 * DAY), &retention)), (13, 0, 0));
+    assert_eq!(
+        went(fixture.run_retention_as(at(34 * DAY), &retention)),
+        (13, 0, 0)
+    );
 }
 
 #[test]
@@ -73,9 +85,9 @@ fn attempts_go_with_their_day_before_the_rest() {
         ..Retention::all(Span::from_days(30), 5)
     };
     let lie_apart = "SELECT count(*) FROM attempts";
-    fixture.tidy_as(at(3 * DAY - 1), &retention);
+    fixture.run_retention_as(at(3 * DAY - 1), &retention);
     assert_eq!(fixture.count(lie_apart), 25);
-    fixture.tidy_as(at(3 * DAY), &retention);
+    fixture.run_retention_as(at(3 * DAY), &retention);
     assert_eq!(fixture.count(lie_apart), 1, "those of the next day stay");
     assert_eq!(attempts(&fixture, young).len(), 2);
     for delivery in sent {
@@ -97,11 +109,11 @@ fn attempts_of_what_waits_stay_with_their_whole_day() {
         attempts: Some(Span::from_days(2)),
         ..Retention::all(Span::from_days(30), 5)
     };
-    fixture.tidy_as(at(9 * DAY), &retention);
+    fixture.run_retention_as(at(9 * DAY), &retention);
     assert_eq!(attempts(&fixture, waits).len(), 1);
     assert_eq!(fixture.count("SELECT count(*) FROM attempts"), 5);
     fixture.answer(waits, at(9 * DAY), 200);
-    fixture.tidy_as(at(11 * DAY), &retention);
+    fixture.run_retention_as(at(11 * DAY), &retention);
     assert_eq!(fixture.count("SELECT count(*) FROM attempts"), 0);
     assert_eq!(attempts(&fixture, waits).len(), 1);
 }
@@ -125,10 +137,18 @@ fn whoever_keeps_less_does_not_wait_for_the_others() {
         };
         (of("hasty"), of("patient"))
     };
-    assert_eq!(fixture.tidy_as(at(DAY + 9 * HOUR), &retention).events, 10);
+    assert_eq!(
+        fixture
+            .run_retention_as(at(DAY + 9 * HOUR), &retention)
+            .events,
+        10
+    );
     assert_eq!(left(), (10, 20));
-    assert_eq!(fixture.tidy_as(at(3 * DAY), &retention).events, 10);
+    assert_eq!(fixture.run_retention_as(at(3 * DAY), &retention).events, 10);
     assert_eq!(left(), (0, 20));
-    assert_eq!(fixture.tidy_as(at(91 * DAY), &retention).events, 20);
+    assert_eq!(
+        fixture.run_retention_as(at(91 * DAY), &retention).events,
+        20
+    );
     assert_eq!(left(), (0, 0));
 }

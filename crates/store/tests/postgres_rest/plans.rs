@@ -113,7 +113,7 @@ fn ask_everything(fixture: &Given) {
         attempts: Some(Span::from_hours(1)),
         ..Retention::all(Span::from_days(1), 20)
     };
-    run(fixture.store.tidy(at(9 * DAY), retention)).expect("it tidies");
+    run(fixture.store.run_retention_step(at(9 * DAY), retention)).expect("it tidies");
     run(fixture.store.counts()).expect("counts");
 }
 
@@ -141,11 +141,11 @@ fn ask_as_people_do(fixture: &Given) {
         limit: 20,
         before: None,
     };
-    let found = run(fixture.store.passes(now, id("acme"), page)).expect("passes");
+    let found = run(fixture.store.sessions(now, id("acme"), page)).expect("passes");
     assert_eq!(found.items.len(), 20);
     let hash = found.items[0].hash;
-    let pass = run(fixture.store.pass(now, hash)).expect("it reads");
-    assert_eq!(pass.map(|pass| pass.id), Some(found.items[0].id));
+    let session = run(fixture.store.session(now, hash)).expect("it reads");
+    assert_eq!(session.map(|session| session.id), Some(found.items[0].id));
     let page = PageRequest {
         limit: 1,
         before: None,
@@ -159,7 +159,7 @@ fn ask_as_people_do(fixture: &Given) {
         OwnedObject::Event(newest.facts().event),
         OwnedObject::Endpoint(newest.facts().endpoint),
     ] {
-        assert_eq!(run(fixture.store.whose(named)), Ok(Some(id("acme"))));
+        assert_eq!(run(fixture.store.tenant_of(named)), Ok(Some(id("acme"))));
     }
 }
 

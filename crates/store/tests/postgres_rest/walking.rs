@@ -39,7 +39,7 @@ fn emptied(fixture: &Given) -> u64 {
 }
 
 fn step(fixture: &Given, now: Timestamp, retention: &Retention) -> RetentionStepResult {
-    run(fixture.store.tidy(now, retention.clone())).expect("it tidies")
+    run(fixture.store.run_retention_step(now, retention.clone())).expect("it tidies")
 }
 
 /// Changes the retention period of a tenant.
@@ -78,10 +78,10 @@ fn where_many_go_early_each_goes_at_its_own_time() {
         89 * DAY,
         91 * DAY,
     ] {
-        let tidied = fixture.tidy_as(at(now), &retention);
-        seen.push((tidied.payloads, tidied.events));
+        let step = fixture.run_retention_as(at(now), &retention);
+        seen.push((step.payloads, step.events));
         assert_eq!(
-            fixture.tidy_as(at(now), &retention),
+            fixture.run_retention_as(at(now), &retention),
             RetentionStepResult::default(),
             "{now}"
         );
@@ -119,15 +119,15 @@ fn whose_mind_changes_between_two_steps_is_heard() {
     // Events that are not deleted yet are kept from now on, even if another node changed the setting.
     let another = fixture.another(9);
     keep(&another, "hasty", Span::from_days(60));
-    fixture.tidy_as(now, &retention);
+    fixture.run_retention_as(now, &retention);
     assert_eq!(left(&fixture, "hasty"), 6);
-    assert_eq!(fixture.tidy_as(at(50 * DAY), &retention).events, 0);
+    assert_eq!(fixture.run_retention_as(at(50 * DAY), &retention).events, 0);
     // A shorter period takes effect at once. The events do not wait for the rest of their day, although nothing of
     // that day was due.
     keep(&another, "patient", Span::from_days(40));
-    assert_eq!(fixture.tidy_as(at(50 * DAY), &retention).events, 8);
+    assert_eq!(fixture.run_retention_as(at(50 * DAY), &retention).events, 8);
     assert_eq!(left(&fixture, "patient"), 0);
-    assert_eq!(fixture.tidy_as(at(61 * DAY), &retention).events, 6);
+    assert_eq!(fixture.run_retention_as(at(61 * DAY), &retention).events, 6);
 }
 
 #[test]
@@ -147,9 +147,9 @@ fn a_tenant_that_is_deleted_while_its_day_is_walked_through_keeps_as_the_server_
     assert!(deleted.expect("it is deleted").is_some());
     // A new tenant with the same id is a different one.
     fixture.add_tenant("hasty", days(1));
-    fixture.tidy_as(at(3 * DAY), &retention);
+    fixture.run_retention_as(at(3 * DAY), &retention);
     assert_eq!(left(&fixture, "hasty"), 6);
-    assert_eq!(fixture.tidy_as(at(31 * DAY), &retention).events, 6);
+    assert_eq!(fixture.run_retention_as(at(31 * DAY), &retention).events, 6);
     assert_eq!(left(&fixture, "patient"), 8);
 }
 
@@ -188,11 +188,15 @@ fn nobody_waits_for_what_is_in_other_hands() {
             fixture.answer(sent.deliveries[0].id, at(HOUR), 400);
             let holding = holding(&fixture, rows);
             let retention = Retention::all(Span::from_days(2), 10);
-            let gone = fixture.tidy_as(at(9 * DAY), &retention).events;
+            let gone = fixture.run_retention_as(at(9 * DAY), &retention).events;
             assert_eq!(gone, 0, "{rows}");
             fixture.database.run("CREATE TABLE enough ()");
             holding.join().expect("it commits");
-            assert_eq!(fixture.tidy_as(at(9 * DAY), &retention).events, 1, "{rows}");
+            assert_eq!(
+                fixture.run_retention_as(at(9 * DAY), &retention).events,
+                1,
+                "{rows}"
+            );
         }
     }
 }
@@ -204,10 +208,16 @@ fn what_is_being_sent_again_keeps_what_it_carries() {
     fixture.answer(sent.deliveries[0].id, at(HOUR), 400);
     // The lock of a manual retry.
     let holding = holding(&fixture, "SELECT 1 FROM events FOR KEY SHARE");
-    assert_eq!(fixture.tidy_as(at(3 * DAY), &a_month(10)).payloads, 0);
+    assert_eq!(
+        fixture.run_retention_as(at(3 * DAY), &a_month(10)).payloads,
+        0
+    );
     fixture.database.run("CREATE TABLE enough ()");
     holding.join().expect("it commits");
-    assert_eq!(fixture.tidy_as(at(3 * DAY), &a_month(10)).payloads, 1);
+    assert_eq!(
+        fixture.run_retention_as(at(3 * DAY), &a_month(10)).payloads,
+        1
+    );
     let retried = run(fixture
         .store
         .retry(at(3 * DAY), id("acme"), sent.deliveries[0].id));
@@ -252,7 +262,12 @@ fn many_deliveries_that_a_replay_added_go_in_pieces_before_their_day() {
     }
     assert!(added() > 0, "not all at once");
     assert_eq!(left(&fixture, "late") as usize, MANY);
-    assert_eq!(fixture.tidy_as(at(9 * DAY + HOUR), &retention).events, MANY);
+    assert_eq!(
+        fixture
+            .run_retention_as(at(9 * DAY + HOUR), &retention)
+            .events,
+        MANY
+    );
     assert_eq!(added(), 0);
     assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
 }
@@ -262,9 +277,12 @@ fn a_clock_that_was_ahead_leaves_nothing_behind() {
     for fixture in [large(), Given::acme()] {
         let sent = fixture.send(at(HOUR));
         let retention = Retention::all(Span::from_days(2), 10);
-        assert_eq!(fixture.tidy_as(at(900 * DAY), &retention).events, 0);
+        assert_eq!(
+            fixture.run_retention_as(at(900 * DAY), &retention).events,
+            0
+        );
         fixture.answer(sent.deliveries[0].id, at(2 * HOUR), 200);
-        assert_eq!(fixture.tidy_as(at(4 * DAY), &retention).events, 1);
+        assert_eq!(fixture.run_retention_as(at(4 * DAY), &retention).events, 1);
     }
 }
 
@@ -278,7 +296,7 @@ fn after_a_long_absence_every_day_goes_that_can() {
     }
     let later = fixture.another_large(9);
     let retention = Retention::all(Span::from_days(7), 10);
-    assert_eq!(later.tidy_as(at(60 * DAY), &retention).events, 30);
+    assert_eq!(later.run_retention_as(at(60 * DAY), &retention).events, 30);
     for table in ["events", "ended", "attempts"] {
         assert_eq!(fixture.partitions(table), Vec::<String>::new(), "{table}");
     }
@@ -295,20 +313,20 @@ fn two_nodes_that_tidy_at_once_remove_everything_once() {
         }
     }
     let retention = a_month(3);
-    let tidy = |node: &Given| {
+    let run_retention_step = |node: &Given| {
         let mut emptied = 0;
         for now in [at(9 * DAY), at(90 * DAY)] {
             for _ in 0..60 {
                 // A step fails if the other node has dropped its partition in the meantime. The next step tries
                 // again.
-                let step = run(node.store.tidy(now, retention.clone()));
-                emptied += step.map_or(0, |tidied| tidied.payloads);
+                let step = run(node.store.run_retention_step(now, retention.clone()));
+                emptied += step.map_or(0, |step| step.payloads);
             }
         }
         emptied
     };
     let emptied: usize = std::thread::scope(|scope| {
-        let tidying = [&fixture, &another].map(|node| scope.spawn(|| tidy(node)));
+        let tidying = [&fixture, &another].map(|node| scope.spawn(|| run_retention_step(node)));
         let emptied = tidying.map(|node| node.join().expect("it tidies"));
         emptied.iter().sum()
     });

@@ -164,7 +164,11 @@ fn the_second_format_gains_what_a_new_file_has() {
     drop(conn);
     assert_ne!(layout(&fixture.path()), new);
     let store = open(&fixture.path()).unwrap();
-    assert_eq!(run(store.told()), Ok(7), "what is old is no news");
+    assert_eq!(
+        run(store.last_processed_notification()),
+        Ok(7),
+        "what is old is no news"
+    );
     assert_eq!(run(store.counts()).unwrap().pending, 1);
     run(store.close()).unwrap();
     assert_eq!(layout(&fixture.path()), new);

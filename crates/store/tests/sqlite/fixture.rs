@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use bytes::Bytes;
 use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::RateLimit;
+use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::{Faults, SqliteStore};
@@ -121,7 +121,7 @@ impl Fixture {
 }
 
 pub(crate) fn settings() -> StoreSettings {
-    StoreSettings::new(Dice::seeded(5))
+    StoreSettings::new(Rng::seeded(5))
 }
 
 pub(crate) fn open(path: &Path) -> Result<SqliteStore, posthaste_store::OpenError> {
@@ -217,7 +217,7 @@ pub(crate) fn succeed(
         settlement,
         health: None,
         disable: None,
-        news: Vec::new(),
+        endpoint_changes: Vec::new(),
     }));
     let (sent, received) = std::sync::mpsc::channel();
     let done = Box::new(move |written| sent.send(written).unwrap());

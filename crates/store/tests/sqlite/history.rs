@@ -126,7 +126,9 @@ fn lists_go_on_beyond_the_mark() {
     let mut removed = 0;
     for _ in 0..2 * EVENTS / retention.step {
         let now = Timestamp(NOW.0 + 1_000_000);
-        removed += run(store.tidy(now, retention.clone())).unwrap().events;
+        removed += run(store.run_retention_step(now, retention.clone()))
+            .unwrap()
+            .events;
     }
     assert!(removed > 0);
     let before = run(store.counts()).unwrap();

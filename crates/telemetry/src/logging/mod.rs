@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn clock() -> Clock {
-        Clock::told(|| Now {
+        Clock::from_fn(|| Now {
             wall: Timestamp(1_700_000_000_123),
             tick: Tick::START,
         })

@@ -1,19 +1,19 @@
 //! Counters of a single attempt or of finished deliveries.
 
 use posthaste_core::delivery::Status;
-use posthaste_store::Tally;
+use posthaste_store::StatCounters;
 
 use crate::AttemptEvent;
 
 /// Returns the counters of one attempt, including the end of its delivery.
-pub(super) fn of_attempt(attempt: &AttemptEvent) -> Tally {
+pub(super) fn of_attempt(attempt: &AttemptEvent) -> StatCounters {
     let second = attempt.round_number == 2;
     let ended = match attempt.ended {
         Some(status) => of_ended(status, 1),
-        None => Tally::default(),
+        None => StatCounters::default(),
     };
     let micros = u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX);
-    Tally {
+    StatCounters {
         attempts: 1,
         retries: u64::from(attempt.round_number > 1),
         second_attempts: u64::from(second),
@@ -25,16 +25,16 @@ pub(super) fn of_attempt(attempt: &AttemptEvent) -> Tally {
 }
 
 /// Returns the counters of deliveries that ended with this status. Cancelled deliveries do not affect health.
-pub(super) fn of_ended(status: Status, deliveries: u64) -> Tally {
-    let mut tally = Tally::default();
+pub(super) fn of_ended(status: Status, deliveries: u64) -> StatCounters {
+    let mut counters = StatCounters::default();
     match status {
-        Status::Succeeded => tally.succeeded = deliveries,
-        Status::Failed => tally.failed = deliveries,
+        Status::Succeeded => counters.succeeded = deliveries,
+        Status::Failed => counters.failed = deliveries,
         Status::Cancelled
         | Status::Pending
         | Status::Retrying
         | Status::Held
         | Status::InProgress => {}
     }
-    tally
+    counters
 }

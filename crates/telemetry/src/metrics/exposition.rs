@@ -32,7 +32,7 @@ pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
         [(env!("CARGO_PKG_VERSION"), 1)],
     )];
     all.extend(counters(metrics));
-    all.extend(metrics.notices.metrics());
+    all.extend(metrics.notifications.metrics());
     all.extend(histograms(metrics));
     all.extend(of_this_node(gauges));
     all.extend(of_the_store(gauges));

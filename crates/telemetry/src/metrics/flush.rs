@@ -75,7 +75,7 @@ impl Metrics {
                 break;
             };
             remaining = remaining.saturating_sub(piece.entries.len());
-            store.add_figures(piece.number, piece.entries).await?;
+            store.add_stats(piece.number, piece.entries).await?;
             self.by_time().pending.confirm();
             self.flushes
                 .fetch_add(1, std::sync::atomic::Ordering::SeqCst);

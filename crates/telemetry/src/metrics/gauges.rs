@@ -8,7 +8,7 @@ use posthaste_core::alert::AlertName;
 use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Span;
-use posthaste_store::{Counts, Tally};
+use posthaste_store::{Counts, StatCounters};
 
 use super::machine::Process;
 
@@ -28,7 +28,7 @@ pub struct Gauges {
     /// Nodes that share the store, including this one.
     pub nodes: u64,
     /// Counters of all tenants over the last hour, on all nodes.
-    pub hour: Option<Tally>,
+    pub hour: Option<StatCounters>,
     /// Time for which the oldest delivery that could be sent has been due.
     pub queue_age: Option<Span>,
     /// Free ratio of the store's disk, if the store is a file.

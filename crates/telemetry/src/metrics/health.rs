@@ -3,7 +3,7 @@
 //! A ratio without data has the value of a healthy system: no retries, no dead letters, one attempt per success, every
 //! second attempt successful. [`HealthReport`] has the ratios for each window.
 
-use posthaste_store::Tally;
+use posthaste_store::StatCounters;
 use serde::Serialize;
 
 use super::window::Window;
@@ -128,8 +128,8 @@ impl Range {
 
 impl HealthReport {
     /// Builds the report from the counters of each window.
-    pub fn new(tally: impl Fn(Window) -> Tally, retrying_over_24h: u64) -> HealthReport {
-        let health = |window| Health::new(&tally(window), retrying_over_24h);
+    pub fn new(counters: impl Fn(Window) -> StatCounters, retrying_over_24h: u64) -> HealthReport {
+        let health = |window| Health::new(&counters(window), retrying_over_24h);
         HealthReport {
             windows: Windows {
                 five_minutes: health(Window::FiveMinutes),
@@ -142,18 +142,19 @@ impl HealthReport {
 
 impl Health {
     /// Computes the ratios from counters.
-    pub fn new(tally: &Tally, retrying_over_24h: u64) -> Health {
-        let finished = tally.succeeded.saturating_add(tally.failed);
+    pub fn new(counters: &StatCounters, retrying_over_24h: u64) -> Health {
+        let finished = counters.succeeded.saturating_add(counters.failed);
         // Before the first success, the number of attempts itself is the value.
-        let attempts_per_success = match tally.attempts {
+        let attempts_per_success = match counters.attempts {
             0 => 1.0,
-            attempts => attempts as f64 / tally.succeeded.max(1) as f64,
+            attempts => attempts as f64 / counters.succeeded.max(1) as f64,
         };
-        let second = ratio(tally.second_successes, tally.second_attempts);
+        let second = ratio(counters.second_successes, counters.second_attempts);
         Health {
-            retry_ratio: RETRY_RATIO.classify(ratio(tally.retries, tally.attempts).unwrap_or(0.0)),
+            retry_ratio: RETRY_RATIO
+                .classify(ratio(counters.retries, counters.attempts).unwrap_or(0.0)),
             dead_letter_ratio: DEAD_LETTER_RATIO
-                .classify(ratio(tally.failed, finished).unwrap_or(0.0)),
+                .classify(ratio(counters.failed, finished).unwrap_or(0.0)),
             attempts_per_success: ATTEMPTS_PER_SUCCESS.classify(attempts_per_success),
             second_attempt_success_ratio: SECOND_ATTEMPT_SUCCESS_RATIO
                 .classify(second.unwrap_or(1.0)),
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn no_data_is_healthy() {
-        let quiet = Health::new(&Tally::default(), 0);
+        let quiet = Health::new(&StatCounters::default(), 0);
         for (reading, value) in [
             (quiet.retry_ratio, 0.0),
             (quiet.dead_letter_ratio, 0.0),
@@ -186,16 +187,16 @@ mod tests {
 
     #[test]
     fn ratios_are_computed_from_the_counters() {
-        let tally = Tally {
+        let counters = StatCounters {
             attempts: 120,
             retries: 20,
             second_attempts: 16,
             second_successes: 12,
             succeeded: 96,
             failed: 4,
-            ..Tally::default()
+            ..StatCounters::default()
         };
-        let health = Health::new(&tally, 10);
+        let health = Health::new(&counters, 10);
         assert_eq!(health.retry_ratio.value, 20.0 / 120.0);
         assert_eq!(health.retry_ratio.state, Condition::Alert);
         assert_eq!(health.dead_letter_ratio.value, 0.04);
@@ -212,12 +213,12 @@ mod tests {
 
     #[test]
     fn failures_without_a_success_are_visible() {
-        let tally = Tally {
+        let counters = StatCounters {
             attempts: 7,
             retries: 6,
-            ..Tally::default()
+            ..StatCounters::default()
         };
-        let reading = Health::new(&tally, 0).attempts_per_success;
+        let reading = Health::new(&counters, 0).attempts_per_success;
         assert_eq!((reading.value, reading.state), (7.0, Condition::Alert));
     }
 

@@ -62,7 +62,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Now, Timestamp};
-use posthaste_store::{Scope, Tally};
+use posthaste_store::{Scope, StatCounters};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use notification_counters::NotificationCounters;
@@ -99,7 +99,7 @@ pub struct Metrics {
     failures: [AtomicU64; FailureKind::ALL.len()],
     attempts_prevented: AtomicU64,
     /// Counters of notifications.
-    pub notices: NotificationCounters,
+    pub notifications: NotificationCounters,
     attempt_seconds: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
@@ -134,7 +134,7 @@ pub struct UnwrittenCounters<'a> {
 
 impl UnwrittenCounters<'_> {
     /// Returns the unwritten counters of a scope, by minute.
-    pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
+    pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, StatCounters)> {
         self.metrics.by_time().pending.of(scope)
     }
 
@@ -163,7 +163,7 @@ impl Metrics {
             successes: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
             attempts_prevented: AtomicU64::new(0),
-            notices: NotificationCounters::default(),
+            notifications: NotificationCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),
@@ -231,7 +231,7 @@ impl Metrics {
         if !is_operational {
             self.count_attempt(attempt);
         }
-        let tally = counters::of_attempt(attempt);
+        let totals = counters::of_attempt(attempt);
         let failure = attempt.failure.map(|kind| LastFailure {
             at: now.wall,
             kind,
@@ -242,8 +242,8 @@ impl Metrics {
         match is_operational {
             true => by_time
                 .pending
-                .add_without_totals(now.wall, tenant, endpoint, &tally),
-            false => by_time.pending.add(now.wall, tenant, endpoint, &tally),
+                .add_without_totals(now.wall, tenant, endpoint, &totals),
+            false => by_time.pending.add(now.wall, tenant, endpoint, &totals),
         }
         by_time
             .by_endpoint
@@ -271,14 +271,14 @@ impl Metrics {
         if self.is_disabled {
             return;
         }
-        let tally = counters::of_ended(Status::Failed, deliveries);
+        let totals = counters::of_ended(Status::Failed, deliveries);
         let pending = &mut self.by_time().pending;
         if self.apart() == Some(tenant) {
-            pending.add_without_totals(now.wall, tenant, endpoint, &tally);
+            pending.add_without_totals(now.wall, tenant, endpoint, &totals);
             return;
         }
         self.count_ended(Status::Failed, deliveries);
-        pending.add(now.wall, tenant, endpoint, &tally);
+        pending.add(now.wall, tenant, endpoint, &totals);
     }
 
     /// Counts a cancelled delivery, which does not affect health.
@@ -404,10 +404,10 @@ fn index_of(kind: FailureKind) -> usize {
 
 /// Returns counters with this number of attempts, for tests.
 #[cfg(test)]
-fn attempts(count: u64) -> Tally {
-    Tally {
+fn attempts(count: u64) -> StatCounters {
+    StatCounters {
         attempts: count,
-        ..Tally::default()
+        ..StatCounters::default()
     }
 }
 

@@ -73,7 +73,7 @@ impl NotificationCounters {
     }
 
     /// Counts dispatched notifications, after which none waits.
-    pub fn told(&self, count: u64) {
+    pub fn processed(&self, count: u64) {
         self.dispatched.fetch_add(count, Ordering::Relaxed);
         self.nothing_waits();
     }
@@ -84,7 +84,7 @@ impl NotificationCounters {
     }
 
     /// Counts an email.
-    pub fn letter(&self, outcome: EmailOutcome) {
+    pub fn email(&self, outcome: EmailOutcome) {
         self.emails[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 

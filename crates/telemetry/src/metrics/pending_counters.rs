@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, Scope, StatEntry, Tally};
+use posthaste_store::{BucketWidth, Scope, StatCounters, StatEntry};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of counter rows of tenants and endpoints that wait: about 10 MB. Reached only if the store is
@@ -43,14 +43,16 @@ pub(super) struct Piece {
 /// Counters of one minute.
 #[derive(Debug, Default)]
 struct Minute {
-    everything: Tally,
-    tenants: FxHashMap<TenantId, Tally>,
-    endpoints: FxHashMap<EndpointId, Tally>,
+    everything: StatCounters,
+    tenants: FxHashMap<TenantId, StatCounters>,
+    endpoints: FxHashMap<EndpointId, StatCounters>,
 }
 
 impl Minute {
     fn is_empty(&self) -> bool {
-        self.everything == Tally::default() && self.tenants.is_empty() && self.endpoints.is_empty()
+        self.everything == StatCounters::default()
+            && self.tenants.is_empty()
+            && self.endpoints.is_empty()
     }
 }
 
@@ -61,10 +63,10 @@ impl PendingCounters {
         at: Timestamp,
         tenant: &TenantId,
         endpoint: EndpointId,
-        tally: &Tally,
+        totals: &StatCounters,
     ) {
-        self.minute(at).0.everything.add(tally);
-        self.add_without_totals(at, tenant, endpoint, tally);
+        self.minute(at).0.everything.add(totals);
+        self.add_without_totals(at, tenant, endpoint, totals);
     }
 
     /// Adds the counters of an attempt to an endpoint and its tenant, but not to the totals.
@@ -73,20 +75,20 @@ impl PendingCounters {
         at: Timestamp,
         tenant: &TenantId,
         endpoint: EndpointId,
-        tally: &Tally,
+        totals: &StatCounters,
     ) {
         let (minute, mut free_rows) = self.minute(at);
         let counted = [
-            add_to_row(&mut minute.tenants, tenant, tally, &mut free_rows),
-            add_to_row(&mut minute.endpoints, &endpoint, tally, &mut free_rows),
+            add_to_row(&mut minute.tenants, tenant, totals, &mut free_rows),
+            add_to_row(&mut minute.endpoints, &endpoint, totals, &mut free_rows),
         ];
         self.count = MAX_PENDING - free_rows;
         let missed = counted.into_iter().filter(|counted| !counted).count();
         self.dropped += missed as u64;
     }
 
-    /// Returns the next piece to write, at most `most` rows. Returns the same piece until [`PendingCounters::confirm`] is
-    /// called.
+    /// Returns the next piece to write, at most `most` rows. Returns the same piece until [`PendingCounters::confirm`]
+    /// is called.
     pub(super) fn piece(&mut self, most: usize) -> Option<Piece> {
         if self.in_write.is_none() {
             let entries = self.take(most);
@@ -113,19 +115,23 @@ impl PendingCounters {
         {
             let at = *entry.key();
             let minute = entry.get_mut();
-            let row = |(scope, tally)| StatEntry { scope, at, tally };
-            if minute.everything != Tally::default() {
-                let tally = std::mem::take(&mut minute.everything);
-                taken.push(row((Scope::Everything, tally)));
+            let row = |(scope, totals)| StatEntry {
+                scope,
+                at,
+                counters: totals,
+            };
+            if minute.everything != StatCounters::default() {
+                let totals = std::mem::take(&mut minute.everything);
+                taken.push(row((Scope::Everything, totals)));
             }
             let tenants = take_some(&mut minute.tenants, most - taken.len());
             let tenants = tenants.into_iter();
-            let tenants = tenants.map(|(tenant, tally)| (Scope::Tenant(tenant), tally));
+            let tenants = tenants.map(|(tenant, totals)| (Scope::Tenant(tenant), totals));
             let before = taken.len();
             taken.extend(tenants.map(row));
             let endpoints = take_some(&mut minute.endpoints, most - taken.len());
             let endpoints = endpoints.into_iter();
-            let endpoints = endpoints.map(|(endpoint, tally)| (Scope::Endpoint(endpoint), tally));
+            let endpoints = endpoints.map(|(endpoint, totals)| (Scope::Endpoint(endpoint), totals));
             taken.extend(endpoints.map(row));
             self.count -= taken.len() - before;
             if minute.is_empty() {
@@ -136,21 +142,21 @@ impl PendingCounters {
     }
 
     /// Returns the waiting counters of a scope, including those of the piece that is being written.
-    pub(super) fn of(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
+    pub(super) fn of(&self, scope: &Scope) -> Vec<(Timestamp, StatCounters)> {
         let of = |minute: &Minute| match scope {
             Scope::Everything => Some(minute.everything),
             Scope::Tenant(tenant) => minute.tenants.get(tenant).copied(),
             Scope::Endpoint(endpoint) => minute.endpoints.get(endpoint).copied(),
         };
-        let mut found: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+        let mut found: BTreeMap<Timestamp, StatCounters> = BTreeMap::new();
         for (at, minute) in &self.minutes {
-            if let Some(tally) = of(minute).filter(|tally| *tally != Tally::default()) {
-                found.insert(*at, tally);
+            if let Some(totals) = of(minute).filter(|totals| *totals != StatCounters::default()) {
+                found.insert(*at, totals);
             }
         }
         for it in self.in_write() {
             if it.scope == *scope {
-                found.entry(it.at).or_default().add(&it.tally);
+                found.entry(it.at).or_default().add(&it.counters);
             }
         }
         found.into_iter().collect()
@@ -198,28 +204,28 @@ impl PendingCounters {
 
 /// Adds to the row of a key. Creates the row if there is free_rows. Returns false if there was none.
 fn add_to_row<K: Hash + Eq + Clone>(
-    tallies: &mut FxHashMap<K, Tally>,
+    tallies: &mut FxHashMap<K, StatCounters>,
     key: &K,
-    tally: &Tally,
+    totals: &StatCounters,
     free_rows: &mut usize,
 ) -> bool {
     if let Some(sum) = tallies.get_mut(key) {
-        sum.add(tally);
+        sum.add(totals);
         return true;
     }
     if *free_rows == 0 {
         return false;
     }
     *free_rows -= 1;
-    tallies.insert(key.clone(), *tally);
+    tallies.insert(key.clone(), *totals);
     true
 }
 
 /// Removes at most `most` rows.
 fn take_some<K: Hash + Eq + Clone>(
-    tallies: &mut FxHashMap<K, Tally>,
+    tallies: &mut FxHashMap<K, StatCounters>,
     most: usize,
-) -> Vec<(K, Tally)> {
+) -> Vec<(K, StatCounters)> {
     if tallies.len() <= most {
         return tallies.drain().collect();
     }
@@ -241,7 +247,9 @@ mod tests {
 
     fn attempts_of(pending: &PendingCounters, scope: &Scope) -> Vec<(u64, u64)> {
         let counters = pending.of(scope).into_iter();
-        counters.map(|(at, tally)| (at.0, tally.attempts)).collect()
+        counters
+            .map(|(at, totals)| (at.0, totals.attempts))
+            .collect()
     }
 
     #[test]
@@ -260,7 +268,7 @@ mod tests {
                 assert_eq!(piece.number, pieces);
                 assert!(piece.entries.len() <= most, "{most}");
                 for it in piece.entries {
-                    *sums.entry(it.scope).or_default() += it.tally.attempts;
+                    *sums.entry(it.scope).or_default() += it.counters.attempts;
                 }
                 pending.confirm();
             }

@@ -4,7 +4,7 @@
 //! coincide.
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{BucketWidth, Scope, Tally};
+use posthaste_store::{BucketWidth, Scope, StatCounters};
 
 use super::window::{Window, WindowCounters};
 
@@ -14,7 +14,7 @@ pub struct Series {
     /// Length of a bucket.
     pub bucket: Span,
     /// Start and counters of each bucket, without gaps.
-    pub buckets: Vec<(Timestamp, Tally)>,
+    pub buckets: Vec<(Timestamp, StatCounters)>,
 }
 
 impl Series {
@@ -44,23 +44,25 @@ impl Series {
         let begins = (oldest..=newest).step_by(step as usize);
         Series {
             bucket,
-            buckets: begins.map(|at| (Timestamp(at), Tally::default())).collect(),
+            buckets: begins
+                .map(|at| (Timestamp(at), StatCounters::default()))
+                .collect(),
         }
     }
 
     /// Adds counters. Those before the window are ignored. Those after it come from a clock that is slightly ahead, and
     /// are added to the newest bucket.
-    fn add(&mut self, more: &[(Timestamp, Tally)]) {
+    fn add(&mut self, more: &[(Timestamp, StatCounters)]) {
         let (Some((oldest, _)), Some(last)) = (
             self.buckets.first().copied(),
             self.buckets.len().checked_sub(1),
         ) else {
             return;
         };
-        for (began, tally) in more.iter().filter(|(began, _)| *began >= oldest) {
+        for (began, totals) in more.iter().filter(|(began, _)| *began >= oldest) {
             let index = began.since(oldest).as_millis() / self.bucket.as_millis();
             let index = usize::try_from(index).unwrap_or(last).min(last);
-            self.buckets[index].1.add(tally);
+            self.buckets[index].1.add(totals);
         }
     }
 }

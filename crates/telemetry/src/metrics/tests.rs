@@ -2,12 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::BreakerCounts;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Tick};
 use posthaste_store::{
-    BucketWidth, Counts, Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings,
-    Tenant,
+    BucketWidth, Counts, HandOver, HandedOver, Limits, StatsStore, Store, StoreError,
+    StoreSettings, Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
 
@@ -117,7 +117,7 @@ fn everything_known() -> Gauges {
         breakers: Some(BreakerCounts::default()),
         alerts: Some(BTreeMap::new()),
         retrying_over_24h: Some(0),
-        hour: Some(Tally::default()),
+        hour: Some(StatCounters::default()),
         queue_age: Some(Span::ZERO),
         store_free_ratio: Some(0.5),
         process: Some(Process {
@@ -264,14 +264,14 @@ fn everything_is_counted_once() {
     metrics.cancelled();
     metrics.dead_lettered(at(0), &acme, EndpointId(7), 1);
     metrics.committed(Duration::from_millis(3));
-    let hour = Tally {
+    let hour = StatCounters {
         attempts: 4,
         retries: 2,
         second_attempts: 1,
         second_successes: 1,
         succeeded: 2,
         failed: 2,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     let gauges = Gauges {
         counts: Some(Counts {
@@ -347,7 +347,7 @@ impl HandOver for NoHandOver {
 
 /// Creates a store with these tenants.
 async fn store(tenants: &[&TenantId]) -> ModelStore {
-    let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(NoHandOver));
+    let store = ModelStore::new(StoreSettings::new(Rng::seeded(1)), Arc::new(NoHandOver));
     for id in tenants {
         let tenant = Tenant {
             id: (*id).clone(),
@@ -366,7 +366,7 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
 /// Returns the counters of a scope, written and unwritten.
 async fn gathered(metrics: &Metrics, store: &ModelStore, scope: &Scope) -> WindowCounters {
     let unwritten = metrics.unwritten().await;
-    let stats = |width| store.figures(scope.clone(), width, Timestamp(0));
+    let stats = |width| store.stats(scope.clone(), width, Timestamp(0));
     WindowCounters {
         minutes: stats(BucketWidth::Minute).await.unwrap(),
         quarters: stats(BucketWidth::Quarter).await.unwrap(),
@@ -496,7 +496,7 @@ fn endpoint_stats_cover_recent_attempts() {
 
 #[test]
 fn the_health_report_has_the_documented_fields() {
-    let report = HealthReport::new(|_| Tally::default(), 0);
+    let report = HealthReport::new(|_| StatCounters::default(), 0);
     let json = serde_json::to_value(&report).expect("JSON");
     for window in ["5m", "1h", "24h"] {
         let health = &json["windows"][window];
@@ -525,7 +525,10 @@ fn an_attempt_is_counted_by_its_result() {
         (third.retries, third.second_attempts, third.failed),
         (1, 0, 1)
     );
-    assert_eq!(counters::of_ended(Status::Cancelled, 5), Tally::default());
+    assert_eq!(
+        counters::of_ended(Status::Cancelled, 5),
+        StatCounters::default()
+    );
 }
 
 #[test]

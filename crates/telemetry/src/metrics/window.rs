@@ -4,7 +4,7 @@
 //! nominal length, and at most one bucket more.
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{BucketWidth, Tally};
+use posthaste_store::{BucketWidth, StatCounters};
 
 /// Time window of the stats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,26 +58,26 @@ impl Window {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WindowCounters {
     /// The store's minutes.
-    pub minutes: Vec<(Timestamp, Tally)>,
+    pub minutes: Vec<(Timestamp, StatCounters)>,
     /// The store's quarters of an hour. They contain the same counts as the minutes.
-    pub quarters: Vec<(Timestamp, Tally)>,
+    pub quarters: Vec<(Timestamp, StatCounters)>,
     /// Counters that nodes have not written yet, by minute. A piece whose confirmation was lost appears twice.
-    pub pending: Vec<(Timestamp, Tally)>,
+    pub pending: Vec<(Timestamp, StatCounters)>,
 }
 
 impl WindowCounters {
     /// Returns the sum over a window that ends now. Counters after `now` come from a clock that is slightly ahead, and
     /// are included.
-    pub fn over(&self, now: Timestamp, window: Window) -> Tally {
+    pub fn over(&self, now: Timestamp, window: Window) -> StatCounters {
         let (width, first) = (window.width(), window.first(now));
         let stored = match width {
             BucketWidth::Minute => &self.minutes,
             BucketWidth::Quarter => &self.quarters,
         };
-        let mut sum = Tally::default();
-        for (began, tally) in stored.iter().chain(&self.pending) {
+        let mut sum = StatCounters::default();
+        for (began, totals) in stored.iter().chain(&self.pending) {
             if width.begin(*began) >= first {
-                sum.add(tally);
+                sum.add(totals);
             }
         }
         sum

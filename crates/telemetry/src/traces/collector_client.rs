@@ -1,6 +1,7 @@
 //! HTTP connection to the collector, with retries.
 //!
-//! [`CollectorClient`] keeps one connection open while it works, and retries with backoff as the OTLP specification asks.
+//! [`CollectorClient`] keeps one connection open while it works, and retries with backoff as the OTLP specification
+//! asks.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use posthaste_core::classify::retry_after;
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Connection, Origin, TrustedClientError};
@@ -62,7 +63,7 @@ pub(super) struct CollectorClient {
     target: String,
     headers: HeaderMap,
     clock: Clock,
-    dice: Dice,
+    rng: Rng,
     connection: Option<Connection>,
     /// True if the last request failed, which has been logged.
     is_failing: bool,
@@ -92,15 +93,15 @@ impl CollectorClient {
             roots: roots.clone(),
             headers,
             clock: state.clock.clone(),
-            dice: state.dice().split(),
+            rng: state.rng().split(),
             connection: None,
             is_failing: false,
             stopped,
         }
     }
 
-    /// Sends a request. Retries until `retry_time` has passed, as long as a retry may succeed. During a shutdown it tries
-    /// once.
+    /// Sends a request. Retries until `retry_time` has passed, as long as a retry may succeed. During a shutdown it
+    /// tries once.
     pub(super) async fn deliver(&mut self, body: Bytes, retry_time: Duration) -> Accepted {
         let began = Instant::now();
         let mut tries = 0;
@@ -123,7 +124,7 @@ impl CollectorClient {
                 Meaning::Never => return Accepted::Nothing,
                 Meaning::Later(requested) => requested,
             };
-            let wait = pause(tries, requested, &mut self.dice);
+            let wait = pause(tries, requested, &mut self.rng);
             tries += 1;
             let elapsed = began.elapsed();
             // A pause that the collector asks for is granted, even if it exceeds `retry_time`.
@@ -209,8 +210,8 @@ fn rejected(body: &[u8]) -> u64 {
 }
 
 /// Returns the pause before the next try: the backoff, or the pause that the collector requested if that is longer.
-fn pause(tries: u32, requested: Option<Duration>, dice: &mut Dice) -> Duration {
-    let percent = u32::try_from(dice.between(80, 120)).expect("a percentage fits");
+fn pause(tries: u32, requested: Option<Duration>, rng: &mut Rng) -> Duration {
+    let percent = u32::try_from(rng.between(80, 120)).expect("a percentage fits");
     requested
         .unwrap_or_default()
         .max(BACKOFF.pause(tries) * percent / 100)
@@ -267,10 +268,10 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit_and_honour_the_requested_one() {
-        let mut dice = Dice::seeded(1);
+        let mut rng = Rng::seeded(1);
         let mut longest = Duration::ZERO;
         for tries in 0..100 {
-            let wait = pause(tries, None, &mut dice);
+            let wait = pause(tries, None, &mut rng);
             let ours = BACKOFF.pause(tries);
             assert!(
                 wait >= ours * 4 / 5 && wait <= ours * 6 / 5,
@@ -280,6 +281,6 @@ mod tests {
         }
         assert!(longest > BACKOFF.longest * 4 / 5);
         let requested = Duration::from_secs(50);
-        assert_eq!(pause(0, Some(requested), &mut dice), requested);
+        assert_eq!(pause(0, Some(requested), &mut rng), requested);
     }
 }

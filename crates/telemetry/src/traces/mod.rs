@@ -30,7 +30,7 @@ mod span;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceState};
@@ -54,7 +54,7 @@ pub struct Telemetry(Option<Arc<TelemetryState>>);
 struct TelemetryState {
     settings: OtlpSettings,
     clock: Clock,
-    dice: Mutex<Dice>,
+    rng: Mutex<Rng>,
     queue: Queue,
     /// Start of the process, when its counters were zero.
     began: Duration,
@@ -85,7 +85,7 @@ impl Telemetry {
     }
 
     /// Creates spans as the settings ask. They are sent once [`Telemetry::export`] is called.
-    pub fn new(settings: OtlpSettings, clock: Clock, mut dice: Dice) -> Telemetry {
+    pub fn new(settings: OtlpSettings, clock: Clock, mut rng: Rng) -> Telemetry {
         if settings.endpoint.is_none() {
             return Telemetry::off();
         }
@@ -93,8 +93,8 @@ impl Telemetry {
             settings,
             began: unix_time(&clock),
             clock,
-            instance: TraceId::throw(&mut dice).to_string(),
-            dice: Mutex::new(dice),
+            instance: TraceId::random(&mut rng).to_string(),
+            rng: Mutex::new(rng),
             queue: Queue::default(),
         })))
     }
@@ -143,19 +143,19 @@ impl Telemetry {
                 Some(given.parent_id),
             ),
             None => {
-                let mut dice = state.dice();
+                let mut rng = state.rng();
                 // A trace that is not recorded needs no id.
-                if !dice.chance(state.settings.sample_parts(), SAMPLE_PARTS) {
+                if !rng.chance(state.settings.sample_parts(), SAMPLE_PARTS) {
                     return Accepting::default();
                 }
-                let trace_id = TraceId::throw(&mut dice);
+                let trace_id = TraceId::random(&mut rng);
                 let flags = TraceFlags::of_our_own(true);
                 (trace_id, flags, TraceState::default(), None)
             }
         };
         let open = OpenSpan {
             trace_id,
-            span_id: SpanId::throw(&mut state.dice()),
+            span_id: SpanId::random(&mut state.rng()),
             parent_id,
             flags,
             state: trace_state,
@@ -190,7 +190,7 @@ impl Telemetry {
         };
         let open = OpenSpan {
             trace_id: stored.trace_id,
-            span_id: SpanId::throw(&mut state.dice()),
+            span_id: SpanId::random(&mut state.rng()),
             parent_id: Some(stored.parent_id),
             flags: stored.flags,
             state: stored.state.clone(),
@@ -218,8 +218,8 @@ impl Telemetry {
 }
 
 impl TelemetryState {
-    fn dice(&self) -> std::sync::MutexGuard<'_, Dice> {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rng(&self) -> std::sync::MutexGuard<'_, Rng> {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::metrics::histogram::Histogram;
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
 
 fn clock() -> Clock {
-    Clock::told(|| Now {
+    Clock::from_fn(|| Now {
         wall: Timestamp(1_700_000_000_123),
         tick: Tick::START,
     })
@@ -26,7 +26,7 @@ fn settings() -> OtlpSettings {
 }
 
 fn telemetry(settings: OtlpSettings) -> Telemetry {
-    Telemetry::new(settings, clock(), Dice::seeded(7))
+    Telemetry::new(settings, clock(), Rng::seeded(7))
 }
 
 fn given(flags: &str) -> TraceContext {

@@ -10,7 +10,7 @@ use super::*;
 
 const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
-fn candidate(id: u128, standing: EndpointStatus) -> Candidate {
+fn candidate(id: u128, status: EndpointStatus) -> Candidate {
     let endpoint = Endpoint {
         id: EndpointId(id),
         tenant: "acme".parse().expect("a name"),
@@ -33,7 +33,7 @@ fn candidate(id: u128, standing: EndpointStatus) -> Candidate {
     Candidate {
         row: EndpointRow {
             endpoint,
-            standing,
+            status,
             disabled_reason: None,
             health: Health::default(),
         },
@@ -127,7 +127,7 @@ fn findings_are_sorted_by_urgency_then_backlog() {
 #[test]
 fn healthy_and_manually_disabled_endpoints_need_no_attention() {
     let mut deleted = tripped_by(4, TripReason::FailureRatio, 9);
-    deleted.row.standing = EndpointStatus::Deleted;
+    deleted.row.status = EndpointStatus::Deleted;
     let well = vec![
         enabled(1),
         failing(2, 1, 100),
@@ -140,7 +140,7 @@ fn healthy_and_manually_disabled_endpoints_need_no_attention() {
 #[test]
 fn manual_status_hides_other_reasons() {
     let mut paused = tripped_by(1, TripReason::FailureRatio, 9);
-    paused.row.standing = EndpointStatus::Paused;
+    paused.row.status = EndpointStatus::Paused;
     let found = findings(vec![paused], NOON, 9);
     assert_eq!(found[0].reason, AttentionReason::Paused);
     assert_eq!(found[0].since(), None);

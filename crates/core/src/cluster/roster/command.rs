@@ -56,7 +56,7 @@ pub enum Input {
     /// [`Command::Register`] succeeded, with this node number.
     Registered(NodeNo),
     /// [`Command::Beat`] succeeded, and the table then had these contents.
-    Beaten(TableView),
+    HeartbeatDone(TableView),
     /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,
     /// [`Command::Claim`] succeeded: this node owns these shards.
@@ -68,12 +68,12 @@ pub enum Input {
     /// A request to the table failed, or its result is unknown.
     Failed,
     /// The answer to any request: the table does not contain this node any more. Another node declared it dead.
-    Outcast,
+    Expelled,
     /// Nothing of a revoked shard is in flight any more, all results are recorded, and nothing more will be written
     /// for it.
-    RecallFinished(Holding),
+    RevokeFinished(Holding),
     /// Another node notified a change, or a write of this node was refused. Read the table.
-    Rang,
+    TableChanged,
     /// Release all shards and leave the cluster.
     Retire,
 }
@@ -117,8 +117,8 @@ pub enum Command {
     },
     /// The node owns these shards from now on.
     Grant(Vec<Holding>),
-    /// Revoke this shard; report [`Input::RecallFinished`] when nothing of it is in flight.
-    Recall(Holding),
+    /// Revoke this shard; report [`Input::RevokeFinished`] when nothing of it is in flight.
+    Revoke(Holding),
     /// The lease has ended: the node owns no shards any more.
     Expire,
     /// The node has left the cluster: the answer to [`Input::Retire`].

@@ -139,7 +139,7 @@ impl Roster {
         match input {
             Input::Tick => {}
             Input::Registered(node) => self.registered(now, node),
-            Input::Beaten(view) => self.beaten(now, &view, commands),
+            Input::HeartbeatDone(view) => self.heartbeat_done(now, &view, commands),
             Input::Fenced => {
                 self.answered(PendingRequest::Fence);
                 // Read the table at once, because the freed shards can be claimed now.
@@ -152,9 +152,9 @@ impl Roster {
                 self.gone(commands);
             }
             Input::Failed => self.failed(now, commands),
-            Input::Outcast => self.outcast(now, commands),
-            Input::RecallFinished(holding) => self.recall_finished(holding),
-            Input::Rang => self.rang(now),
+            Input::Expelled => self.expelled(now, commands),
+            Input::RevokeFinished(holding) => self.revoke_finished(holding),
+            Input::TableChanged => self.table_changed(now),
             Input::Retire => self.retire(now, commands),
         }
         self.ask_next(now, commands);
@@ -194,7 +194,7 @@ impl Roster {
         self.beat_at = now;
     }
 
-    fn beaten(&mut self, now: Tick, view: &TableView, commands: &mut Vec<Command>) {
+    fn heartbeat_done(&mut self, now: Tick, view: &TableView, commands: &mut Vec<Command>) {
         let Some(PendingRequest::Beat { sent }) = self.underway.take() else {
             panic!("a heartbeat was answered that is not outstanding");
         };
@@ -241,7 +241,7 @@ impl Roster {
             }
             commands.push(Command::Grant(holdings));
             if self.retiring {
-                inside.recall_all(commands);
+                inside.revoke_all(commands);
             }
         }
     }
@@ -269,7 +269,7 @@ impl Roster {
     }
 
     /// Handles that another node declared this one dead: it is no longer a member.
-    fn outcast(&mut self, now: Tick, commands: &mut Vec<Command>) {
+    fn expelled(&mut self, now: Tick, commands: &mut Vec<Command>) {
         let asked = self.underway.take();
         assert!(
             asked.is_some(),
@@ -287,7 +287,7 @@ impl Roster {
         }
     }
 
-    fn recall_finished(&mut self, holding: Holding) {
+    fn revoke_finished(&mut self, holding: Holding) {
         if let MemberState::Inside(inside) = &mut self.membership
             && inside
                 .held
@@ -301,7 +301,7 @@ impl Roster {
 
     /// Schedules a heartbeat soon, with at least the minimum interval since the last one to limit the load on the
     /// table.
-    fn rang(&mut self, now: Tick) {
+    fn table_changed(&mut self, now: Tick) {
         let earliest = self
             .last_beat
             .map_or(now, |last| last.after(self.timings.look_pause));
@@ -317,7 +317,7 @@ impl Roster {
         match &mut self.membership {
             MemberState::Inside(inside) => {
                 inside.plan.clear();
-                inside.recall_all(commands);
+                inside.revoke_all(commands);
             }
             MemberState::Outside if self.underway.is_none() => self.gone(commands),
             MemberState::Outside | MemberState::Gone => {}
@@ -379,7 +379,7 @@ impl PendingRequest {
             | Command::Leave
             | Command::SetLease { .. }
             | Command::Grant(_)
-            | Command::Recall(_)
+            | Command::Revoke(_)
             | Command::Expire
             | Command::Retired => panic!("{command:?} is never part of a plan"),
         }
@@ -432,11 +432,11 @@ impl Inside {
     }
 
     /// Revokes all shards, so that they are released when their attempts have ended.
-    fn recall_all(&mut self, commands: &mut Vec<Command>) {
+    fn revoke_all(&mut self, commands: &mut Vec<Command>) {
         for (&shard, held) in self.held.iter_mut().filter(|(_, held)| !held.revoked) {
             held.revoked = true;
             let epoch = held.epoch;
-            commands.push(Command::Recall(Holding { shard, epoch }));
+            commands.push(Command::Revoke(Holding { shard, epoch }));
         }
     }
 }

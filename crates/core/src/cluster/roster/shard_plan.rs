@@ -86,7 +86,7 @@ impl Inside {
         for (&shard, held) in revoked {
             held.revoked = true;
             let epoch = held.epoch;
-            commands.push(Command::Recall(Holding { shard, epoch }));
+            commands.push(Command::Revoke(Holding { shard, epoch }));
         }
     }
 }

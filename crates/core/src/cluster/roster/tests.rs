@@ -46,13 +46,13 @@ impl Bench {
             },
             now: Tick(5),
         };
-        assert_eq!(bench.tell(Input::Tick), [Command::Register]);
-        let first = bench.tell(Input::Registered(ME));
+        assert_eq!(bench.handle(Input::Tick), [Command::Register]);
+        let first = bench.handle(Input::Registered(ME));
         assert_eq!(first, [Command::Beat { works: true }]);
         bench
     }
 
-    fn tell(&mut self, input: Input) -> Vec<Command> {
+    fn handle(&mut self, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.roster.handle(self.now, input, &mut commands);
         commands
@@ -60,12 +60,12 @@ impl Bench {
 
     fn answer_beat(&mut self) -> Vec<Command> {
         let view = self.view.clone();
-        self.tell(Input::Beaten(view))
+        self.handle(Input::HeartbeatDone(view))
     }
 
     fn at(&mut self, tick: u64) -> Vec<Command> {
         self.now = Tick(tick);
-        self.tell(Input::Tick)
+        self.handle(Input::Tick)
     }
 
     /// Executes a claim in the table and returns the claimed shards.
@@ -92,7 +92,7 @@ impl Bench {
         let mut bench = Bench::joined(others);
         let commands = bench.answer_beat();
         let claimed = bench.claim(commands.last().expect("the last command is a claim"));
-        let granted = bench.tell(Input::Claimed(claimed.clone()));
+        let granted = bench.handle(Input::Claimed(claimed.clone()));
         assert_eq!(granted, [Command::Grant(claimed.clone())]);
         (bench, claimed)
     }
@@ -128,7 +128,7 @@ fn a_node_that_cannot_renew_expires_and_reclaims_its_shards_later() {
     assert_eq!(bench.at(1_005), [Command::Beat { works: true }]);
     assert_eq!(bench.roster.wake(), Some(Tick(5_005)));
     bench.now = Tick(3_000);
-    assert_eq!(bench.tell(Input::Failed), []);
+    assert_eq!(bench.handle(Input::Failed), []);
     assert_eq!(bench.at(3_250), [Command::Beat { works: true }]);
     assert_eq!(bench.at(5_004), []);
     assert_eq!(bench.at(5_005), [Command::Expire]);
@@ -147,7 +147,7 @@ fn a_claim_answered_after_the_lease_grants_nothing() {
     let commands = bench.answer_beat();
     let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     bench.now = Tick(5_005);
-    let commands = bench.tell(Input::Claimed(claimed));
+    let commands = bench.handle(Input::Claimed(claimed));
     assert_eq!(commands, [Command::Expire, Command::Beat { works: true }]);
 }
 
@@ -173,7 +173,7 @@ fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
     };
     assert_eq!(commands.last(), Some(&fence));
     assert_eq!(
-        bench.tell(Input::Fenced),
+        bench.handle(Input::Fenced),
         [Command::Beat { works: true }],
         "the freed shards are looked up at once"
     );
@@ -184,7 +184,7 @@ fn a_node_that_could_not_read_the_table_fences_no_node() {
     let (mut bench, _) = Bench::with_shards(&[seen(3, 40)]);
     bench.at(1_005);
     bench.now = Tick(9_000);
-    bench.tell(Input::Failed);
+    bench.handle(Input::Failed);
     bench.at(9_250);
     let commands = bench.answer_beat();
     assert!(
@@ -198,30 +198,30 @@ fn a_node_that_could_not_read_the_table_fences_no_node() {
 fn surplus_shards_are_revoked_and_released_when_finished() {
     let (mut bench, _) = Bench::with_shards(&[]);
     bench.view.nodes.push(seen(11, 0));
-    assert_eq!(bench.tell(Input::Rang), []);
+    assert_eq!(bench.handle(Input::TableChanged), []);
     assert_eq!(
         bench.at(105),
         [Command::Beat { works: true }],
         "the heartbeat waits for the minimum interval"
     );
     let commands = bench.answer_beat();
-    let recall = |command: &Command| {
-        if let Command::Recall(holding) = command {
+    let revoke = |command: &Command| {
+        if let Command::Revoke(holding) = command {
             Some(*holding)
         } else {
             None
         }
     };
-    let revoked: Vec<Holding> = commands.iter().filter_map(recall).collect();
+    let revoked: Vec<Holding> = commands.iter().filter_map(revoke).collect();
     assert_eq!(revoked.len(), 128);
-    let finished = bench.tell(Input::RecallFinished(revoked[7]));
+    let finished = bench.handle(Input::RevokeFinished(revoked[7]));
     assert_eq!(finished, [Command::Release(vec![revoked[7]])]);
-    assert_eq!(bench.tell(Input::RecallFinished(revoked[8])), []);
-    assert_eq!(bench.tell(Input::RecallFinished(revoked[9])), []);
-    let twice = bench.tell(Input::RecallFinished(revoked[7]));
+    assert_eq!(bench.handle(Input::RevokeFinished(revoked[8])), []);
+    assert_eq!(bench.handle(Input::RevokeFinished(revoked[9])), []);
+    let twice = bench.handle(Input::RevokeFinished(revoked[7]));
     assert_eq!(twice, [], "a repeated RecallFinished has no effect");
     let rest = vec![revoked[8], revoked[9]];
-    assert_eq!(bench.tell(Input::Released), [Command::Release(rest)]);
+    assert_eq!(bench.handle(Input::Released), [Command::Release(rest)]);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn slow_heartbeats_do_not_stop_the_plan() {
     bench.now = Tick(3_005);
     let commands = bench.answer_beat();
     let claimed = bench.claim(commands.last().expect("the last command is a claim"));
-    let commands = bench.tell(Input::Claimed(claimed));
+    let commands = bench.handle(Input::Claimed(claimed));
     assert_eq!(commands.last(), Some(&Command::Beat { works: true }));
 }
 
@@ -242,10 +242,10 @@ fn a_failed_release_is_repeated() {
     bench.answer_beat();
     let given_up = claimed[127];
     assert_eq!(
-        bench.tell(Input::RecallFinished(given_up)),
+        bench.handle(Input::RevokeFinished(given_up)),
         [Command::Release(vec![given_up])]
     );
-    bench.tell(Input::Failed);
+    bench.handle(Input::Failed);
     bench.at(1_255);
     let commands = bench.answer_beat();
     assert_eq!(commands.last(), Some(&Command::Release(vec![given_up])));
@@ -255,42 +255,42 @@ fn a_failed_release_is_repeated() {
 fn a_node_declared_dead_expires_and_registers_again() {
     let (mut bench, _) = Bench::with_shards(&[]);
     bench.at(1_005);
-    let commands = bench.tell(Input::Outcast);
+    let commands = bench.handle(Input::Expelled);
     assert_eq!(commands, [Command::Expire, Command::Register]);
-    bench.tell(Input::Registered(NodeNo(20)));
+    bench.handle(Input::Registered(NodeNo(20)));
 }
 
 #[test]
 fn a_retiring_node_releases_all_shards_and_leaves() {
     let (mut bench, claimed) = Bench::with_shards(&[seen(3, 40)]);
-    let commands = bench.tell(Input::Retire);
+    let commands = bench.handle(Input::Retire);
     assert_eq!(commands.len(), claimed.len() + 1);
     assert_eq!(commands.last(), Some(&Command::Beat { works: false }));
     bench.answer_beat();
     for holding in &claimed {
-        bench.tell(Input::RecallFinished(*holding));
+        bench.handle(Input::RevokeFinished(*holding));
     }
-    assert!(bench.tell(Input::Released).len() == 1);
-    assert_eq!(bench.tell(Input::Released), [Command::Leave]);
-    assert_eq!(bench.tell(Input::Left), [Command::Retired]);
+    assert!(bench.handle(Input::Released).len() == 1);
+    assert_eq!(bench.handle(Input::Released), [Command::Leave]);
+    assert_eq!(bench.handle(Input::Left), [Command::Retired]);
     assert_eq!(bench.roster.wake(), None);
 }
 
 #[test]
 fn a_failed_leave_is_retried_after_a_pause() {
     let (mut bench, claimed) = Bench::with_shards(&[seen(3, 40)]);
-    bench.tell(Input::Retire);
+    bench.handle(Input::Retire);
     bench.answer_beat();
     for holding in &claimed {
-        bench.tell(Input::RecallFinished(*holding));
+        bench.handle(Input::RevokeFinished(*holding));
     }
-    bench.tell(Input::Released);
-    bench.tell(Input::Released);
-    assert_eq!(bench.tell(Input::Failed), []);
+    bench.handle(Input::Released);
+    bench.handle(Input::Released);
+    assert_eq!(bench.handle(Input::Failed), []);
     assert_eq!(bench.roster.wake(), Some(Tick(255)));
     assert_eq!(bench.at(255), [Command::Leave]);
     bench.now = Tick(5_005);
-    let commands = bench.tell(Input::Failed);
+    let commands = bench.handle(Input::Failed);
     assert_eq!(commands, [Command::Expire, Command::Retired]);
 }
 

@@ -1,8 +1,8 @@
 //! Checks of every attempt that starts on the bench.
 //!
-//! [`Bench::start_attempt`] is called for each `Send`. The delivery must be waiting in the store, be in flight only once
-//! and not be in cancellation. Its endpoint must be enabled, no limit of the endpoint or tenant may be exceeded, and on
-//! an ordered lane no older delivery of its key may be unfinished.
+//! [`Bench::start_attempt`] is called for each `Send`. The delivery must be waiting in the store, be in flight only
+//! once and not be in cancellation. Its endpoint must be enabled, no limit of the endpoint or tenant may be exceeded,
+//! and on an ordered lane no older delivery of its key may be unfinished.
 
 use super::bench::Bench;
 use crate::dispatcher::Attempt;
@@ -31,7 +31,7 @@ impl Bench {
         );
         let stored = &self.endpoints[&attempt.endpoint];
         assert_eq!(
-            stored.standing,
+            stored.status,
             EndpointStatus::Enabled,
             "{id} is sent to an endpoint that is not enabled"
         );

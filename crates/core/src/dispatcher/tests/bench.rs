@@ -1,7 +1,7 @@
 //! Test bench for the dispatcher: a store, two clocks, and code that executes its commands.
 //!
 //! [`Bench`] executes every command at once, or leaves it to the test if [`ByHand`] says so, and feeds the results
-//! back. Time passes only when a test calls [`Bench::pass`]. For each attempt that starts, the bench checks the
+//! back. Time passes only when a test calls [`Bench::advance`]. For each attempt that starts, the bench checks the
 //! properties that must hold in every test: status, limits, order, and that no delivery is in flight twice.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::disk::Disk;
 use crate::classify::Outcome;
 use crate::delivery::{DeadReason, Delivery, OrderingKey};
-use crate::dice::Dice;
 use crate::dispatcher::{
-    Attempt, Command, Dispatcher, EndpointSnapshot, Finish, Input, LaneView, Limits, News, Record,
-    Ticket,
+    Attempt, Command, Dispatcher, EndpointChange, EndpointSnapshot, Finish, Input, LaneView,
+    Limits, Record, Ticket,
 };
 use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::lane::{EndpointStatus, Fetched, Health, LaneSettings};
+use crate::rng::Rng;
 use crate::time::{Now, Span, Tick, Timestamp};
 
 /// Maximum number of commands for one input. More mean an endless loop between dispatcher and store.
@@ -82,7 +82,7 @@ impl Bench {
 
     pub(super) fn limited(limits: Limits) -> Bench {
         Bench {
-            dispatcher: Dispatcher::new(limits, Dice::seeded(11)),
+            dispatcher: Dispatcher::new(limits, Rng::seeded(11)),
             disk: Disk::default(),
             // Long after the start, so that rate buckets are full.
             now: Now {
@@ -108,7 +108,7 @@ impl Bench {
     /// Replaces the dispatcher as in a process restart: the store keeps its contents, which the new dispatcher
     /// finds.
     pub(super) fn restart(&mut self) {
-        self.dispatcher = Dispatcher::new(self.limits, Dice::seeded(12));
+        self.dispatcher = Dispatcher::new(self.limits, Rng::seeded(12));
         self.flying.clear();
         self.fetches.clear();
         self.records.clear();
@@ -121,7 +121,7 @@ impl Bench {
             .filter_map(|row| Some((row.facts().endpoint, row.wanted_at()?)))
             .collect();
         for (endpoint, due) in found {
-            self.tell(Input::Work { endpoint, due });
+            self.handle(Input::Work { endpoint, due });
         }
     }
 
@@ -139,7 +139,7 @@ impl Bench {
                 endpoint,
                 tenant: tenant.parse().expect("the tenant name is valid"),
                 settings: Arc::new(settings),
-                standing: EndpointStatus::Enabled,
+                status: EndpointStatus::Enabled,
                 health: Health::default(),
                 owned_since: Tick::START,
             },
@@ -154,8 +154,8 @@ impl Bench {
             .expect("the endpoint is in the store")
     }
 
-    pub(super) fn standing(&self, endpoint: EndpointId) -> EndpointStatus {
-        self.endpoints[&endpoint].standing
+    pub(super) fn status(&self, endpoint: EndpointId) -> EndpointStatus {
+        self.endpoints[&endpoint].status
     }
 
     /// Removes the endpoint from the store.
@@ -163,21 +163,21 @@ impl Bench {
         self.endpoints.remove(&endpoint);
     }
 
-    pub(super) fn introduce(&mut self, endpoint: EndpointId) {
+    pub(super) fn load_endpoint(&mut self, endpoint: EndpointId) {
         let input = match self.endpoints.get(&endpoint) {
-            Some(introduction) => Input::Introduced(introduction.clone()),
+            Some(snapshot) => Input::EndpointLoaded(snapshot.clone()),
             None => Input::NoSuchEndpoint(endpoint),
         };
-        self.tell(input);
+        self.handle(input);
     }
 
     pub(super) fn change(&mut self, endpoint: EndpointId, settings: LaneSettings) {
         self.stored(endpoint).settings = Arc::new(settings);
-        self.introduce(endpoint);
+        self.load_endpoint(endpoint);
     }
 
-    pub(super) fn stand(&mut self, endpoint: EndpointId, standing: EndpointStatus) {
-        self.tell(Input::Stand { endpoint, standing });
+    pub(super) fn set_status(&mut self, endpoint: EndpointId, status: EndpointStatus) {
+        self.handle(Input::SetStatus { endpoint, status });
     }
 
     pub(super) fn lane(&self, endpoint: EndpointId) -> LaneView {
@@ -206,7 +206,7 @@ impl Bench {
     pub(super) fn accept(&mut self, endpoint: EndpointId, count: usize) -> Vec<DeliveryId> {
         let batch: Vec<Delivery> = (0..count).map(|_| self.commit(endpoint, None)).collect();
         let ids = batch.iter().map(Delivery::id).collect();
-        self.tell(Input::Accepted(batch));
+        self.handle(Input::Accepted(batch));
         ids
     }
 
@@ -217,13 +217,13 @@ impl Bench {
     pub(super) fn accept_keyed(&mut self, endpoint: EndpointId, key: u64) -> DeliveryId {
         let delivery = self.commit(endpoint, Some(key));
         let id = delivery.id();
-        self.tell(Input::Accepted(vec![delivery]));
+        self.handle(Input::Accepted(vec![delivery]));
         id
     }
 
     pub(super) fn cancel(&mut self, delivery: DeliveryId) {
         let endpoint = self.disk.row(delivery).facts().endpoint;
-        self.tell(Input::Cancel { endpoint, delivery });
+        self.handle(Input::Cancel { endpoint, delivery });
     }
 
     /// Replays a delivery that has ended.
@@ -233,7 +233,7 @@ impl Bench {
         row.replay(wall, Span::from_days(30))
             .expect("the delivery has ended");
         let endpoint = row.facts().endpoint;
-        self.tell(Input::Work {
+        self.handle(Input::Work {
             endpoint,
             due: wall,
         });
@@ -262,7 +262,7 @@ impl Bench {
             .remove(&delivery)
             .expect("the delivery is in flight");
         let ticket = attempt.ticket;
-        self.tell(Input::Finished { ticket, finish });
+        self.handle(Input::Finished { ticket, finish });
     }
 
     /// Finishes all attempts in flight, oldest first.
@@ -278,7 +278,7 @@ impl Bench {
         let end = self.now.tick.after(span);
         while self.now.tick < end {
             self.finish_all(outcome);
-            self.pass(Span::from_millis(100));
+            self.advance(Span::from_millis(100));
         }
         self.finish_all(outcome);
     }
@@ -296,7 +296,7 @@ impl Bench {
     pub(super) fn answer_fetch(&mut self) {
         let asked = self.fetches.pop_front().expect("a fetch is pending");
         let (ticket, endpoint, fetched) = (asked.ticket, asked.endpoint, asked.snapshot);
-        self.tell(Input::Fetched {
+        self.handle(Input::Fetched {
             ticket,
             endpoint,
             fetched,
@@ -314,7 +314,7 @@ impl Bench {
     pub(super) fn fail_fetch(&mut self) {
         let asked = self.fetches.pop_front().expect("a fetch is pending");
         let (ticket, endpoint) = (asked.ticket, asked.endpoint);
-        self.tell(Input::FetchFailed { ticket, endpoint });
+        self.handle(Input::FetchFailed { ticket, endpoint });
     }
 
     /// Writes the oldest record without informing the dispatcher yet.
@@ -329,7 +329,7 @@ impl Bench {
                         stored.health.update(&health);
                     }
                     if record.disable.is_some() {
-                        stored.standing = EndpointStatus::Disabled;
+                        stored.status = EndpointStatus::Disabled;
                     }
                 }
             }
@@ -342,12 +342,12 @@ impl Bench {
 
     pub(super) fn answer_record(&mut self) {
         let ticket = self.write();
-        self.tell(Input::Recorded { ticket });
+        self.handle(Input::Recorded { ticket });
     }
 
     pub(super) fn fail_record(&mut self) -> Ticket {
         let (ticket, _) = self.records.pop_front().expect("a record is pending");
-        self.tell(Input::RecordFailed { ticket });
+        self.handle(Input::RecordFailed { ticket });
         ticket
     }
 
@@ -364,13 +364,13 @@ impl Bench {
 
     pub(super) fn answer_sweep(&mut self) {
         let swept = self.write_sweep();
-        self.tell(swept);
+        self.handle(swept);
     }
 
     // Time.
 
     /// Advances both clocks, and sends a tick to the dispatcher whenever it asked for one.
-    pub(super) fn pass(&mut self, span: Span) {
+    pub(super) fn advance(&mut self, span: Span) {
         let end = self.now.tick.after(span);
         loop {
             let wake = self.dispatcher.wake();
@@ -378,7 +378,7 @@ impl Bench {
             let next = [wake.tick, by_wall].into_iter().flatten().min();
             let at = next.map_or(end, |at| at.max(self.now.tick)).min(end);
             self.advance_to(at);
-            self.tell(Input::Tick);
+            self.handle(Input::Tick);
             let again = self.dispatcher.wake();
             let overdue = again.tick.is_some_and(|tick| tick <= at)
                 || again.wall.is_some_and(|wall| wall <= self.now.wall);
@@ -416,9 +416,9 @@ impl Bench {
     }
 
     /// Returns the notices since the last call.
-    pub(super) fn news(&mut self) -> Vec<News> {
+    pub(super) fn endpoint_changes(&mut self) -> Vec<EndpointChange> {
         let issued = self.take_commands().into_iter();
-        issued.filter_map(|command| news_of(&command)).collect()
+        issued.filter_map(|command| change_of(&command)).collect()
     }
 
     pub(super) fn fetch_count(&self) -> usize {
@@ -426,7 +426,7 @@ impl Bench {
         self.issued.iter().filter(fetch).count()
     }
 
-    pub(super) fn tell(&mut self, input: Input) {
+    pub(super) fn handle(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         let mut commands = Vec::new();
         let mut talk = 0;
@@ -455,10 +455,10 @@ impl Bench {
 
     fn execute(&mut self, command: Command, inputs: &mut VecDeque<Input>) {
         match command {
-            Command::Introduce(endpoint) => {
+            Command::LoadEndpoint(endpoint) => {
                 if !self.by_hand.introductions {
                     inputs.push_back(match self.endpoints.get(&endpoint) {
-                        Some(introduction) => Input::Introduced(introduction.clone()),
+                        Some(snapshot) => Input::EndpointLoaded(snapshot.clone()),
                         None => Input::NoSuchEndpoint(endpoint),
                     });
                 }
@@ -483,13 +483,13 @@ impl Bench {
             }
             Command::Send(attempt) => self.start_attempt(attempt),
             Command::Record { ticket, record } => self.execute_record(ticket, record, inputs),
-            Command::Stands {
+            Command::PersistStatus {
                 endpoint,
-                standing,
+                status,
                 health,
             } => {
                 if let Some(stored) = self.endpoints.get_mut(&endpoint) {
-                    stored.standing = standing;
+                    stored.status = status;
                     if let Some(health) = health {
                         stored.health.update(&health);
                     }
@@ -513,7 +513,7 @@ impl Bench {
                 }
             }
             Command::TooLateToCancel(_)
-            | Command::Disowned(_)
+            | Command::ReadyToRelease(_)
             | Command::Notify(_)
             | Command::Drained => {}
         }
@@ -549,9 +549,9 @@ impl Bench {
     }
 }
 
-fn news_of(command: &Command) -> Option<News> {
-    if let Command::Notify(notice) = command {
-        Some(notice.news)
+fn change_of(command: &Command) -> Option<EndpointChange> {
+    if let Command::Notify(notification) = command {
+        Some(notification.change)
     } else {
         None
     }

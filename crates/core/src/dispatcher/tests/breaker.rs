@@ -7,7 +7,7 @@
 use super::bench::Bench;
 use super::fixture::{DAY, RETRY, down, ok, refused, settings, throttled, unlimited_rate};
 use crate::delivery::{Status, Trigger};
-use crate::dispatcher::{Input, Limits, News, Record};
+use crate::dispatcher::{EndpointChange, Input, Limits, Record};
 use crate::id::EndpointId;
 use crate::lane::{BreakerSettings, BreakerState, Health, LaneSettings, StoredTrip, TripReason};
 use crate::policy::RetryPolicy;
@@ -59,14 +59,17 @@ fn healths(bench: &Bench) -> Vec<Option<Health>> {
 fn a_tripped_breaker_holds_deliveries_and_sends_one_probe_at_a_time() {
     let (mut bench, endpoint) = tripped();
     let reason = TripReason::ConsecutiveFailures;
-    assert_eq!(bench.news(), [News::BreakerTripped(reason)]);
+    assert_eq!(
+        bench.endpoint_changes(),
+        [EndpointChange::BreakerTripped(reason)]
+    );
     assert!(bench.lane(endpoint).holds);
     bench.accept(endpoint, 10);
     bench.take_sent();
     for failed_probes in 0..4 {
         let until = tripped_until(&bench, endpoint);
         assert_eq!(bench.dispatcher.wake().tick, Some(until));
-        bench.pass(Span::from_millis(
+        bench.advance(Span::from_millis(
             until.since(bench.now.tick).as_millis() - 1,
         ));
         assert_eq!(
@@ -75,29 +78,33 @@ fn a_tripped_breaker_holds_deliveries_and_sends_one_probe_at_a_time() {
             "nothing is fetched while the breaker is tripped"
         );
         assert!(bench.sent.is_empty());
-        bench.pass(Span::from_millis(1));
+        bench.advance(Span::from_millis(1));
         assert_eq!(bench.sent.len(), 1);
         assert_eq!(bench.sent[0].trigger, Trigger::Probe);
         bench.take_commands();
         bench.accept(endpoint, 1);
-        bench.pass(Span::from_secs(20));
+        bench.advance(Span::from_secs(20));
         assert_eq!(bench.sent.len(), 1, "one probe at a time");
         let trip = bench.lane(endpoint).health.trip.unwrap();
         assert_eq!(trip.failed_probes, failed_probes);
         bench.finish_all(down());
-        assert_eq!(bench.news(), [], "a failed probe causes no notification");
+        assert_eq!(
+            bench.endpoint_changes(),
+            [],
+            "a failed probe causes no notification"
+        );
         bench.take_sent();
     }
     let until = tripped_until(&bench, endpoint);
-    bench.pass(until.since(bench.now.tick));
+    bench.advance(until.since(bench.now.tick));
     bench.finish_all(ok());
-    assert_eq!(bench.news(), [News::Recovered]);
+    assert_eq!(bench.endpoint_changes(), [EndpointChange::Recovered]);
     assert!(!bench.lane(endpoint).holds);
     let health = bench.lane(endpoint).health;
     assert_eq!((health.trip, health.consecutive_failures), (None, 0));
     bench.run(Span::from_secs(60), ok());
     assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.endpoint_changes(), []);
 }
 
 #[test]
@@ -108,12 +115,12 @@ fn results_from_before_the_trip_do_not_trip_again() {
     for id in &ids[..3] {
         bench.finish(*id, down());
     }
-    assert_eq!(bench.news().len(), 1);
+    assert_eq!(bench.endpoint_changes().len(), 1);
     let until = tripped_until(&bench, endpoint);
     for id in &ids[3..] {
         bench.finish(*id, down());
     }
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.endpoint_changes(), []);
     assert_eq!(tripped_until(&bench, endpoint), until);
 }
 
@@ -121,12 +128,12 @@ fn results_from_before_the_trip_do_not_trip_again() {
 fn an_internal_fault_of_a_probe_allows_another_probe() {
     let (mut bench, endpoint) = tripped();
     bench.accept(endpoint, 2);
-    bench.pass(Span::from_secs(7));
+    bench.advance(Span::from_secs(7));
     bench.take_sent();
     let probe = *bench.flying.keys().next().unwrap();
     bench.fail_internally(probe);
     assert_eq!(bench.take_sent(), []);
-    bench.pass(Span::from_secs(1));
+    bench.advance(Span::from_secs(1));
     assert_eq!(bench.sent.len(), 1);
     assert_eq!(bench.sent[0].trigger, Trigger::Probe);
     bench.finish_all(ok());
@@ -137,15 +144,15 @@ fn an_internal_fault_of_a_probe_allows_another_probe() {
 fn a_refused_probe_closes_the_breaker() {
     let (mut bench, endpoint) = tripped();
     bench.accept(endpoint, 1);
-    bench.pass(Span::from_secs(7));
-    bench.news();
+    bench.advance(Span::from_secs(7));
+    bench.endpoint_changes();
     bench.finish_all(refused());
-    assert_eq!(bench.news(), [News::Recovered]);
+    assert_eq!(bench.endpoint_changes(), [EndpointChange::Recovered]);
     assert!(!bench.lane(endpoint).holds);
     // The earlier failures are cleared: one more does not trip it.
     bench.accept_one(endpoint);
     bench.finish_all(down());
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.endpoint_changes(), []);
 }
 
 #[test]
@@ -157,7 +164,7 @@ fn a_tripped_lane_with_a_retry_far_ahead_probes_when_that_is_due() {
     bench.take_sent();
     let due = bench.now.wall.after(RETRY);
     assert_eq!(bench.dispatcher.wake().wall, Some(due));
-    bench.pass(RETRY);
+    bench.advance(RETRY);
     assert_eq!(
         bench.take_sent(),
         [ids[0]],
@@ -176,9 +183,9 @@ fn retry_after_pauses_the_whole_lane() {
     bench.finish(ids[0], throttled(Span::from_secs(120)));
     bench.finish(ids[1], ok());
     bench.take_sent();
-    bench.pass(Span::from_millis(119_999));
+    bench.advance(Span::from_millis(119_999));
     assert_eq!(bench.take_sent(), []);
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(
         bench.take_sent().len(),
         1,
@@ -197,7 +204,7 @@ fn retry_after_is_honoured_up_to_the_cap() {
     bench.finish(id, throttled(Span::from_hours(1)));
     bench.accept_one(endpoint);
     bench.take_sent();
-    bench.pass(Span::from_secs(60));
+    bench.advance(Span::from_secs(60));
     assert_eq!(bench.take_sent().len(), 1);
 }
 
@@ -220,19 +227,22 @@ fn ten_dead_letters_within_a_day_trip_the_breaker() {
     for _ in 0..10 {
         let id = bench.accept_one(endpoint);
         bench.finish(id, down());
-        assert_eq!(bench.news(), []);
-        bench.pass(Span::from_hours(3));
+        assert_eq!(bench.endpoint_changes(), []);
+        bench.advance(Span::from_hours(3));
     }
     for hours in [3, 3, 0] {
         let id = bench.accept_one(endpoint);
         bench.finish(id, down());
-        bench.pass(Span::from_hours(hours));
+        bench.advance(Span::from_hours(hours));
     }
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.endpoint_changes(), []);
     bench.accept(endpoint, 2);
     bench.finish_all(down());
     let reason = TripReason::ExhaustedDeliveries;
-    assert_eq!(bench.news(), [News::BreakerTripped(reason)]);
+    assert_eq!(
+        bench.endpoint_changes(),
+        [EndpointChange::BreakerTripped(reason)]
+    );
     let trip = bench
         .stored(endpoint)
         .health
@@ -269,9 +279,9 @@ fn a_trip_survives_a_restart() {
     bench.restart();
     assert!(bench.lane(endpoint).holds);
     assert_eq!(tripped_until(&bench, endpoint), bench.now.tick.after(left));
-    bench.pass(Span::from_millis(left.as_millis() - 1));
+    bench.advance(Span::from_millis(left.as_millis() - 1));
     assert_eq!(bench.take_sent(), []);
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.sent.len(), 1);
     assert_eq!(bench.sent[0].trigger, Trigger::Probe);
 }
@@ -292,7 +302,7 @@ fn a_restored_trip_waits_at_most_the_longest_delay() {
         let until = tripped_until(&bench, endpoint);
         let wait = Span::from_secs(30).plus(back).min(longest);
         assert_eq!(until, bench.now.tick.after(wait));
-        bench.pass(wait);
+        bench.advance(wait);
         assert_eq!(bench.take_sent().len(), 1);
         // The failed probes of the last process still count: the next wait is close to the maximum.
         bench.finish_all(down());
@@ -313,6 +323,6 @@ fn a_trip_that_ended_before_the_start_probes_at_once() {
     bench.accept(endpoint, 3);
     assert_eq!(bench.sent.len(), 1);
     assert_eq!(bench.sent[0].trigger, Trigger::Probe);
-    bench.tell(Input::Tick);
+    bench.handle(Input::Tick);
     assert_eq!(bench.sent.len(), 1);
 }

@@ -101,12 +101,12 @@ impl Disk {
 
     fn write_attempt(&mut self, record: &AttemptRecord) -> bool {
         let row = self.row_mut(record.delivery.id());
-        let stands = row.wanted_at().is_some()
+        let is_current = row.wanted_at().is_some()
             && row.facts().attempts + 1 == record.delivery.facts().attempts;
-        if stands {
+        if is_current {
             *row = record.delivery.clone();
         }
-        stands
+        is_current
     }
 
     pub(super) fn sweep(

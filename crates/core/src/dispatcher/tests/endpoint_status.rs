@@ -7,7 +7,7 @@
 use super::bench::Bench;
 use super::fixture::{RETRY, down, gone, ok, refused, settings, unlimited_rate};
 use crate::delivery::{DeadReason, State, Status};
-use crate::dispatcher::{AttemptRecord, Command, Input, Limits, News, Record};
+use crate::dispatcher::{AttemptRecord, Command, EndpointChange, Input, Limits, Record};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{
     BreakerSettings, BreakerState, DisableCause, EndpointStatus, Health, LaneSettings,
@@ -43,7 +43,7 @@ fn record(bench: &Bench) -> AttemptRecord {
 
 #[test]
 fn no_attempt_starts_after_an_endpoint_is_shut() {
-    for standing in [
+    for status in [
         EndpointStatus::Paused,
         EndpointStatus::Disabled,
         EndpointStatus::Deleted,
@@ -51,12 +51,12 @@ fn no_attempt_starts_after_an_endpoint_is_shut() {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(one_at_a_time());
         let ids = bench.accept(endpoint, 5);
-        bench.stand(endpoint, standing);
+        bench.set_status(endpoint, status);
         bench.take_sent();
         bench.finish(ids[0], ok());
         bench.accept(endpoint, 1);
-        bench.pass(Span::from_hours(2));
-        assert_eq!(bench.take_sent(), [], "{standing:?}");
+        bench.advance(Span::from_hours(2));
+        assert_eq!(bench.take_sent(), [], "{status:?}");
         // The attempt that was in flight completed and counts.
         assert_eq!(bench.disk.status(ids[0]), Status::Succeeded);
     }
@@ -64,7 +64,7 @@ fn no_attempt_starts_after_an_endpoint_is_shut() {
 
 #[test]
 fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
-    for (standing, reason) in [
+    for (status, reason) in [
         (EndpointStatus::Disabled, DeadReason::EndpointDisabled),
         (EndpointStatus::Deleted, DeadReason::EndpointDeleted),
     ] {
@@ -82,7 +82,7 @@ fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
         bench.finish(ids[0], ok());
         bench.cancel(ids[4]);
         let flying: Vec<_> = bench.flying.keys().copied().collect();
-        bench.stand(endpoint, standing);
+        bench.set_status(endpoint, status);
         let sweep = bench.sweeps[0].clone();
         // In flight, being recorded, being cancelled: each ends by its own record.
         assert_eq!(sweep.reason, reason);
@@ -107,7 +107,7 @@ fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
         assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
         // The cancelled delivery may have been replayed, so the store is checked once more.
         bench.answer_sweep();
-        bench.pass(Span::from_mins(2));
+        bench.advance(Span::from_mins(2));
         assert_eq!(bench.dispatcher.lane_count(), 0);
     }
 }
@@ -122,7 +122,7 @@ fn a_retry_recorded_during_a_disable_is_swept() {
         let ids = bench.accept(endpoint, 2);
         bench.finish(ids[0], down());
         bench.finish(ids[1], down());
-        bench.stand(endpoint, EndpointStatus::Disabled);
+        bench.set_status(endpoint, EndpointStatus::Disabled);
         bench.accept(endpoint, 1);
         if swept_first {
             bench.answer_sweep();
@@ -143,7 +143,7 @@ fn an_attempt_with_an_internal_fault_after_a_disable_is_swept() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
     bench.fail_internally(id);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
     assert_eq!(bench.disk.row(id).facts().attempts, 0);
@@ -153,7 +153,7 @@ fn an_attempt_with_an_internal_fault_after_a_disable_is_swept() {
 fn deliveries_accepted_for_a_disabled_endpoint_are_swept() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
     let id = bench.accept_one(endpoint);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
 }
@@ -167,14 +167,14 @@ fn enabling_waits_for_the_sweep_in_progress() {
     bench.finish(ids[0], ok());
     bench.finish(ids[1], ok());
     bench.finish(ids[2], down());
-    bench.stand(endpoint, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     bench.take_sent();
-    bench.pass(Span::from_mins(1));
+    bench.advance(Span::from_mins(1));
     assert_eq!(bench.take_sent(), []);
-    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Disabled);
+    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Disabled);
     bench.answer_sweep();
-    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Enabled);
+    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Enabled);
     assert_eq!(dead(&bench, ids[2]), DeadReason::EndpointDisabled);
     let next = bench.accept_one(endpoint);
     assert_eq!(bench.take_sent(), [next]);
@@ -186,15 +186,15 @@ fn pausing_during_a_sweep_applies_after_it() {
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
-    bench.stand(endpoint, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Paused);
-    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Paused);
+    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Disabled);
     bench.finish(ids[0], ok());
     bench.answer_sweep();
-    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Paused);
+    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Paused);
     bench.take_sent();
     let held = bench.accept_one(endpoint);
-    bench.pass(Span::from_mins(5));
+    bench.advance(Span::from_mins(5));
     assert_eq!(bench.take_sent(), []);
     assert!(bench.disk.waits(held));
 }
@@ -215,11 +215,11 @@ fn resuming_starts_slowly_and_closes_a_tripped_breaker() {
     bench.finish_all(down());
     assert!(bench.lane(endpoint).holds);
     bench.accept(endpoint, 9);
-    bench.stand(endpoint, EndpointStatus::Paused);
+    bench.set_status(endpoint, EndpointStatus::Paused);
     bench.take_sent();
-    bench.pass(Span::from_mins(1));
+    bench.advance(Span::from_mins(1));
     assert_eq!(bench.take_sent(), []);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     let view = bench.lane(endpoint);
     assert_eq!(view.breaker, BreakerState::Passing);
     assert_eq!(view.health.trip, None);
@@ -241,13 +241,13 @@ fn a_status_change_before_the_introduction_is_kept() {
         let endpoint = bench.endpoint(settings());
         let id = bench.accept_one(endpoint);
         // The configuration was read before the requested status was written.
-        bench.stored(endpoint).standing = stored;
-        let introduction = bench.stored(endpoint).clone();
-        bench.stand(endpoint, wish);
-        bench.tell(Input::Introduced(introduction));
+        bench.stored(endpoint).status = stored;
+        let snapshot = bench.stored(endpoint).clone();
+        bench.set_status(endpoint, wish);
+        bench.handle(Input::EndpointLoaded(snapshot));
         assert_eq!(!bench.take_sent().is_empty(), sends, "{wish:?}");
         let lane = bench.dispatcher.lane(endpoint);
-        assert!(lane.is_none_or(|lane| lane.standing == wish));
+        assert!(lane.is_none_or(|lane| lane.status == wish));
         assert_eq!(bench.disk.waits(id), wish != EndpointStatus::Disabled);
     }
 }
@@ -259,9 +259,9 @@ fn an_introduction_during_a_sweep_does_not_open_the_gate() {
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(settings());
     let swept = bench.accept_one(endpoint);
-    bench.stand(endpoint, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Enabled);
-    bench.introduce(endpoint);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
+    bench.load_endpoint(endpoint);
     assert_eq!(bench.take_sent(), []);
     bench.answer_sweep();
     assert_eq!(bench.take_sent(), []);
@@ -277,7 +277,7 @@ fn deliveries_of_a_missing_endpoint_fail_and_its_lane_is_forgotten() {
     bench.unregister(endpoint);
     let id = bench.accept_one(endpoint);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDeleted);
-    bench.pass(Span::from_mins(2));
+    bench.advance(Span::from_mins(2));
     assert_eq!(bench.dispatcher.lane_count(), 0);
 }
 
@@ -295,12 +295,15 @@ fn gone_disables_in_the_same_record_and_sweeps_after_it() {
     bench.finish(ids[0], gone());
     assert_eq!(record(&bench).disable, Some(DisableCause::Gone));
     // It is too late for a warning.
-    assert_eq!(bench.news(), [News::Disabled(DisableCause::Gone)]);
+    assert_eq!(
+        bench.endpoint_changes(),
+        [EndpointChange::Disabled(DisableCause::Gone)]
+    );
     bench.take_sent();
     // The second attempt in flight gets the same response, which causes no second notice.
     bench.finish(ids[1], gone());
     assert_eq!(record(&bench).disable, None);
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.endpoint_changes(), []);
     assert_eq!(bench.take_sent(), []);
     assert!(
         bench.sweeps.is_empty(),
@@ -309,7 +312,7 @@ fn gone_disables_in_the_same_record_and_sweeps_after_it() {
     bench.fail_record();
     bench.answer_record();
     assert!(bench.sweeps.is_empty());
-    bench.pass(crate::dispatcher::STORE_PAUSE);
+    bench.advance(crate::dispatcher::STORE_PAUSE);
     bench.answer_record();
     assert_eq!(bench.sweeps.len(), 1);
     bench.answer_sweep();
@@ -323,23 +326,28 @@ fn a_hundred_refusals_in_a_row_warn_and_then_disable() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(unlimited_rate());
     bench.accept(endpoint, 150);
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     for attempt in 1..=110 {
         let Some(id) = bench.flying.keys().next().copied() else {
             break;
         };
         bench.finish(id, refused());
-        told.extend(bench.news().into_iter().map(|news| (attempt, news)));
+        changes.extend(
+            bench
+                .endpoint_changes()
+                .into_iter()
+                .map(|change| (attempt, change)),
+        );
     }
     let cause = DisableCause::PermanentFailures;
     assert_eq!(
-        told,
+        changes,
         [
-            (80, News::DisableWarning(cause)),
-            (100, News::Disabled(cause))
+            (80, EndpointChange::DisableWarning(cause)),
+            (100, EndpointChange::Disabled(cause))
         ]
     );
-    assert_eq!(bench.stored(endpoint).standing, EndpointStatus::Disabled);
+    assert_eq!(bench.stored(endpoint).status, EndpointStatus::Disabled);
     assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
 }
 
@@ -361,21 +369,26 @@ fn five_days_of_failure_warn_and_then_disable() {
         ..settings()
     });
     let id = bench.accept_one(endpoint);
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     for hours in 0..200 {
         bench.finish(id, down());
-        told.extend(bench.news().into_iter().map(|news| (hours, news)));
-        bench.pass(hour);
+        changes.extend(
+            bench
+                .endpoint_changes()
+                .into_iter()
+                .map(|change| (hours, change)),
+        );
+        bench.advance(hour);
         if bench.flying.is_empty() {
             break;
         }
     }
     let cause = DisableCause::FailingForDays;
     assert_eq!(
-        told,
+        changes,
         [
-            (96, News::DisableWarning(cause)),
-            (120, News::Disabled(cause))
+            (96, EndpointChange::DisableWarning(cause)),
+            (120, EndpointChange::Disabled(cause))
         ]
     );
     // The delivery whose attempt disabled the endpoint is not retried either.
@@ -390,8 +403,8 @@ fn enabling_an_automatically_disabled_endpoint_resets_health() {
         let id = bench.accept_one(endpoint);
         bench.finish(id, refused());
     }
-    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     let health = bench.lane(endpoint).health;
     assert_eq!(
         health,
@@ -403,8 +416,8 @@ fn enabling_an_automatically_disabled_endpoint_resets_health() {
     bench.take_commands();
     let id = bench.accept_one(endpoint);
     bench.finish(id, refused());
-    assert_eq!(bench.lane(endpoint).standing, EndpointStatus::Enabled);
-    assert_eq!(bench.news(), []);
+    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Enabled);
+    assert_eq!(bench.endpoint_changes(), []);
 }
 
 #[test]
@@ -413,10 +426,10 @@ fn enabling_fetches_deliveries_accepted_meanwhile() {
     let endpoint = bench.endpoint(settings());
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
     let missed = bench.commit(endpoint, None);
     bench.take_sent();
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     assert_eq!(bench.take_sent(), [missed.id()]);
 }
 
@@ -424,7 +437,7 @@ fn enabling_fetches_deliveries_accepted_meanwhile() {
 fn an_endpoint_that_is_introduced_disabled_is_swept() {
     let mut bench = Bench::new();
     let endpoint: EndpointId = bench.endpoint(settings());
-    bench.stored(endpoint).standing = EndpointStatus::Disabled;
+    bench.stored(endpoint).status = EndpointStatus::Disabled;
     let id = bench.accept_one(endpoint);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
     assert!(
@@ -440,7 +453,7 @@ fn a_paused_endpoint_keeps_its_retries() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.stand(endpoint, EndpointStatus::Paused);
+    bench.set_status(endpoint, EndpointStatus::Paused);
     bench.finish(id, down());
     assert_eq!(
         bench.disk.status(id),
@@ -448,8 +461,8 @@ fn a_paused_endpoint_keeps_its_retries() {
         "the delivery is not failed"
     );
     bench.take_sent();
-    bench.pass(RETRY.times(3));
+    bench.advance(RETRY.times(3));
     assert_eq!(bench.take_sent(), []);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     assert_eq!(bench.take_sent(), [id]);
 }

@@ -46,7 +46,7 @@ fn an_internal_fault_uses_no_attempt_and_is_retried_after_a_pause() {
             !bench.flying.contains_key(&faulty),
             "the delivery was sent again without a pause"
         );
-        bench.pass(MAX_FAULT_DELAY);
+        bench.advance(MAX_FAULT_DELAY);
         assert_eq!(bench.sent.last().unwrap().number, 1);
     }
     assert_eq!(bench.disk.status(other), Status::Succeeded);
@@ -90,12 +90,12 @@ fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
     );
     let pause_ends = bench.now.tick.after(STORE_PAUSE);
     assert_eq!(bench.dispatcher.wake().tick, Some(pause_ends));
-    bench.pass(Span::from_millis(STORE_PAUSE.as_millis() - 1));
+    bench.advance(Span::from_millis(STORE_PAUSE.as_millis() - 1));
     assert!(bench.records.is_empty());
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.records.front(), Some(&record));
     bench.fail_record();
-    bench.pass(STORE_PAUSE);
+    bench.advance(STORE_PAUSE);
     assert_eq!(
         bench.records.front(),
         Some(&record),
@@ -105,7 +105,7 @@ fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
     bench.answer_record();
     assert_eq!(bench.take_sent().len(), 2);
     assert_eq!(bench.disk.status(first), Status::Retrying);
-    bench.pass(RETRY);
+    bench.advance(RETRY);
     assert_eq!(bench.take_sent(), [first]);
 }
 
@@ -148,10 +148,10 @@ fn a_wall_clock_set_back_does_not_delay_monotonic_timers() {
     assert_eq!(bench.dispatcher.wake().tick, Some(pause_ends));
     bench.set_back(DAY);
     bench.take_sent();
-    bench.pass(STORE_PAUSE);
+    bench.advance(STORE_PAUSE);
     assert_eq!(bench.records.len(), 1);
     bench.answer_record();
-    bench.pass(Span::from_secs(30));
+    bench.advance(Span::from_secs(30));
     assert_eq!(bench.take_sent(), [waiting]);
 }
 
@@ -176,10 +176,10 @@ fn a_wall_clock_set_forward_does_not_advance_monotonic_timers() {
     bench.accept(tripped, 2);
     bench.take_sent();
     bench.set_forward(DAY);
-    bench.tell(Input::Tick);
-    bench.pass(Span::from_secs(3));
+    bench.handle(Input::Tick);
+    bench.advance(Span::from_secs(3));
     assert_eq!(bench.take_sent(), []);
-    bench.pass(Span::from_secs(27));
+    bench.advance(Span::from_secs(27));
     assert!(bench.sent.iter().any(|it| it.endpoint == quiet));
     assert!(bench.sent.iter().any(|it| it.endpoint == tripped));
 }
@@ -192,9 +192,9 @@ fn shutdown_starts_nothing_and_reports_drained_once() {
     let ids = bench.accept(endpoint, 3);
     bench.take_sent();
     bench.take_commands();
-    bench.tell(Input::Shutdown);
+    bench.handle(Input::Shutdown);
     bench.accept(endpoint, 1);
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
@@ -205,12 +205,12 @@ fn shutdown_starts_nothing_and_reports_drained_once() {
         0,
         "the dispatcher has not drained while a result is unrecorded"
     );
-    bench.pass(STORE_PAUSE);
+    bench.advance(STORE_PAUSE);
     bench.answer_record();
     assert_eq!(drained(&bench.issued), 1);
-    bench.tell(Input::Shutdown);
-    bench.stand(endpoint, EndpointStatus::Enabled);
-    bench.pass(Span::from_hours(1));
+    bench.handle(Input::Shutdown);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
+    bench.advance(Span::from_hours(1));
     assert_eq!(drained(&bench.issued), 1);
     assert_eq!(bench.fetch_count(), 0);
     assert_eq!(bench.take_sent(), []);
@@ -223,7 +223,7 @@ fn shutdown_starts_nothing_and_reports_drained_once() {
 #[test]
 fn shutdown_of_an_idle_dispatcher_drains_at_once() {
     let mut bench = Bench::new();
-    bench.tell(Input::Shutdown);
+    bench.handle(Input::Shutdown);
     assert_eq!(bench.take_commands(), [Command::Drained]);
 }
 
@@ -232,7 +232,7 @@ fn an_attempt_cut_off_by_shutdown_is_found_after_restart() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.tell(Input::Shutdown);
+    bench.handle(Input::Shutdown);
     bench.fail_internally(id);
     assert_eq!(drained(&bench.issued), 1);
     bench.take_sent();
@@ -286,7 +286,7 @@ fn deliveries_waiting_after_internal_faults_are_bounded() {
         (MAX_WAITING_AFTER_FAULT..=most).contains(&faults),
         "{faults} internal faults without any time passing"
     );
-    bench.pass(Span::from_secs(1));
+    bench.advance(Span::from_secs(1));
     let faults = fail_all(&mut bench);
     assert!(
         (1..=most).contains(&faults),
@@ -296,7 +296,7 @@ fn deliveries_waiting_after_internal_faults_are_bounded() {
     let mut fail_all_for = |minutes: usize| {
         let mut faults = 0;
         for _ in 0..minutes * 60 {
-            bench.pass(Span::from_secs(1));
+            bench.advance(Span::from_secs(1));
             faults += fail_all(&mut bench);
         }
         faults

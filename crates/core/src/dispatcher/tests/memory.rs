@@ -15,9 +15,9 @@ fn a_lane_is_forgotten_a_minute_after_its_last_result() {
     let endpoint = bench.endpoint(settings());
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.pass(Span::from_millis(59_999));
+    bench.advance(Span::from_millis(59_999));
     assert_eq!(bench.dispatcher.lane_count(), 1);
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
     // Its configuration is loaded again when there is new work.
@@ -49,7 +49,7 @@ fn a_lane_with_outstanding_work_is_kept() {
     for number in 0..5 {
         bench.finish(id, down());
         if number < 4 {
-            bench.pass(Span::from_hours(1));
+            bench.advance(Span::from_hours(1));
         }
     }
     let id = bench.accept_one(quiet);
@@ -58,14 +58,14 @@ fn a_lane_with_outstanding_work_is_kept() {
     let id = bench.accept_one(spent);
     bench.finish(id, ok());
     bench.accept_one(paused);
-    bench.stand(paused, EndpointStatus::Paused);
+    bench.set_status(paused, EndpointStatus::Paused);
     bench.finish(*bench.flying.keys().last().unwrap(), down());
-    bench.pass(Span::from_secs(99));
+    bench.advance(Span::from_secs(99));
     // In flight, a retry ahead, paused by `Retry-After`, a rate not yet recovered, held.
     for endpoint in [flying, waiting, quiet, spent, paused] {
         assert!(bench.dispatcher.lane(endpoint).is_some());
     }
-    bench.pass(Span::from_secs(1));
+    bench.advance(Span::from_secs(1));
     assert!(bench.dispatcher.lane(spent).is_none());
 }
 
@@ -78,7 +78,7 @@ fn a_million_deliveries_of_one_endpoint_use_bounded_memory() {
     let endpoint = bench.endpoint(unlimited_rate());
     bench.by_hand.fetches = true;
     let one = bench.commit(endpoint, None);
-    bench.tell(Input::Accepted(vec![one.clone()]));
+    bench.handle(Input::Accepted(vec![one.clone()]));
     for batch in 0..1_000u128 {
         let deliveries = (0..1_000u128).map(|index| {
             let mut facts = one.facts().clone();
@@ -90,7 +90,7 @@ fn a_million_deliveries_of_one_endpoint_use_bounded_memory() {
         for delivery in deliveries.iter().take(20).filter(|_| batch == 0) {
             bench.disk.put(delivery.clone());
         }
-        bench.tell(Input::Accepted(deliveries));
+        bench.handle(Input::Accepted(deliveries));
         assert!(bench.lane(endpoint).ready <= 64);
     }
     assert_eq!(bench.dispatcher.lane_count(), 1);
@@ -115,10 +115,10 @@ fn thousands_of_idle_lanes_are_forgotten() {
     assert_eq!(bench.dispatcher.lane_count(), 2_000);
     // More timers are due at once than one call handles; the next call handles the rest.
     bench.advance_to(bench.now.tick.after(Span::from_mins(2)));
-    bench.tell(Input::Tick);
+    bench.handle(Input::Tick);
     assert!(bench.dispatcher.lane_count() > 0);
     assert!(bench.dispatcher.wake().tick.unwrap() <= bench.now.tick);
-    bench.tell(Input::Tick);
+    bench.handle(Input::Tick);
     assert_eq!(bench.dispatcher.lane_count(), 0);
 }
 
@@ -132,13 +132,13 @@ fn a_tenant_is_forgotten_with_its_last_lane() {
     let remembered = |bench: &Bench| format!("{:?}", bench.dispatcher).contains("initech");
     bench.accept_one(first);
     bench.finish_all(ok());
-    bench.pass(Span::from_secs(30));
+    bench.advance(Span::from_secs(30));
     bench.accept_one(second);
     bench.finish_all(ok());
-    bench.pass(Span::from_secs(30));
+    bench.advance(Span::from_secs(30));
     assert_eq!(bench.dispatcher.lane_count(), 1);
     assert!(remembered(&bench));
-    bench.pass(Span::from_secs(30));
+    bench.advance(Span::from_secs(30));
     assert!(!remembered(&bench));
 }
 
@@ -154,7 +154,7 @@ fn an_endpoint_that_changes_tenant_counts_for_the_new_tenant() {
         bench.accept(endpoint, 5);
         assert_eq!(bench.flying.len(), 5);
         bench.finish_all(ok());
-        bench.pass(Span::from_mins(2));
+        bench.advance(Span::from_mins(2));
         assert_eq!(bench.dispatcher.lane_count(), 0);
     }
 }

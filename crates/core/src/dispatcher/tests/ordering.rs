@@ -48,7 +48,7 @@ fn a_failing_delivery_blocks_only_its_own_key() {
         bench.accept_keyed(endpoint, 1),
     );
     assert_eq!(bench.take_sent(), [other]);
-    bench.pass(RETRY);
+    bench.advance(RETRY);
     assert_eq!(bench.take_sent(), [head]);
     bench.finish(head, ok());
     assert_eq!(bench.take_sent(), [behind]);
@@ -64,7 +64,7 @@ fn an_internal_fault_keeps_the_order() {
     let ids: Vec<DeliveryId> = (0..5).map(|_| bench.accept_keyed(endpoint, 7)).collect();
     for id in &ids {
         bench.fail_internally(*id);
-        bench.pass(Span::from_secs(1));
+        bench.advance(Span::from_secs(1));
         let flying: Vec<_> = bench.flying.keys().copied().collect();
         assert_eq!(
             flying,
@@ -106,7 +106,7 @@ fn an_old_snapshot_does_not_strand_later_deliveries_of_the_key() {
             bench.commit(endpoint, Some(7)).id(),
             bench.commit(endpoint, Some(7)).id(),
         );
-        bench.tell(Input::Work {
+        bench.handle(Input::Work {
             endpoint,
             due: bench.now.wall,
         });
@@ -114,7 +114,7 @@ fn an_old_snapshot_does_not_strand_later_deliveries_of_the_key() {
             bench.cancel(head);
         } else {
             bench.answer_fetch();
-            bench.tell(Input::Work {
+            bench.handle(Input::Work {
                 endpoint,
                 due: bench.now.wall,
             });
@@ -157,7 +157,7 @@ fn new_deliveries_do_not_overtake_during_a_fetch() {
     let mut bench = Bench::new();
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(ordered());
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });

@@ -9,10 +9,10 @@ use super::bench::Bench;
 use super::fixture::{down, ok, refused, settings, throttled, unlimited_rate};
 use crate::classify::Outcome;
 use crate::delivery::Delivery;
-use crate::dice::Dice;
 use crate::dispatcher::{Input, Limits, Ticket};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{BreakerSettings, EndpointStatus, LaneSettings};
+use crate::rng::Rng;
 use crate::time::{Span, Tick};
 
 /// Maximum delay of an `Accepted` input. An idle lane is forgotten after a minute, together with its recent
@@ -21,7 +21,7 @@ const LATEST: Span = Span::from_secs(20);
 
 struct RandomRun {
     bench: Bench,
-    dice: Dice,
+    rng: Rng,
     endpoints: Vec<EndpointId>,
     /// Committed deliveries that the dispatcher has not been informed of yet.
     unreported: Vec<(Tick, Delivery)>,
@@ -79,7 +79,7 @@ impl RandomRun {
             .collect();
         RandomRun {
             bench,
-            dice: Dice::seeded(seed),
+            rng: Rng::seeded(seed),
             endpoints,
             unreported: Vec::new(),
             written: Vec::new(),
@@ -88,8 +88,8 @@ impl RandomRun {
     }
 
     fn step(&mut self) {
-        let endpoint = *self.dice.pick(&self.endpoints);
-        match self.dice.between(0, 19) {
+        let endpoint = *self.rng.pick(&self.endpoints);
+        match self.rng.between(0, 19) {
             0..=3 => self.accept(endpoint),
             4 => self.report_one(),
             5..=7 => self.answer_fetch(),
@@ -97,16 +97,16 @@ impl RandomRun {
             11..=13 => self.answer_record(),
             14 => self.cancel(),
             15 => self.replay(),
-            16 => self.stand(endpoint),
+            16 => self.set_status(endpoint),
             17 => self.answer_sweep(),
             18 => self.repeat(endpoint),
-            19.. => self.pass(),
+            19.. => self.advance(),
         }
     }
 
     fn accept(&mut self, endpoint: EndpointId) {
-        let key = self.dice.between(0, 3);
-        let late = self.dice.chance(1, 4);
+        let key = self.rng.between(0, 3);
+        let late = self.rng.chance(1, 4);
         // During a sweep it is undefined on which side of it a commit falls.
         if self.is_sweeping(endpoint) {
             return;
@@ -124,28 +124,28 @@ impl RandomRun {
     fn report_one(&mut self) {
         if !self.unreported.is_empty() {
             let (_, delivery) = self.unreported.remove(0);
-            self.bench.tell(Input::Accepted(vec![delivery]));
+            self.bench.handle(Input::Accepted(vec![delivery]));
         }
     }
 
     fn report_all(&mut self, which: impl Fn(&(Tick, Delivery)) -> bool) {
         let heard: Vec<_> = self.unreported.extract_if(.., |it| which(it)).collect();
         for (_, delivery) in heard {
-            self.bench.tell(Input::Accepted(vec![delivery]));
+            self.bench.handle(Input::Accepted(vec![delivery]));
         }
     }
 
     fn answer_fetch(&mut self) {
         if self.bench.fetches.is_empty() {
             // Work that another node accepted.
-            let endpoint = *self.dice.pick(&self.endpoints);
+            let endpoint = *self.rng.pick(&self.endpoints);
             let due = self.bench.now.wall;
-            self.bench.tell(Input::Work { endpoint, due });
+            self.bench.handle(Input::Work { endpoint, due });
             return;
         }
-        let any = self.dice.between(0, self.bench.fetches.len() as u64 - 1);
+        let any = self.rng.between(0, self.bench.fetches.len() as u64 - 1);
         self.bench.fetches.swap(0, any as usize);
-        match self.dice.between(0, 4) {
+        match self.rng.between(0, 4) {
             0 => self.bench.fail_fetch(),
             1 | 2 => {
                 self.bench.refresh_fetch();
@@ -156,8 +156,8 @@ impl RandomRun {
     }
 
     fn outcome(&mut self) -> Outcome {
-        let asked = Span::from_secs(self.dice.between(1, 30));
-        *self.dice.pick(&[
+        let asked = Span::from_secs(self.rng.between(1, 30));
+        *self.rng.pick(&[
             ok(),
             ok(),
             ok(),
@@ -173,9 +173,9 @@ impl RandomRun {
         if flying.is_empty() {
             return;
         }
-        let id = *self.dice.pick(&flying);
+        let id = *self.rng.pick(&flying);
         self.old.push(self.bench.ticket(id));
-        if self.dice.chance(1, 8) {
+        if self.rng.chance(1, 8) {
             self.bench.fail_internally(id);
         } else {
             let outcome = self.outcome();
@@ -184,16 +184,16 @@ impl RandomRun {
     }
 
     fn answer_record(&mut self) {
-        if !self.written.is_empty() && self.dice.chance(1, 2) {
+        if !self.written.is_empty() && self.rng.chance(1, 2) {
             let ticket = self.written.remove(0);
-            self.bench.tell(Input::Recorded { ticket });
+            self.bench.handle(Input::Recorded { ticket });
             self.old.push(ticket);
             return;
         }
         if self.bench.records.is_empty() {
             return;
         }
-        match self.dice.between(0, 5) {
+        match self.rng.between(0, 5) {
             0 => {
                 self.bench.fail_record();
             }
@@ -213,7 +213,7 @@ impl RandomRun {
             .map(Delivery::id)
             .collect();
         if !waiting.is_empty() {
-            let id = *self.dice.pick(&waiting);
+            let id = *self.rng.pick(&waiting);
             self.bench.cancel(id);
         }
     }
@@ -228,27 +228,27 @@ impl RandomRun {
             .map(Delivery::id)
             .collect();
         if !ended.is_empty() {
-            let id = *self.dice.pick(&ended);
+            let id = *self.rng.pick(&ended);
             self.bench.replay(id);
         }
     }
 
     fn is_sweeping(&self, endpoint: EndpointId) -> bool {
         let lane = self.bench.dispatcher.lane(endpoint);
-        self.bench.standing(endpoint) == EndpointStatus::Disabled
-            || lane.is_some_and(|lane| lane.standing == EndpointStatus::Disabled)
+        self.bench.status(endpoint) == EndpointStatus::Disabled
+            || lane.is_some_and(|lane| lane.status == EndpointStatus::Disabled)
     }
 
-    fn stand(&mut self, endpoint: EndpointId) {
+    fn set_status(&mut self, endpoint: EndpointId) {
         use EndpointStatus::{Disabled, Enabled, Paused};
-        let standing = *self
-            .dice
+        let status = *self
+            .rng
             .pick(&[Enabled, Enabled, Enabled, Paused, Disabled]);
-        if standing == Disabled {
+        if status == Disabled {
             // Accepted deliveries are handed over before a caller can ask to disable their endpoint.
             self.report_all(|(_, it)| it.facts().endpoint == endpoint);
         }
-        self.bench.stand(endpoint, standing);
+        self.bench.set_status(endpoint, status);
     }
 
     fn answer_sweep(&mut self) {
@@ -259,28 +259,28 @@ impl RandomRun {
 
     /// Repeats inputs that were sent before.
     fn repeat(&mut self, endpoint: EndpointId) {
-        self.bench.introduce(endpoint);
-        self.bench.tell(Input::NoSuchEndpoint(endpoint));
+        self.bench.load_endpoint(endpoint);
+        self.bench.handle(Input::NoSuchEndpoint(endpoint));
         if !self.is_sweeping(endpoint) {
-            self.bench.tell(Input::Swept {
+            self.bench.handle(Input::Swept {
                 ticket: 0,
                 endpoint,
             });
         }
         if !self.old.is_empty() {
-            let ticket = *self.dice.pick(&self.old);
+            let ticket = *self.rng.pick(&self.old);
             let pending = self.bench.records.iter().any(|(it, _)| *it == ticket);
             if !pending && !self.written.contains(&ticket) {
-                self.bench.tell(Input::RecordFailed { ticket });
+                self.bench.handle(Input::RecordFailed { ticket });
             }
         }
     }
 
-    fn pass(&mut self) {
-        let span = Span::from_millis(self.dice.between(0, 8_000));
+    fn advance(&mut self) {
+        let span = Span::from_millis(self.rng.between(0, 8_000));
         let now = self.bench.now.tick;
         self.report_all(|(since, _)| now.since(*since).plus(span) > LATEST);
-        self.bench.pass(span);
+        self.bench.advance(span);
     }
 
     /// Answers everything and lets all receivers succeed.
@@ -288,7 +288,7 @@ impl RandomRun {
         self.report_all(|_| true);
         self.bench.by_hand = Default::default();
         for ticket in std::mem::take(&mut self.written) {
-            self.bench.tell(Input::Recorded { ticket });
+            self.bench.handle(Input::Recorded { ticket });
         }
         while !self.bench.records.is_empty() {
             self.bench.answer_record();
@@ -300,7 +300,7 @@ impl RandomRun {
             self.bench.answer_sweep();
         }
         for endpoint in self.endpoints.clone() {
-            self.bench.stand(endpoint, EndpointStatus::Enabled);
+            self.bench.set_status(endpoint, EndpointStatus::Enabled);
         }
         self.bench.run(Span::from_mins(10), ok());
     }
@@ -320,7 +320,7 @@ proptest! {
             prop_assert!(row.facts().spent <= 5);
         }
         prop_assert_eq!(run.bench.dispatcher.in_flight_count(), 0);
-        run.bench.pass(Span::from_mins(2));
+        run.bench.advance(Span::from_mins(2));
         prop_assert_eq!(run.bench.dispatcher.lane_count(), 0);
     }
 }

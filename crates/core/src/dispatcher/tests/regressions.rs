@@ -26,10 +26,10 @@ fn a_snapshot_from_before_a_sweep_sends_nothing() {
         let endpoint = bench.endpoint(settings());
         let swept = bench.commit(endpoint, None);
         let due = bench.now.wall;
-        bench.tell(Input::Work { endpoint, due });
-        bench.tell(Input::Work { endpoint, due });
-        bench.stand(endpoint, EndpointStatus::Disabled);
-        bench.stand(endpoint, EndpointStatus::Enabled);
+        bench.handle(Input::Work { endpoint, due });
+        bench.handle(Input::Work { endpoint, due });
+        bench.set_status(endpoint, EndpointStatus::Disabled);
+        bench.set_status(endpoint, EndpointStatus::Enabled);
         if answered_during_the_sweep {
             bench.answer_fetch();
             bench.answer_sweep();
@@ -49,8 +49,8 @@ fn deliveries_reported_during_a_sweep_are_read_again_after_it() {
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     bench.accept(endpoint, 2);
-    bench.stand(endpoint, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     bench.finish_all(ok());
     let late = bench.accept_one(endpoint);
     bench.take_sent();
@@ -64,7 +64,7 @@ fn deliveries_reported_during_a_sweep_are_read_again_after_it() {
 /// A claim hid a replay: cancelled in the store, replayed, fetched, and only then `Recorded`.
 #[test]
 fn a_replay_right_after_a_cancel_is_not_lost() {
-    for told_before_the_fetch_ends in [false, true] {
+    for reported_before_the_fetch_ends in [false, true] {
         for from_memory in [false, true] {
             let mut bench = Bench::new();
             bench.by_hand.records = true;
@@ -79,12 +79,12 @@ fn a_replay_right_after_a_cancel_is_not_lost() {
             bench.cancel(id);
             let ticket = bench.write();
             bench.replay(id);
-            if told_before_the_fetch_ends {
-                bench.tell(Input::Recorded { ticket });
+            if reported_before_the_fetch_ends {
+                bench.handle(Input::Recorded { ticket });
                 bench.answer_fetch();
             } else {
                 bench.answer_fetch();
-                bench.tell(Input::Recorded { ticket });
+                bench.handle(Input::Recorded { ticket });
             }
             bench.by_hand = Default::default();
             while !bench.fetches.is_empty() {
@@ -108,8 +108,8 @@ fn a_lane_opened_by_a_deletion_is_forgotten() {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(settings());
         bench.unregister(endpoint);
-        bench.stand(endpoint, wish);
-        bench.pass(Span::from_hours(1));
+        bench.set_status(endpoint, wish);
+        bench.advance(Span::from_hours(1));
         assert_eq!(bench.dispatcher.lane_count(), 0, "{wish:?}");
     }
 }
@@ -121,14 +121,14 @@ fn disabled_by_refusals() -> (Bench, crate::id::EndpointId) {
         let id = bench.accept_one(endpoint);
         bench.finish(id, refused());
     }
-    assert_eq!(bench.standing(endpoint), EndpointStatus::Disabled);
+    assert_eq!(bench.status(endpoint), EndpointStatus::Disabled);
     (bench, endpoint)
 }
 
 fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
     let id = bench.accept_one(endpoint);
     bench.finish(id, refused());
-    assert_eq!(bench.standing(endpoint), EndpointStatus::Enabled);
+    assert_eq!(bench.status(endpoint), EndpointStatus::Enabled);
 }
 
 /// The cleared health was never written: a success after it changes nothing in memory, so no record carried the
@@ -136,10 +136,10 @@ fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
 #[test]
 fn health_reset_by_an_enable_survives_a_restart() {
     let (mut bench, endpoint) = disabled_by_refusals();
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     let id = bench.accept_one(endpoint);
     bench.finish(id, ok());
-    bench.pass(Span::from_mins(5));
+    bench.advance(Span::from_mins(5));
     survives_one_refusal(&mut bench, endpoint);
 }
 
@@ -147,18 +147,18 @@ fn health_reset_by_an_enable_survives_a_restart() {
 #[test]
 fn enabling_an_endpoint_without_a_lane_resets_its_health() {
     let (mut bench, endpoint) = disabled_by_refusals();
-    bench.pass(Span::from_mins(5));
+    bench.advance(Span::from_mins(5));
     assert_eq!(bench.dispatcher.lane_count(), 0);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     survives_one_refusal(&mut bench, endpoint);
 }
 
-/// Disabled, then paused, then enabled: `stand` changed the gate before `settle_standing` checked it.
+/// Disabled, then paused, then enabled: `set_status` changed the gate before `apply_requested_status` checked it.
 #[test]
 fn enabling_after_a_pause_resets_health() {
     let (mut bench, endpoint) = disabled_by_refusals();
-    bench.stand(endpoint, EndpointStatus::Paused);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Paused);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     survives_one_refusal(&mut bench, endpoint);
 }
 
@@ -210,7 +210,7 @@ fn an_ordered_lane_ignores_the_result_of_an_unordered_fetch() {
     bench.by_hand.fetches = true;
     let newer = bench.commit(endpoint, Some(7));
     let due = bench.now.wall;
-    bench.tell(Input::Work { endpoint, due });
+    bench.handle(Input::Work { endpoint, due });
     bench.take_sent();
     bench.change(endpoint, ordered());
     bench.answer_fetch();
@@ -237,7 +237,7 @@ fn a_delivery_stored_as_held_is_sent() {
     let id = bench.commit(endpoint, None).id();
     bench.disk.row_mut(id).hold().unwrap();
     let due = bench.now.wall;
-    bench.tell(Input::Work { endpoint, due });
+    bench.handle(Input::Work { endpoint, due });
     assert_eq!(bench.take_sent(), [id]);
 }
 
@@ -249,7 +249,7 @@ fn waiting_deliveries_of_a_deleted_endpoint_fail_as_deleted() {
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
     bench.finish(ids[0], gone());
-    bench.stand(endpoint, EndpointStatus::Deleted);
+    bench.set_status(endpoint, EndpointStatus::Deleted);
     bench.answer_record();
     let State::Failed { reason, .. } = bench.disk.row(ids[1]).state() else {
         panic!("the delivery has not failed");
@@ -281,14 +281,14 @@ fn new_work_does_not_end_the_pause_after_a_failed_fetch() {
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
     let due = bench.now.wall;
-    bench.tell(Input::Work { endpoint, due });
+    bench.handle(Input::Work { endpoint, due });
     bench.fail_fetch();
-    bench.tell(Input::Work { endpoint, due });
+    bench.handle(Input::Work { endpoint, due });
     assert!(
         bench.fetches.is_empty(),
         "nothing is fetched right after a failed fetch"
     );
-    bench.pass(STORE_PAUSE);
+    bench.advance(STORE_PAUSE);
     assert_eq!(bench.fetches.len(), 1);
 }
 
@@ -303,12 +303,12 @@ fn a_store_pause_is_not_prolonged_by_a_clock_set_back() {
     let id = bench.commit(endpoint, None).id();
     bench.set_forward(Span::from_days(3));
     let due = bench.now.wall;
-    bench.tell(Input::Work { endpoint, due });
+    bench.handle(Input::Work { endpoint, due });
     bench.fail_fetch();
     bench.set_back(Span::from_days(1));
-    bench.tell(Input::Tick);
+    bench.handle(Input::Tick);
     bench.by_hand.fetches = false;
-    bench.pass(Span::from_mins(1));
+    bench.advance(Span::from_mins(1));
     assert_eq!(bench.take_sent(), [id]);
 }
 
@@ -331,7 +331,7 @@ fn slots_freed_by_cancels_are_used_at_once() {
     for _ in 0..5 {
         bench.answer_record();
     }
-    bench.tell(Input::Tick);
+    bench.handle(Input::Tick);
     assert!(
         bench.flying.len() > before,
         "still {before} in flight after slots became free"

@@ -1,6 +1,6 @@
 //! Tests of endpoints that are released to another node, or lost to it.
 //!
-//! A released lane starts no attempt, finishes those in flight and is then reported as disowned. The next owner
+//! A released lane starts no attempt, finishes those in flight and is then reported as ready to release. The next owner
 //! finds all deliveries in the store. A lost lane is dropped at once. No rate or in-flight limit is exceeded by a
 //! change of owner.
 
@@ -9,27 +9,27 @@ use proptest::prelude::*;
 use super::bench::Bench;
 use super::fixture::{down, gone, ok, settings, unlimited_rate};
 use crate::delivery::Status;
-use crate::dice::Dice;
 use crate::dispatcher::{Command, Dispatcher, Input, Limits, Wake};
 use crate::id::EndpointId;
 use crate::lane::{BreakerState, EndpointStatus, LaneSettings, RateLimit};
+use crate::rng::Rng;
 use crate::time::Span;
 
-fn disowned(bench: &mut Bench) -> Vec<EndpointId> {
+fn ready_to_release(bench: &mut Bench) -> Vec<EndpointId> {
     let issued = bench.take_commands().into_iter();
-    let disowned = issued.filter_map(|command| match command {
-        Command::Disowned(endpoint) => Some(endpoint),
-        Command::Introduce(_)
+    let ready_to_release = issued.filter_map(|command| match command {
+        Command::ReadyToRelease(endpoint) => Some(endpoint),
+        Command::LoadEndpoint(_)
         | Command::Fetch { .. }
         | Command::Send(_)
         | Command::Record { .. }
-        | Command::Stands { .. }
+        | Command::PersistStatus { .. }
         | Command::TooLateToCancel(_)
         | Command::Sweep { .. }
         | Command::Notify(_)
         | Command::Drained => None,
     });
-    disowned.collect()
+    ready_to_release.collect()
 }
 
 /// Gives the endpoint to another node.
@@ -52,22 +52,22 @@ fn a_released_lane_starts_nothing_and_finishes_attempts_in_flight() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
-    bench.tell(Input::Disown(endpoint));
-    assert_eq!(disowned(&mut bench), []);
+    bench.handle(Input::Revoke(endpoint));
+    assert_eq!(ready_to_release(&mut bench), []);
     bench.accept(endpoint, 1);
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
     bench.by_hand.records = true;
     bench.finish(ids[0], down());
     assert_eq!(
-        disowned(&mut bench),
+        ready_to_release(&mut bench),
         [],
         "the lane is kept until its result is recorded"
     );
     bench.answer_record();
-    assert_eq!(disowned(&mut bench), [endpoint]);
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
     assert_eq!(bench.take_sent(), [ids[0]]);
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
@@ -83,8 +83,8 @@ fn a_released_lane_starts_nothing_and_finishes_attempts_in_flight() {
 fn an_endpoint_without_a_lane_is_released_at_once() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.tell(Input::Disown(endpoint));
-    assert_eq!(disowned(&mut bench), [endpoint]);
+    bench.handle(Input::Revoke(endpoint));
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn a_lane_without_settings_is_released_at_once() {
     let endpoint = bench.endpoint(settings());
     bench.by_hand.introductions = true;
     bench.accept(endpoint, 2);
-    bench.tell(Input::Disown(endpoint));
-    assert_eq!(disowned(&mut bench), [endpoint]);
-    bench.introduce(endpoint);
+    bench.handle(Input::Revoke(endpoint));
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
+    bench.load_endpoint(endpoint);
     assert_eq!(bench.take_sent(), []);
     assert_eq!(bench.dispatcher.lane_count(), 0);
 }
@@ -112,8 +112,8 @@ fn a_queued_lane_is_withdrawn_when_released() {
         unreachable!("two deliveries were accepted")
     };
     let third = bench.accept_one(waiting);
-    bench.tell(Input::Disown(waiting));
-    assert_eq!(disowned(&mut bench), [waiting]);
+    bench.handle(Input::Revoke(waiting));
+    assert_eq!(ready_to_release(&mut bench), [waiting]);
     bench.finish(first, ok());
     bench.finish(second, ok());
     assert_eq!(bench.take_sent(), [first, second]);
@@ -125,14 +125,14 @@ fn a_lane_being_released_still_takes_status_changes_and_cancels() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
-    bench.tell(Input::Disown(endpoint));
+    bench.handle(Input::Revoke(endpoint));
     bench.cancel(ids[1]);
-    bench.stand(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
     assert_eq!(bench.disk.status(ids[1]), Status::Cancelled);
-    assert_eq!(bench.standing(endpoint), EndpointStatus::Disabled);
-    assert_eq!(disowned(&mut bench), []);
+    assert_eq!(bench.status(endpoint), EndpointStatus::Disabled);
+    assert_eq!(ready_to_release(&mut bench), []);
     bench.finish(ids[0], ok());
-    assert_eq!(disowned(&mut bench), [endpoint]);
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
     // The waiting deliveries are failed by the next owner.
     assert_eq!(bench.disk.status(ids[2]), Status::Pending);
     hand_over(&mut bench, endpoint);
@@ -143,14 +143,14 @@ fn a_lane_being_released_still_takes_status_changes_and_cancels() {
 fn a_pending_status_change_is_answered_before_the_release() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.stored(endpoint).standing = EndpointStatus::Paused;
+    bench.stored(endpoint).status = EndpointStatus::Paused;
     bench.by_hand.introductions = true;
-    bench.stand(endpoint, EndpointStatus::Enabled);
-    bench.tell(Input::Disown(endpoint));
-    assert_eq!(disowned(&mut bench), []);
-    bench.introduce(endpoint);
-    assert_eq!(bench.standing(endpoint), EndpointStatus::Enabled);
-    assert_eq!(disowned(&mut bench), [endpoint]);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
+    bench.handle(Input::Revoke(endpoint));
+    assert_eq!(ready_to_release(&mut bench), []);
+    bench.load_endpoint(endpoint);
+    assert_eq!(bench.status(endpoint), EndpointStatus::Enabled);
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn an_endpoint_disabled_during_its_release_is_swept_by_the_next_owner() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
-    bench.tell(Input::Disown(endpoint));
+    bench.handle(Input::Revoke(endpoint));
     bench.finish(ids[0], gone());
-    assert_eq!(disowned(&mut bench), [endpoint]);
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
     assert_eq!(bench.disk.status(ids[1]), Status::Pending);
-    bench.stored(endpoint).standing = EndpointStatus::Disabled;
+    bench.stored(endpoint).status = EndpointStatus::Disabled;
     hand_over(&mut bench, endpoint);
     assert_eq!(bench.disk.status(ids[1]), Status::Failed);
 }
@@ -173,8 +173,8 @@ fn deliveries_waiting_after_an_internal_fault_are_released() {
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
     bench.fail_internally(id);
-    bench.tell(Input::Disown(endpoint));
-    assert_eq!(disowned(&mut bench), [endpoint]);
+    bench.handle(Input::Revoke(endpoint));
+    assert_eq!(ready_to_release(&mut bench), [endpoint]);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
 }
 
@@ -187,13 +187,13 @@ fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
     let (recorded, ticket) = (bench.accept_one(other), bench.ticket(ids[0]));
     bench.by_hand.records = true;
     bench.finish(recorded, ok());
-    bench.tell(Input::Lost);
+    bench.handle(Input::Lost);
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.in_flight_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
     bench.take_commands();
     let finish = crate::dispatcher::Finish::Ran(ok());
-    bench.tell(Input::Finished { ticket, finish });
+    bench.handle(Input::Finished { ticket, finish });
     assert_eq!(
         bench.take_commands(),
         [],
@@ -203,7 +203,7 @@ fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
     bench.records.clear();
     bench.flying.clear();
     bench.take_sent();
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
@@ -214,11 +214,11 @@ fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
 fn a_suspended_dispatcher_starts_nothing_until_resumed() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(unlimited_rate());
-    bench.tell(Input::Suspend);
+    bench.handle(Input::Suspend);
     let ids = bench.accept(endpoint, 2);
-    bench.pass(Span::from_secs(30));
+    bench.advance(Span::from_secs(30));
     assert_eq!(bench.take_sent(), []);
-    bench.tell(Input::Resume);
+    bench.handle(Input::Resume);
     assert_eq!(bench.take_sent(), ids);
 }
 
@@ -236,13 +236,13 @@ fn a_tripped_breaker_stays_tripped_at_the_next_owner() {
         panic!("the breaker has not tripped");
     };
     bench.take_sent();
-    bench.tell(Input::Disown(endpoint));
+    bench.handle(Input::Revoke(endpoint));
     hand_over(&mut bench, endpoint);
-    bench.pass(Span::from_millis(
+    bench.advance(Span::from_millis(
         until.since(bench.now.tick).as_millis() - 10,
     ));
     assert_eq!(bench.take_sent(), []);
-    bench.pass(Span::from_secs(20));
+    bench.advance(Span::from_secs(20));
     assert_eq!(bench.take_sent().len(), 1, "exactly one probe is sent");
 }
 
@@ -263,13 +263,13 @@ proptest! {
             ..settings()
         });
         for (pause, what) in steps {
-            bench.pass(Span::from_millis(pause));
+            bench.advance(Span::from_millis(pause));
             match what {
                 0..=2 => drop(bench.accept(endpoint, usize::from(what) * 7 + 1)),
                 3 => bench.finish_all(ok()),
                 4 => bench.finish_all(down()),
                 5.. => {
-                    bench.tell(Input::Disown(endpoint));
+                    bench.handle(Input::Revoke(endpoint));
                     let begun = bench.sent.len();
                     bench.finish_all(ok());
                     prop_assert_eq!(bench.sent.len(), begun, "an attempt started after the endpoint was released");
@@ -293,7 +293,7 @@ proptest! {
 
 #[test]
 fn one_thousand_lanes_are_released_at_once() {
-    let mut dispatcher = Dispatcher::new(Limits::default(), Dice::seeded(1));
+    let mut dispatcher = Dispatcher::new(Limits::default(), Rng::seeded(1));
     let mut bench = Bench::new();
     let mut commands = Vec::new();
     for number in 0..1_000 {
@@ -301,11 +301,11 @@ fn one_thousand_lanes_are_released_at_once() {
         let due = bench.now.wall;
         dispatcher.handle(bench.now, Input::Work { endpoint, due }, &mut commands);
     }
-    bench.pass(Span::from_secs(1));
+    bench.advance(Span::from_secs(1));
     commands.clear();
     for number in 0..1_000 {
         let endpoint = EndpointId(1_000 + number);
-        dispatcher.handle(bench.now, Input::Disown(endpoint), &mut commands);
+        dispatcher.handle(bench.now, Input::Revoke(endpoint), &mut commands);
     }
     assert_eq!(commands.len(), 1_000);
     assert_eq!(dispatcher.lane_count(), 0);

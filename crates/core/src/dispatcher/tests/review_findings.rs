@@ -30,7 +30,7 @@ fn new_deliveries_do_not_starve_stored_ones() {
         let head = *bench.flying.keys().next().unwrap();
         bench.finish(head, ok());
         bench.accept_one(endpoint);
-        bench.pass(Span::from_millis(20));
+        bench.advance(Span::from_millis(20));
     }
     let left = old
         .iter()
@@ -49,10 +49,10 @@ fn an_acceptance_reported_after_the_delivery_ended_sends_nothing() {
     });
     let batch: Vec<Delivery> = (0..300).map(|_| bench.commit(endpoint, None)).collect();
     let due = bench.now.wall;
-    bench.tell(Input::Work { endpoint, due });
+    bench.handle(Input::Work { endpoint, due });
     bench.run(Span::from_secs(1), ok());
     bench.take_sent();
-    bench.tell(Input::Accepted(batch));
+    bench.handle(Input::Accepted(batch));
     assert_eq!(bench.take_sent().len(), 0);
 }
 
@@ -64,10 +64,10 @@ fn dead_letters_of_refused_payloads_do_not_trip_the_breaker() {
     bench.accept(endpoint, 10);
     for _ in 0..10 {
         bench.finish_all(code(404));
-        bench.pass(RETRY);
+        bench.advance(RETRY);
     }
-    let news = bench.news();
-    assert!(news.is_empty(), "{news:?}");
+    let endpoint_changes = bench.endpoint_changes();
+    assert!(endpoint_changes.is_empty(), "{endpoint_changes:?}");
 }
 
 /// One record that can never be written must not stop all other endpoints.
@@ -82,7 +82,7 @@ fn one_failing_record_does_not_stop_the_others() {
     bench.fail_record();
     bench.accept(other, 5);
     for _ in 0..100 {
-        bench.pass(STORE_PAUSE);
+        bench.advance(STORE_PAUSE);
         bench.fail_record();
     }
     assert_eq!(bench.flying.len(), 5);
@@ -101,8 +101,8 @@ fn health_stored_by_an_enable_does_not_replace_later_health() {
     let endpoint = bench.endpoint(s);
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.stand(endpoint, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     bench.accept(endpoint, 1);
     bench.finish_all(down());
     assert!(bench.lane(endpoint).health.trip.is_some());
@@ -118,10 +118,10 @@ fn enabling_during_a_disable_leaves_store_and_lane_equal() {
     let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, gone());
-    bench.stand(endpoint, EndpointStatus::Paused);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Paused);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     bench.answer_record();
-    assert_eq!(bench.standing(endpoint), bench.lane(endpoint).standing);
+    assert_eq!(bench.status(endpoint), bench.lane(endpoint).status);
 }
 
 /// A rate that is not a number must not disable the limit.
@@ -159,10 +159,10 @@ fn enabling_ends_the_retry_after_pause() {
     let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, throttled(Span::from_hours(24)));
-    bench.stand(endpoint, EndpointStatus::Disabled);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Disabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     let id = bench.accept_one(endpoint);
-    bench.pass(Span::from_hours(1));
+    bench.advance(Span::from_hours(1));
     assert!(bench.flying.contains_key(&id));
 }
 
@@ -179,7 +179,7 @@ fn fetches_are_limited_and_queued() {
         let endpoint = bench.endpoint_of(&format!("t{index}"), settings());
         waiting.push(bench.commit(endpoint, None).id());
         let due = bench.now.wall;
-        bench.tell(Input::Work { endpoint, due });
+        bench.handle(Input::Work { endpoint, due });
         assert!(bench.fetches.len() <= MAX_FETCHES);
     }
     assert_eq!(bench.fetches.len(), MAX_FETCHES);

@@ -30,8 +30,8 @@ fn an_endpoint_is_introduced_before_it_is_sent_to() {
     let first = bench.accept_one(endpoint);
     bench.accept_one(endpoint);
     // The configuration is requested once, even if more deliveries arrive.
-    assert_eq!(bench.take_commands(), [Command::Introduce(endpoint)]);
-    bench.introduce(endpoint);
+    assert_eq!(bench.take_commands(), [Command::LoadEndpoint(endpoint)]);
+    bench.load_endpoint(endpoint);
     assert_eq!(bench.sent.len(), 2);
     let attempt = bench.sent[0];
     assert_eq!(
@@ -117,18 +117,18 @@ fn nothing_is_fetched_while_paused_and_everything_after() {
     let endpoint = bench.endpoint(unlimited_rate());
     bench.accept_one(endpoint);
     bench.finish_all(ok());
-    bench.stand(endpoint, EndpointStatus::Paused);
+    bench.set_status(endpoint, EndpointStatus::Paused);
     bench.take_commands();
     bench.accept(endpoint, 30);
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
-    bench.pass(Span::from_days(2));
+    bench.advance(Span::from_days(2));
     assert_eq!(bench.fetch_count(), 0);
     assert_eq!(bench.lane(endpoint).ready, 8);
     assert!(bench.lane(endpoint).holds);
-    bench.stand(endpoint, EndpointStatus::Enabled);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
     bench.run(Span::from_secs(60), ok());
     assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
 }
@@ -143,11 +143,11 @@ fn nothing_is_fetched_during_a_retry_after_pause() {
     let quiet_until = bench.now.tick.after(Span::from_secs(60));
     bench.accept(endpoint, 30);
     bench.take_commands();
-    bench.pass(Span::from_millis(59_999));
+    bench.advance(Span::from_millis(59_999));
     assert_eq!(bench.fetch_count(), 0);
     assert!(bench.sent.is_empty());
     assert_eq!(bench.dispatcher.wake().tick, Some(quiet_until));
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.sent.len(), 1, "the lane starts slowly after the wait");
 }
 
@@ -169,7 +169,7 @@ fn a_lane_that_waits_briefly_for_its_rate_is_fetched_ahead() {
     bench.take_commands();
     for (endpoint, fetches) in [(brisk, 1), (slow, 0)] {
         bench.commit(endpoint, None);
-        bench.tell(Input::Work {
+        bench.handle(Input::Work {
             endpoint,
             due: bench.now.wall,
         });
@@ -177,13 +177,13 @@ fn a_lane_that_waits_briefly_for_its_rate_is_fetched_ahead() {
         bench.take_commands();
     }
     bench.take_sent();
-    bench.pass(Span::from_millis(499));
+    bench.advance(Span::from_millis(499));
     assert!(bench.sent.is_empty());
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.sent.len(), 1);
-    bench.pass(Span::from_millis(9_499));
+    bench.advance(Span::from_millis(9_499));
     assert_eq!(bench.sent.len(), 1);
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.sent.len(), 2);
 }
 
@@ -197,9 +197,9 @@ fn the_dispatcher_wakes_when_a_retry_is_due() {
     assert_eq!(bench.disk.row(id).wanted_at(), Some(due));
     assert_eq!(bench.dispatcher.wake().wall, Some(due));
     bench.take_sent();
-    bench.pass(Span::from_millis(9_999));
+    bench.advance(Span::from_millis(9_999));
     assert!(bench.sent.is_empty());
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.sent.len(), 1);
     assert_eq!(bench.sent[0].number, 2);
 }
@@ -208,11 +208,11 @@ fn the_dispatcher_wakes_when_a_retry_is_due() {
 fn the_earliest_stored_delivery_sets_the_time_of_the_fetch() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.introduce(endpoint);
+    bench.load_endpoint(endpoint);
     let wall = bench.now.wall;
     let at = |seconds| wall.after(Span::from_secs(seconds));
     for due in [at(50), at(20), at(90)] {
-        bench.tell(Input::Work { endpoint, due });
+        bench.handle(Input::Work { endpoint, due });
     }
     assert_eq!(bench.dispatcher.wake().wall, Some(at(20)));
 }
@@ -226,9 +226,9 @@ fn a_scheduled_delivery_waits_for_its_time() {
     bench.set_forward(Span::from_hours(1));
     let later = bench.commit(endpoint, None);
     bench.set_back(Span::from_hours(1));
-    bench.tell(Input::Accepted(vec![later.clone()]));
+    bench.handle(Input::Accepted(vec![later.clone()]));
     assert!(bench.sent.is_empty());
-    bench.pass(Span::from_hours(1));
+    bench.advance(Span::from_hours(1));
     assert_eq!(bench.take_sent(), [later.id()]);
 }
 
@@ -238,7 +238,7 @@ fn a_failed_fetch_is_repeated_after_a_pause() {
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
     let delivery = bench.commit(endpoint, None);
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
@@ -248,9 +248,9 @@ fn a_failed_fetch_is_repeated_after_a_pause() {
         bench.fetches.is_empty(),
         "a failed fetch is not repeated at once"
     );
-    bench.pass(Span::from_millis(STORE_PAUSE.as_millis() - 1));
+    bench.advance(Span::from_millis(STORE_PAUSE.as_millis() - 1));
     assert!(bench.fetches.is_empty());
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.fetches.len(), 1);
     assert_ne!(
         bench.fetches[0].ticket, failed,
@@ -267,7 +267,7 @@ fn one_fetch_at_a_time_for_each_lane() {
     let endpoint = bench.endpoint(settings());
     for _ in 0..5 {
         bench.commit(endpoint, None);
-        bench.tell(Input::Work {
+        bench.handle(Input::Work {
             endpoint,
             due: bench.now.wall,
         });
@@ -285,14 +285,14 @@ fn one_fetch_at_a_time_for_each_lane() {
 fn an_empty_store_is_not_fetched_again() {
     let mut bench = Bench::limited(SMALL);
     let endpoint = bench.endpoint(unlimited_rate());
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
     bench.accept(endpoint, 9);
     assert!(bench.fetch_count() <= 2, "{}", bench.fetch_count());
     bench.take_commands();
-    bench.pass(Span::from_secs(50));
+    bench.advance(Span::from_secs(50));
     assert_eq!(bench.take_commands(), []);
 }
 

@@ -18,7 +18,7 @@ fn overtaken_fetch() -> (Bench, EndpointId, DeliveryId) {
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
@@ -32,7 +32,7 @@ fn a_snapshot_from_before_a_success_sends_nothing() {
     let (mut bench, _, id) = overtaken_fetch();
     bench.finish(id, ok());
     bench.answer_fetch();
-    bench.pass(Span::from_hours(1));
+    bench.advance(Span::from_hours(1));
     assert_eq!(bench.take_sent(), []);
 }
 
@@ -42,7 +42,7 @@ fn a_snapshot_taken_during_the_attempt_sends_nothing() {
     bench.answer_fetch();
     assert_eq!(bench.take_sent(), []);
     bench.finish(id, ok());
-    bench.pass(Span::from_hours(1));
+    bench.advance(Span::from_hours(1));
     assert_eq!(bench.take_sent(), []);
 }
 
@@ -52,9 +52,9 @@ fn a_snapshot_from_before_a_retry_does_not_advance_it() {
     bench.finish(id, down());
     bench.answer_fetch();
     bench.by_hand.fetches = false;
-    bench.pass(Span::from_millis(RETRY.as_millis() - 1));
+    bench.advance(Span::from_millis(RETRY.as_millis() - 1));
     assert_eq!(bench.take_sent(), []);
-    bench.pass(Span::from_millis(1));
+    bench.advance(Span::from_millis(1));
     assert_eq!(bench.take_sent(), [id]);
 }
 
@@ -66,7 +66,7 @@ fn a_snapshot_from_before_a_cancel_sends_nothing() {
         bench.by_hand.records = true;
         let endpoint = bench.endpoint(settings());
         let delivery = bench.commit(endpoint, None);
-        bench.tell(Input::Work {
+        bench.handle(Input::Work {
             endpoint,
             due: bench.now.wall,
         });
@@ -78,7 +78,7 @@ fn a_snapshot_from_before_a_cancel_sends_nothing() {
             bench.answer_record();
             bench.answer_fetch();
         }
-        bench.pass(Span::from_hours(1));
+        bench.advance(Span::from_hours(1));
         assert_eq!(bench.take_sent(), []);
         assert_eq!(bench.disk.status(delivery.id()), Status::Cancelled);
     }
@@ -86,7 +86,7 @@ fn a_snapshot_from_before_a_cancel_sends_nothing() {
 
 #[test]
 fn a_replay_fetched_before_its_record_is_reported_is_not_lost() {
-    for told_before_the_fetch_ends in [false, true] {
+    for reported_before_the_fetch_ends in [false, true] {
         let mut bench = Bench::new();
         bench.by_hand.fetches = true;
         bench.by_hand.records = true;
@@ -97,13 +97,13 @@ fn a_replay_fetched_before_its_record_is_reported_is_not_lost() {
         // In the store it has succeeded and was replayed; the dispatcher has not been informed of either.
         bench.replay(id);
         bench.take_sent();
-        if told_before_the_fetch_ends {
-            bench.tell(Input::Recorded { ticket });
+        if reported_before_the_fetch_ends {
+            bench.handle(Input::Recorded { ticket });
             bench.answer_fetch();
         } else {
             bench.answer_fetch();
             assert_eq!(bench.take_sent(), [], "the result is still being recorded");
-            bench.tell(Input::Recorded { ticket });
+            bench.handle(Input::Recorded { ticket });
             bench.answer_fetch();
         }
         assert_eq!(bench.take_sent(), [id]);
@@ -116,15 +116,15 @@ fn a_late_acceptance_of_an_ended_delivery_sends_nothing() {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(settings());
         let delivery = bench.commit(endpoint, None);
-        bench.tell(Input::Work {
+        bench.handle(Input::Work {
             endpoint,
             due: bench.now.wall,
         });
         assert_eq!(bench.take_sent(), [delivery.id()]);
-        bench.tell(Input::Accepted(vec![delivery.clone()]));
+        bench.handle(Input::Accepted(vec![delivery.clone()]));
         bench.finish(delivery.id(), outcome);
-        bench.tell(Input::Accepted(vec![delivery.clone()]));
-        bench.pass(Span::from_secs(1));
+        bench.handle(Input::Accepted(vec![delivery.clone()]));
+        bench.advance(Span::from_secs(1));
         assert_eq!(bench.take_sent(), []);
     }
 }
@@ -134,12 +134,12 @@ fn a_late_acceptance_of_a_retrying_delivery_changes_nothing() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let delivery = bench.commit(endpoint, None);
-    bench.tell(Input::Accepted(vec![delivery.clone(), delivery.clone()]));
+    bench.handle(Input::Accepted(vec![delivery.clone(), delivery.clone()]));
     assert_eq!(bench.take_sent().len(), 1);
     bench.finish(delivery.id(), down());
-    bench.tell(Input::Accepted(vec![delivery.clone()]));
+    bench.handle(Input::Accepted(vec![delivery.clone()]));
     assert_eq!(bench.take_sent(), []);
-    bench.pass(RETRY);
+    bench.advance(RETRY);
     assert_eq!(bench.take_sent(), [delivery.id()]);
 }
 
@@ -155,15 +155,15 @@ fn unexpected_answers_change_nothing() {
     let ticket = bench.ticket(first);
     // `Recorded` before there is a result.
     bench.take_commands();
-    bench.tell(Input::Recorded { ticket });
-    bench.tell(Input::RecordFailed { ticket });
+    bench.handle(Input::Recorded { ticket });
+    bench.handle(Input::RecordFailed { ticket });
     assert_eq!(bench.dispatcher.in_flight_count(), 1);
     bench.finish(first, ok());
     assert_eq!(bench.records.len(), 1);
     // A second result for the same attempt counts nothing and sends nothing.
     bench.take_commands();
     for finish in [Finish::Ran(down()), Finish::InternalFault] {
-        bench.tell(Input::Finished { ticket, finish });
+        bench.handle(Input::Finished { ticket, finish });
     }
     assert_eq!(bench.take_commands(), []);
     bench.answer_record();
@@ -171,18 +171,18 @@ fn unexpected_answers_change_nothing() {
     assert_ne!(bench.ticket(second), ticket);
     bench.take_commands();
     let view = bench.lane(endpoint);
-    bench.tell(Input::Recorded { ticket });
-    bench.tell(Input::RecordFailed { ticket });
-    bench.tell(Input::Finished {
+    bench.handle(Input::Recorded { ticket });
+    bench.handle(Input::RecordFailed { ticket });
+    bench.handle(Input::Finished {
         ticket,
         finish: Finish::Ran(down()),
     });
-    bench.tell(Input::Swept {
+    bench.handle(Input::Swept {
         ticket: 0,
         endpoint,
     });
-    bench.tell(Input::NoSuchEndpoint(endpoint));
-    bench.tell(Input::FetchFailed {
+    bench.handle(Input::NoSuchEndpoint(endpoint));
+    bench.handle(Input::FetchFailed {
         ticket: 77,
         endpoint,
     });
@@ -191,12 +191,12 @@ fn unexpected_answers_change_nothing() {
         next_due: Some(bench.now.wall),
         blocked: true,
     };
-    bench.tell(Input::Fetched {
+    bench.handle(Input::Fetched {
         ticket: 77,
         endpoint,
         fetched,
     });
-    bench.introduce(endpoint);
+    bench.load_endpoint(endpoint);
     assert_eq!(bench.take_commands(), []);
     assert_eq!(bench.lane(endpoint), view);
     bench.finish(second, ok());
@@ -209,13 +209,13 @@ fn unexpected_answers_change_nothing() {
 fn answers_about_unknown_endpoints_open_no_lane() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.introduce(endpoint);
-    bench.tell(Input::NoSuchEndpoint(endpoint));
-    bench.tell(Input::Swept {
+    bench.load_endpoint(endpoint);
+    bench.handle(Input::NoSuchEndpoint(endpoint));
+    bench.handle(Input::Swept {
         ticket: 0,
         endpoint,
     });
-    bench.tell(Input::FetchFailed {
+    bench.handle(Input::FetchFailed {
         ticket: 0,
         endpoint,
     });
@@ -237,7 +237,7 @@ fn a_fetch_answered_twice_counts_once() {
     for _ in 0..3 {
         bench.commit(endpoint, None);
     }
-    bench.tell(Input::Work {
+    bench.handle(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
@@ -245,7 +245,7 @@ fn a_fetch_answered_twice_counts_once() {
     bench.answer_fetch();
     let first = bench.take_sent()[0];
     bench.finish(first, ok());
-    bench.tell(Input::Fetched {
+    bench.handle(Input::Fetched {
         ticket: asked.ticket,
         endpoint,
         fetched: asked.snapshot,
@@ -265,8 +265,8 @@ fn a_record_failure_reported_twice_is_retried_once() {
     let id = bench.accept_one(endpoint);
     bench.finish(id, ok());
     let ticket = bench.fail_record();
-    bench.tell(Input::RecordFailed { ticket });
-    bench.pass(STORE_PAUSE);
+    bench.handle(Input::RecordFailed { ticket });
+    bench.advance(STORE_PAUSE);
     assert_eq!(bench.records.len(), 1);
 }
 
@@ -288,7 +288,7 @@ fn a_cancel_in_time_sends_nothing_and_a_late_one_is_refused() {
     // Between two attempts it can be cancelled again.
     bench.cancel(flying);
     assert_eq!(bench.disk.status(flying), Status::Cancelled);
-    bench.pass(Span::from_hours(1));
+    bench.advance(Span::from_hours(1));
     assert_eq!(bench.take_sent(), []);
     assert_eq!(bench.dispatcher.in_flight_count(), 0);
 }
@@ -305,8 +305,8 @@ fn a_cancelled_delivery_stays_cancelled_while_the_store_fails() {
     bench.cancel(second);
     bench.fail_record();
     bench.finish(first, ok());
-    bench.stand(endpoint, EndpointStatus::Enabled);
-    bench.pass(STORE_PAUSE);
+    bench.set_status(endpoint, EndpointStatus::Enabled);
+    bench.advance(STORE_PAUSE);
     bench.answer_record();
     bench.answer_record();
     assert_eq!(bench.disk.status(second), Status::Cancelled);

@@ -70,9 +70,9 @@ impl Filters {
 
     /// Records the errors that the API returned. Returns whether a request without the invalid parts makes sense.
     pub(super) fn add_api_errors(&mut self, problem: &Problem) -> bool {
-        let mut mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
+        let mut errors = problem.errors.iter().flat_map(|errors| errors.iter());
         let is_cursor_invalid =
-            mistakes.any(|mistake| mistake.field == "cursor") && !self.cursor.is_empty();
+            errors.any(|error| error.field == "cursor") && !self.cursor.is_empty();
         if is_cursor_invalid {
             self.cursor.clear();
         }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Record;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Scope, StatEntry, StoreError, StoreSettings, Tally};
+use posthaste_store::{Scope, StatCounters, StatEntry, StoreError, StoreSettings};
 use posthaste_store_testing::model::ModelStore;
 
 use super::{Fixture, HOOK, NoHandOver, START, acme};
@@ -17,31 +17,31 @@ use crate::owner_task::OwnerTask;
 use crate::testing;
 
 /// Returns counters that cross the threshold of this alert only.
-fn beyond_threshold(name: AlertName) -> Tally {
-    let fine = Tally {
+fn beyond_threshold(name: AlertName) -> StatCounters {
+    let fine = StatCounters {
         attempts: 1_000,
         retries: 50,
         second_attempts: 40,
         second_successes: 35,
         succeeded: 950,
         failed: 0,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     match name {
-        AlertName::RetryRatio => Tally {
+        AlertName::RetryRatio => StatCounters {
             retries: 101,
             ..fine
         },
-        AlertName::DeadLetterRatio => Tally { failed: 10, ..fine },
-        AlertName::AttemptsPerSuccess => Tally {
+        AlertName::DeadLetterRatio => StatCounters { failed: 10, ..fine },
+        AlertName::AttemptsPerSuccess => StatCounters {
             succeeded: 499,
             ..fine
         },
-        AlertName::SecondAttemptSuccessRatio => Tally {
+        AlertName::SecondAttemptSuccessRatio => StatCounters {
             second_successes: 23,
             ..fine
         },
-        AlertName::DeadLettersGrowing => Tally {
+        AlertName::DeadLettersGrowing => StatCounters {
             attempts: 20_000,
             retries: 0,
             succeeded: 19_800,
@@ -59,17 +59,17 @@ fn beyond_threshold(name: AlertName) -> Tally {
     }
 }
 
-async fn add_counters(fixture: &Fixture, scope: &Scope, tally: Tally) {
+async fn add_counters(fixture: &Fixture, scope: &Scope, counters: StatCounters) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let entry = StatEntry {
         scope: scope.clone(),
         at: fixture.now(),
-        tally,
+        counters,
     };
     fixture
         .store
-        .add_figures(number + 1, vec![entry])
+        .add_stats(number + 1, vec![entry])
         .await
         .expect("the store writes");
 }
@@ -124,22 +124,22 @@ async fn a_crossed_threshold_notifies_once_and_its_end_once() {
 #[tokio::test]
 async fn too_few_attempts_and_values_on_the_threshold_raise_no_alert() {
     let mut fixture = Fixture::new().await;
-    let few = Tally {
+    let few = StatCounters {
         attempts: 19,
         retries: 19,
         second_attempts: 19,
         failed: 19,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     add_counters(&fixture, &Scope::Endpoint(HOOK), few).await;
-    let limit = Tally {
+    let limit = StatCounters {
         attempts: 1_000,
         retries: 100,
         second_attempts: 100,
         second_successes: 60,
         succeeded: 500,
         failed: 5,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     add_counters(&fixture, &Scope::Tenant(acme()), limit).await;
     fixture.run_for(Span::from_mins(5)).await;
@@ -156,10 +156,10 @@ async fn configured_thresholds_apply() {
     }
     fixture.run_for(Span::from_mins(5)).await;
     assert_eq!(fixture.open().await, []);
-    let worse = Tally {
+    let worse = StatCounters {
         attempts: 100_000,
         retries: 90_000,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     add_counters(&fixture, &everything, worse).await;
     fixture.run_for(Span::from_mins(5)).await;
@@ -208,7 +208,7 @@ async fn alerts_of_a_deleted_tenant_are_resolved_and_do_not_hide_those_of_its_su
 
 #[tokio::test]
 async fn a_store_that_cannot_be_read_resolves_nothing() {
-    let settings = StoreSettings::new(Dice::seeded(1));
+    let settings = StoreSettings::new(Rng::seeded(1));
     let model = Arc::new(ModelStore::new(settings, Arc::new(NoHandOver)));
     let mut fixture = Fixture::on(model.clone()).await;
     cross_threshold(&fixture, &Scope::Everything, AlertName::RetryRatio).await;

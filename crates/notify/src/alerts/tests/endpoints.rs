@@ -33,12 +33,13 @@ async fn apply(fixture: &Fixture, number: u64, name: &str) {
         .expect("the notification is applied");
 }
 
-async fn set_status(fixture: &Fixture, standing: EndpointStatus, health: Health) {
+async fn set_status(fixture: &Fixture, status: EndpointStatus, health: Health) {
     let reason = DisabledReason::Automatic(DisableCause::Gone);
-    let reason = (standing == EndpointStatus::Disabled).then_some(reason);
-    let written = fixture
-        .store
-        .set_standing(fixture.now(), HOOK, standing, reason, Some(health));
+    let reason = (status == EndpointStatus::Disabled).then_some(reason);
+    let written =
+        fixture
+            .store
+            .set_endpoint_status(fixture.now(), HOOK, status, reason, Some(health));
     assert_eq!(written.await, Ok(true));
 }
 
@@ -142,7 +143,7 @@ async fn an_endpoint_that_trips_repeatedly_notifies_once() {
 
 #[tokio::test]
 async fn an_alert_follows_the_state_of_its_endpoint() {
-    for (standing, health, left) in [
+    for (status, health, left) in [
         (EndpointStatus::Enabled, tripped(2), &[TRIPPED, WARNED][..]),
         (EndpointStatus::Enabled, healthy(2), &[]),
         (EndpointStatus::Paused, tripped(2), &[WARNED]),
@@ -153,7 +154,7 @@ async fn an_alert_follows_the_state_of_its_endpoint() {
         set_status(&fixture, EndpointStatus::Enabled, tripped(1)).await;
         apply(&fixture, 1, "endpoint.breaker_tripped").await;
         apply(&fixture, 2, "endpoint.disable_warning").await;
-        if standing == EndpointStatus::Disabled {
+        if status == EndpointStatus::Disabled {
             // As if the other two notifications had not been processed.
             let mut only = fixture.settings.clone();
             only.bounds.retain(|name, _| *name == DISABLED);
@@ -167,18 +168,18 @@ async fn an_alert_follows_the_state_of_its_endpoint() {
                 .await
                 .expect("the notification is applied");
         }
-        set_status(&fixture, standing, health).await;
+        set_status(&fixture, status, health).await;
         fixture.run_for(Span::from_mins(10)).await;
         fixture.restart();
         fixture.run_for(Span::from_mins(10)).await;
         let open = open_names(&fixture).await;
-        assert_eq!(open, left, "{standing:?}");
+        assert_eq!(open, left, "{status:?}");
         for name in [TRIPPED, WARNED] {
             let ends = usize::from(!left.contains(&name));
             assert_eq!(
                 fixture.notified(name, &ENDPOINT).await,
                 (1, ends),
-                "{standing:?} {name}"
+                "{status:?} {name}"
             );
         }
     }

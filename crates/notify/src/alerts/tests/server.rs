@@ -2,7 +2,7 @@
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::time::Span;
-use posthaste_store::{EmailLine, MaxEmailDelay, Posted, Scope, StatEntry, Tally};
+use posthaste_store::{EmailLine, EmailResult, MaxEmailDelay, Scope, StatCounters, StatEntry};
 use serde_json::json;
 
 use super::Fixture;
@@ -96,16 +96,16 @@ async fn undispatched_notifications_raise_an_alert() {
     let entry = StatEntry {
         scope: EVERYTHING,
         at: fixture.now(),
-        tally: Tally {
+        counters: StatCounters {
             attempts: 100,
             retries: 50,
             succeeded: 100,
-            ..Tally::default()
+            ..StatCounters::default()
         },
     };
     fixture
         .store
-        .add_figures(1, vec![entry])
+        .add_stats(1, vec![entry])
         .await
         .expect("the store writes");
     fixture.run_for(Span::from_mins(15)).await;
@@ -115,13 +115,14 @@ async fn undispatched_notifications_raise_an_alert() {
     assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 0));
     let last = fixture
         .store
-        .notices(0, 100)
+        .notifications(0, 100)
         .await
         .expect("the store reads");
     let last = last.last().expect("notifications are waiting").number;
-    let dispatched = fixture
-        .store
-        .tell(fixture.now(), 0, last, Vec::new(), fixture.now());
+    let dispatched =
+        fixture
+            .store
+            .complete_notifications(fixture.now(), 0, last, Vec::new(), fixture.now());
     assert_eq!(dispatched.await, Ok(true));
     fixture.run_for(Span::from_mins(6)).await;
     assert!(!fixture.open().await.contains(&(name, EVERYTHING)));
@@ -142,16 +143,16 @@ async fn add_refused_email(fixture: &Fixture, recipient: &str) {
     };
     let (store, now) = (&fixture.store, fixture.now());
     let lines = vec![(recipient.to_owned(), line)];
-    let dispatched = store.tell(now, 0, 0, lines, now).await;
+    let dispatched = store.complete_notifications(now, 0, 0, lines, now).await;
     assert_eq!(dispatched, Ok(true));
-    let claimed = store.claim_letters(now, now, MaxEmailDelay::ANY, 9).await;
+    let claimed = store.claim_emails(now, now, MaxEmailDelay::ANY, 9).await;
     let claimed = claimed.expect("the store claims emails");
     let email = claimed.iter().find(|it| it.recipient == recipient);
     let revision = email.expect("the email is due").revision;
-    let later = Posted::Later {
+    let later = EmailResult::Later {
         at: now.after(Span::from_days(1)),
     };
-    let settled = store.settle_letter(recipient.to_owned(), revision, later);
+    let settled = store.record_email_result(recipient.to_owned(), revision, later);
     assert_eq!(settled.await, Ok(true));
 }
 
@@ -182,11 +183,16 @@ async fn only_an_email_to_the_operator_that_can_be_sent_counts_as_stuck() {
         fixture.audience.operator_emails = None;
         fixture.restart();
         // The notification of the alert itself has been dispatched meanwhile.
-        let last = fixture.store.notices(0, 9).await.expect("the store reads");
-        let last = last.last().map_or(0, |it| it.number);
-        let dispatched = fixture
+        let last = fixture
             .store
-            .tell(fixture.now(), 0, last, vec![], fixture.now());
+            .notifications(0, 9)
+            .await
+            .expect("the store reads");
+        let last = last.last().map_or(0, |it| it.number);
+        let dispatched =
+            fixture
+                .store
+                .complete_notifications(fixture.now(), 0, last, vec![], fixture.now());
         assert_eq!(dispatched.await, Ok(true));
         fixture.run_for(Span::from_mins(6)).await;
         assert_eq!(fixture.open().await, [], "{recipient} {mail}");

@@ -1,6 +1,6 @@
 //! Settings of emails.
 //!
-//! [`MailSettings`] holds the configured values; [`MailSettings::mistakes`] finds contradictions between them, and
+//! [`MailSettings`] holds the configured values; [`MailSettings::errors`] finds contradictions between them, and
 //! [`MailSettings::post`] creates the sender. [`ServerUrl`] is the parsed `mail.server`. `Debug` and `Display` never
 //! show a password.
 
@@ -55,8 +55,8 @@ impl Default for MailSettings {
 
 impl MailSettings {
     /// Returns every error in these settings: a key and what is wrong with it.
-    pub fn mistakes(&self) -> Vec<(&'static str, String)> {
-        let mut mistakes = Vec::new();
+    pub fn errors(&self) -> Vec<(&'static str, String)> {
+        let mut errors = Vec::new();
         let Some(server) = &self.server else {
             let given = [
                 ("mail.password", self.password.is_some()),
@@ -66,32 +66,32 @@ impl MailSettings {
             ];
             if let Some((key, _)) = given.iter().find(|(_, given)| *given) {
                 let message = format!("is needed with {key}: without it no letters are sent");
-                mistakes.push(("mail.server", message));
+                errors.push(("mail.server", message));
             }
-            return mistakes;
+            return errors;
         };
         if self.from.is_none() {
             let message = "is needed with mail.server: letters must come from somebody";
-            mistakes.push(("mail.from", message.to_owned()));
+            errors.push(("mail.from", message.to_owned()));
         }
         let has_password = self.password.is_some() || server.password.is_some();
         match (&server.user, has_password) {
             (Some(_), false) => {
                 let message =
                     "is needed, best in POSTHASTE_MAIL_PASSWORD: mail.server names a user";
-                mistakes.push(("mail.password", message.to_owned()));
+                errors.push(("mail.password", message.to_owned()));
             }
             (None, true) => {
                 let message = "must name the user whose password is given, as in smtp://user@host";
-                mistakes.push(("mail.server", message.to_owned()));
+                errors.push(("mail.server", message.to_owned()));
             }
             (Some(_), true) | (None, false) => {}
         }
         if server.is_smtps && !self.tls.is_none_or(|tls| tls == MailTls::Implicit) {
             let message = "contradicts mail.server: smtps:// is TLS from the first byte";
-            mistakes.push(("mail.tls", message.to_owned()));
+            errors.push(("mail.tls", message.to_owned()));
         }
-        mistakes
+        errors
     }
 
     /// Returns a warning about a setting that is allowed but unsafe.
@@ -334,14 +334,14 @@ mod tests {
             settings.tls = tls;
             let url = settings.server.clone().expect("a server");
             assert_eq!(settings.security(&url), security, "{server} {tls:?}");
-            assert_eq!(settings.mistakes(), [], "{server} {tls:?}");
+            assert_eq!(settings.errors(), [], "{server} {tls:?}");
         }
     }
 
     #[test]
     fn contradicting_settings_are_errors() {
         let keys = |settings: &MailSettings| -> Vec<&str> {
-            settings.mistakes().iter().map(|(key, _)| *key).collect()
+            settings.errors().iter().map(|(key, _)| *key).collect()
         };
         assert_eq!(keys(&MailSettings::default()), Vec::<&str>::new());
         let mut wrong = settings("smtps://u@mx.example");

@@ -152,7 +152,7 @@ async fn a_round_that_cannot_be_recorded_is_repeated_with_the_same_result() {
     fixture.model.fail_writes(Some(unavailable.clone()));
     assert_eq!(dispatcher.round().await, Err(unavailable));
     fixture.model.fail_writes(None);
-    assert_eq!(fixture.model.told().await, Ok(0));
+    assert_eq!(fixture.model.last_processed_notification().await, Ok(0));
     assert_eq!(dispatcher.round().await, Ok(true));
     let names = ["endpoint.breaker_tripped"];
     assert_eq!(fixture.operational().await, names);

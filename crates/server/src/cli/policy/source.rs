@@ -5,8 +5,8 @@ use std::path::Path;
 
 use posthaste_charts::terminal::printable;
 use posthaste_core::json;
-use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::policy::{Preset, RetryPolicy};
+use posthaste_core::validation::ValidationErrors;
 use serde_json::Value;
 
 use super::args::PolicyArgs;
@@ -228,12 +228,8 @@ mod tests {
     fn what_json_cannot_say_is_not_taken_for_absent() {
         let document =
             Format::Toml.parse("preset = 'swift'\nmax_attempts = nan\ngive_up_after = 2020-01-01");
-        let mistakes =
-            RetryPolicy::from_json(&document.expect("a document")).expect_err("mistakes");
-        let fields: Vec<&str> = mistakes
-            .iter()
-            .map(|mistake| mistake.field.as_str())
-            .collect();
+        let errors = RetryPolicy::from_json(&document.expect("a document")).expect_err("mistakes");
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["max_attempts", "give_up_after"]);
     }
 
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_mistake() {
+    fn a_byte_order_mark_is_accepted() {
         let bytes = "\u{feff}{\"preset\": \"swift\"}".as_bytes().to_vec();
         let policy = parse_policy("p", Path::new("p"), bytes).expect("a policy");
         assert_eq!(policy, Preset::Swift.policy());

@@ -26,7 +26,7 @@ fn every_mail_error_is_reported_without_the_password() {
         ("POSTHASTE_MAIL_PASSWORD: ", "on one line"),
         ("--set mail.server: ", "smtp://user@smtp.example.com:587"),
     ];
-    let errors = sources.mistakes();
+    let errors = sources.errors();
     for ((origin, remedy), line) in expected.iter().zip(&errors) {
         assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
         assert!(line.contains(remedy), "{line}\nshould say {remedy}");

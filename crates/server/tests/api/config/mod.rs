@@ -84,14 +84,14 @@ impl ConfigSources {
     }
 
     /// Returns the reported errors, with the path of the file replaced by `FILE`.
-    fn mistakes(&self) -> Vec<String> {
+    fn errors(&self) -> Vec<String> {
         let error = self.load().expect_err("configuration errors");
         let file = self.file_path().display().to_string();
-        let errors = error.mistakes().iter();
+        let errors = error.errors().iter();
         errors
-            .map(|mistake| {
-                let origin = mistake.origin.replace(&file, "FILE");
-                let message = mistake.message.replace(&file, "FILE");
+            .map(|error| {
+                let origin = error.origin.replace(&file, "FILE");
+                let message = error.message.replace(&file, "FILE");
                 format!("{origin}: {message}")
             })
             .collect()
@@ -249,7 +249,7 @@ fn every_error_is_reported_at_once_with_its_source() {
         )
         .flags(["--retention", "a month", "--admin-key", "correct horse"])
         .flags(["--set", "engine.max_in_flght=5", "--set", "grace"]);
-    let errors = sources.mistakes();
+    let errors = sources.errors();
     let expected = [
         (
             "--set engine.max_in_flght: ",
@@ -302,7 +302,7 @@ fn an_unreadable_file_does_not_hide_other_errors() {
     let sources = ConfigSources::new()
         .flags(["--config", "/does/not/exist.toml", "--grace", "long"])
         .variable("POSTHASTE_LISTEN", "here");
-    let errors = sources.mistakes();
+    let errors = sources.errors();
     assert!(
         errors[0].starts_with("--config: cannot read /does/not/exist.toml"),
         "{errors:?}"
@@ -310,7 +310,7 @@ fn an_unreadable_file_does_not_hide_other_errors() {
     assert!(errors[1].starts_with("POSTHASTE_LISTEN: "), "{errors:?}");
     assert!(errors[2].starts_with("--grace: "), "{errors:?}");
 
-    let errors = ConfigSources::new().file("listen = \n").mistakes();
+    let errors = ConfigSources::new().file("listen = \n").errors();
     assert!(
         errors[0].starts_with("FILE: is not valid TOML: "),
         "{errors:?}"
@@ -318,7 +318,7 @@ fn an_unreadable_file_does_not_hide_other_errors() {
     assert!(errors[0].ends_with("at line 1 column 10"), "{errors:?}");
     let errors = ConfigSources::new()
         .file("grace = '1s'\ngrace = '2s'\n")
-        .mistakes();
+        .errors();
     assert!(errors[0].contains("line 2"), "{errors:?}");
 }
 
@@ -380,11 +380,11 @@ fn a_stronger_source_replaces_the_other_kind_of_master_key() {
 
     let errors = ConfigSources::new()
         .file(format!("master_key = '{key}'\nmaster_key_file = 'a.key'"))
-        .mistakes();
+        .errors();
     assert!(errors[0].contains("give one of them"), "{errors:?}");
     let errors = ConfigSources::new()
         .variable("POSTHASTE_MASTER_KEY", "swordfish")
-        .mistakes();
+        .errors();
     assert!(
         errors[0].starts_with("POSTHASTE_MASTER_KEY: the key should be 32 bytes"),
         "{errors:?}"
@@ -396,7 +396,7 @@ fn a_stronger_source_replaces_the_other_kind_of_master_key() {
 fn contradicting_settings_are_an_error() {
     let sources = ConfigSources::new()
         .file("[breaker]\nfirst_wait = '10m'\n[tenant_limits]\nmax_attempts = 5\n");
-    let errors = sources.mistakes();
+    let errors = sources.errors();
     assert!(
         errors[0].starts_with("breaker.longest_wait: "),
         "{errors:?}"
@@ -411,7 +411,7 @@ fn contradicting_settings_are_an_error() {
 #[test]
 fn a_certificate_bundle_is_read_at_the_start() {
     let sources = ConfigSources::new().flags(["--set", "ca_bundle=/does/not/exist.pem"]);
-    let errors = sources.mistakes();
+    let errors = sources.errors();
     assert!(
         errors[0].starts_with("--set ca_bundle: cannot read"),
         "{errors:?}"
@@ -420,7 +420,7 @@ fn a_certificate_bundle_is_read_at_the_start() {
     let path = sources.folder.path().join("ca.pem");
     fs::write(&path, "hello").expect("written");
     let sources = sources.variable("POSTHASTE_CA_BUNDLE", path.to_str().expect("text"));
-    assert!(sources.mistakes()[0].contains("holds no certificate"));
+    assert!(sources.errors()[0].contains("holds no certificate"));
     fs::write(&path, AUTHORITY).expect("written");
     assert!(sources.load().expect("valid").roots().is_ok());
 }
@@ -429,7 +429,7 @@ fn a_certificate_bundle_is_read_at_the_start() {
 fn a_setting_given_twice_is_an_error() {
     let errors = ConfigSources::new()
         .flags(["--grace", "1s", "--set", "grace=2s"])
-        .mistakes();
+        .errors();
     assert_eq!(errors, ["--set grace: is given twice"]);
 }
 

@@ -34,7 +34,7 @@ fn every_error_in_a_plan_is_reported_with_its_source() {
             "[plans.free]\nendpoints = -1\nevents = 5\nretention = 'long'\n\
              [plans.Gold]\n[plans.\"a b\"]\n[plans.wide]\npayload_bytes = 5\nin_flight = 0\n",
         )
-        .mistakes();
+        .errors();
     let expected = [
         ("FILE line 5, plans.Gold: ", "small letters"),
         ("FILE line 6, plans.a b: ", "small letters"),
@@ -49,7 +49,7 @@ fn every_error_in_a_plan_is_reported_with_its_source() {
         assert!(found.contains(remedy), "{found}");
     }
     assert_eq!(errors.len(), expected.len(), "{errors:#?}");
-    let errors = ConfigSources::new().file("plans = 'free'\n").mistakes();
+    let errors = ConfigSources::new().file("plans = 'free'\n").errors();
     assert!(errors[0].contains("[plans.free]"), "{errors:?}");
 }
 
@@ -57,7 +57,7 @@ fn every_error_in_a_plan_is_reported_with_its_source() {
 fn a_payload_limit_above_the_body_limit_is_an_error() {
     let errors = ConfigSources::new()
         .file("[limits]\nbatch_body_bytes = 2048\n[plans.wide]\npayload_bytes = 2049\n")
-        .mistakes();
+        .errors();
     assert!(
         errors[0].starts_with("plans.wide.payload_bytes: "),
         "{errors:?}"
@@ -77,7 +77,7 @@ fn plans_cannot_be_set_by_variables_or_flags() {
     );
     let errors = ConfigSources::new()
         .flags(["--set", "plans.free.endpoints=5"])
-        .mistakes();
+        .errors();
     assert!(errors[0].contains("belongs into the file"), "{errors:?}");
 }
 

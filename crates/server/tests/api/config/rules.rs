@@ -40,7 +40,7 @@ fn every_error_in_the_egress_rules_is_reported_with_a_correction() {
         ("POSTHASTE_DENY_PORT, [2]: ", port),
         ("--set nat64_prefix, [0]: ", "zeros in bits 64 to 71"),
     ];
-    let errors = sources.mistakes();
+    let errors = sources.errors();
     for ((origin, remedy), line) in expected.iter().zip(&errors) {
         assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
         assert!(line.contains(remedy), "{line}\nshould say {remedy}");

@@ -4,11 +4,11 @@ use axum::body::Body;
 use http::Request;
 use http::header::{HeaderName, SET_COOKIE};
 use posthaste_api::auth::{Caller, Credential};
-use posthaste_api::inside::Asked;
+use posthaste_api::in_process::InProcessRequest;
 use posthaste_api::origin::Origin;
 use posthaste_api::route::{Access, Verb};
 use posthaste_api::routes;
-use posthaste_core::id::PassId;
+use posthaste_core::id::SessionId;
 use posthaste_store::Via;
 use serde_json::{Value, json};
 
@@ -381,7 +381,7 @@ async fn a_token_works_only_for_its_purpose() {
 #[tokio::test]
 async fn a_portal_link_cannot_use_routes_for_keys_or_admins() {
     let server = TestServer::start().await;
-    let caller = Caller::Tenant(Credential::Link(PassId(1)), "acme".parse().unwrap());
+    let caller = Caller::Tenant(Credential::Link(SessionId(1)), "acme".parse().unwrap());
     let mut asked = 0;
     for route in routes::all() {
         let target = route
@@ -394,7 +394,7 @@ async fn a_portal_link_cannot_use_routes_for_keys_or_admins() {
             Access::Open | Access::AnyKey | Access::Tenant => continue,
         };
         asked += 1;
-        let answered = server.app.ask(Asked {
+        let answered = server.app.ask(InProcessRequest {
             caller: caller.clone(),
             origin: Origin {
                 via: Via::Portal,

@@ -431,7 +431,7 @@ async fn a_tripped_breaker_shows_even_when_the_engine_has_forgotten_the_endpoint
     let id = path.rsplit('/').next().expect("an id");
     let id = id.parse().expect("an id");
     let row = server.store.endpoint(id).await.expect("a store");
-    let standing = row.expect("an endpoint").standing;
+    let status = row.expect("an endpoint").status;
     let health = Health {
         revision: 1,
         consecutive_failures: 20,
@@ -444,7 +444,7 @@ async fn a_tripped_breaker_shows_even_when_the_engine_has_forgotten_the_endpoint
     };
     let set = server
         .store
-        .set_standing(Timestamp(0), id, standing, None, Some(health));
+        .set_endpoint_status(Timestamp(0), id, status, None, Some(health));
     assert_eq!(set.await, Ok(true));
     let health = server.get(&format!("{path}/health")).await;
     assert_eq!(

@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use http::Request;
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::fixture::{ADMIN, ApiResponse, TestServer};
@@ -179,12 +179,12 @@ async fn odd_json_documents_do_not_crash_the_server() {
         "x\u{0}\r\n",
     ];
     let seed = 7;
-    let mut dice = Dice::seeded(seed);
+    let mut rng = Rng::seeded(seed);
     for round in 0..500 {
         let mut object = Map::new();
-        for _ in 0..dice.between(0, 3) {
-            let name = (*dice.pick(&names)).to_owned();
-            object.insert(name, anything(&mut dice, &names, 3));
+        for _ in 0..rng.between(0, 3) {
+            let name = (*rng.pick(&names)).to_owned();
+            object.insert(name, anything(&mut rng, &names, 3));
         }
         let body = Value::Object(object);
         let answer = server.patch(&path, body.clone()).await;
@@ -198,14 +198,14 @@ async fn odd_json_documents_do_not_crash_the_server() {
     }
 }
 
-fn anything(dice: &mut Dice, names: &[&str], depth: u64) -> Value {
-    match dice.between(0, if depth == 0 { 6 } else { 8 }) {
+fn anything(rng: &mut Rng, names: &[&str], depth: u64) -> Value {
+    match rng.between(0, if depth == 0 { 6 } else { 8 }) {
         0 => Value::Null,
-        1 => json!(dice.chance(1, 2)),
-        2 => json!(dice.bits()),
-        3 => json!(f64::from_bits(dice.bits())),
-        4 => json!(-(dice.between(0, 9) as i64)),
-        5 => json!(dice.pick(&[
+        1 => json!(rng.chance(1, 2)),
+        2 => json!(rng.bits()),
+        3 => json!(f64::from_bits(rng.bits())),
+        4 => json!(-(rng.between(0, 9) as i64)),
+        5 => json!(rng.pick(&[
             "30s",
             "swift",
             "https://example.com/",
@@ -214,15 +214,15 @@ fn anything(dice: &mut Dice, names: &[&str], depth: u64) -> Value {
             "basic",
             "oauth2"
         ])),
-        6 => json!("\u{1F980}".repeat(dice.between(0, 600) as usize)),
-        7 => (0..dice.between(0, 4))
-            .map(|_| anything(dice, names, depth - 1))
+        6 => json!("\u{1F980}".repeat(rng.between(0, 600) as usize)),
+        7 => (0..rng.between(0, 4))
+            .map(|_| anything(rng, names, depth - 1))
             .collect(),
         _ => {
             let mut object = Map::new();
-            for _ in 0..dice.between(0, 4) {
-                let name = (*dice.pick(names)).to_owned();
-                object.insert(name, anything(dice, names, depth - 1));
+            for _ in 0..rng.between(0, 4) {
+                let name = (*rng.pick(names)).to_owned();
+                object.insert(name, anything(rng, names, depth - 1));
             }
             Value::Object(object)
         }

@@ -114,18 +114,18 @@ async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
     assert_eq!(listed(&server, ALL).await, []);
 }
 
-async fn stand(
+async fn set_status(
     server: &TestServer,
     endpoint: &str,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
     health: Option<Health>,
 ) {
     let id = endpoint.parse().unwrap();
-    let stood = server
+    let result = server
         .store
-        .set_standing(NOON, id, standing, reason, health);
-    assert_eq!(stood.await, Ok(true));
+        .set_endpoint_status(NOON, id, status, reason, health);
+    assert_eq!(result.await, Ok(true));
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn endpoints_are_listed_by_severity() {
         panic!("six endpoints were created");
     };
     server.count_attempt(well, true);
-    stand(&server, paused, EndpointStatus::Paused, None, None).await;
+    set_status(&server, paused, EndpointStatus::Paused, None, None).await;
     for _ in 0..9 {
         server.count_attempt(failing, false);
     }
@@ -154,7 +154,7 @@ async fn endpoints_are_listed_by_severity() {
         }),
         ..Health::default()
     };
-    stand(
+    set_status(
         &server,
         tripped,
         EndpointStatus::Enabled,
@@ -164,7 +164,7 @@ async fn endpoints_are_listed_by_severity() {
     .await;
     server.count_attempt(tripped, false);
     let manual = Some(DisabledReason::Manual);
-    stand(
+    set_status(
         &server,
         switched_off,
         EndpointStatus::Disabled,
@@ -173,7 +173,7 @@ async fn endpoints_are_listed_by_severity() {
     )
     .await;
     let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));
-    stand(&server, gone, EndpointStatus::Disabled, automatic, None).await;
+    set_status(&server, gone, EndpointStatus::Disabled, automatic, None).await;
     // All endpoints but the disabled ones get an event.
     server.event(&json!({"type": "a.b", "payload": 1})).await;
 

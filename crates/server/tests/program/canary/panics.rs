@@ -13,9 +13,9 @@ use http_body_util::BodyExt;
 use posthaste_api::hash_key;
 use posthaste_api::{self as api, ApiSettings, App};
 use posthaste_core::address::EgressRules;
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
+use posthaste_core::rng::Rng;
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_engine::vault::{KeySource, Vault};
 use posthaste_engine::{Engine, EngineSettings};
@@ -100,7 +100,7 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
     let panicked = Arc::new(Notify::new());
     let left = clock_left.clone();
     let system = Clock::system();
-    let api_clock = Clock::told(move || {
+    let api_clock = Clock::from_fn(move || {
         if left.load(Ordering::SeqCst) != FOREVER {
             let before = left.load(Ordering::SeqCst);
             assert!(before > 0, "the clock falls");
@@ -109,7 +109,7 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         system.now()
     });
     let engine = Engine::new();
-    let store_settings = StoreSettings::new(Dice::seeded(1));
+    let store_settings = StoreSettings::new(Rng::seeded(1));
     let store = Arc::new(ModelStore::new(store_settings.clone(), engine.hand_over()));
     let vault = Vault::open_or_create(KeySource::Text {
         text: BASE64_STANDARD.encode(canaries.plant("master key")),
@@ -139,7 +139,7 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         observe: observe.clone(),
         telemetry: posthaste_telemetry::traces::Telemetry::off(),
         clock: Clock::system(),
-        dice: Dice::seeded(2),
+        rng: Rng::seeded(2),
         limits: Limits::default(),
         breaker: BreakerSettings::default(),
         retry_after_cap: RETRY_AFTER_CAP,
@@ -152,8 +152,8 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         egress_rules: rules,
         ..ApiSettings::default()
     };
-    let dice = Dice::seeded(3);
-    let app = App::new(store, engine, vault, observe, api_clock, dice, settings);
+    let rng = Rng::seeded(3);
+    let app = App::new(store, engine, vault, observe, api_clock, rng, settings);
     PanicFixture {
         router: api::router(Arc::new(app)),
         clock_left,

@@ -41,9 +41,9 @@ async fn foreign_paths(route: &Route, own: &TenantData, theirs: &TenantData) {
     let body = route.body.as_ref();
     let no_tenant = missing_id(&theirs.tenant);
     let pattern = |tenant: &str| route.path.replace("{tenant}", tenant);
-    for whose in [own, theirs] {
-        let at_theirs = whose.path(&pattern(&theirs.tenant));
-        let at_missing = whose.path(&pattern(&no_tenant));
+    for tenant_of in [own, theirs] {
+        let at_theirs = tenant_of.path(&pattern(&theirs.tenant));
+        let at_missing = tenant_of.path(&pattern(&no_tenant));
         let asked = ((at_theirs.as_str(), body), (at_missing.as_str(), body));
         let status = assert_same(&own.caller, &route.verb, asked.0, asked.1).await;
         assert_eq!(status, 404, "{}", route.name());

@@ -22,12 +22,12 @@ async fn a_refusal_is_classified_by_code_and_smtp_step() {
         .start();
     let post = post(&server, &settings(&server, MailTls::None, Some("me")));
     for step in STEPS {
-        let of_letter = [MailStep::Data, MailStep::Message].contains(&step);
-        let concerns_the_letter = of_letter || step == MailStep::Recipient;
+        let of_email = [MailStep::Data, MailStep::Message].contains(&step);
+        let concerns_the_email = of_email || step == MailStep::Recipient;
         for (answer, for_good) in [
             ("451 4.3.0 not now", false),
-            ("554 5.6.0 not like this", concerns_the_letter),
-            ("554 5.7.1 not through me", of_letter),
+            ("554 5.6.0 not like this", concerns_the_email),
+            ("554 5.7.1 not through me", of_email),
             ("530 5.7.0 who are you", false),
         ] {
             server.refuse(step, answer);

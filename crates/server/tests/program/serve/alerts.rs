@@ -93,8 +93,8 @@ fn reports(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
 }
 
 /// Returns how often emails report that this was raised and resolved.
-fn mailed(letters: &[ReceivedEmail], about: &str) -> (usize, usize) {
-    let lines = letters.iter().flat_map(|letter| letter.text.lines());
+fn mailed(emails: &[ReceivedEmail], about: &str) -> (usize, usize) {
+    let lines = emails.iter().flat_map(|email| email.text.lines());
     let said: Vec<&str> = lines.filter_map(|line| line.strip_prefix(about)).collect();
     let raised = said.iter().filter(|said| said.starts_with("raised: "));
     let over = said.iter().filter(|said| said.ends_with("over."));
@@ -159,13 +159,13 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
         format!("Alert {FIGURE}, tenant acme: "),
         format!("Alert {FIGURE}, endpoint {url} of acme: "),
     ];
-    let all = |letters: &[ReceivedEmail]| {
+    let all = |emails: &[ReceivedEmail]| {
         let mut abouts = abouts.iter();
-        abouts.all(|about| mailed(letters, about).1 > 0)
+        abouts.all(|about| mailed(emails, about).1 > 0)
     };
-    let letters = mail.until(all).await;
+    let emails = mail.until(all).await;
     for about in &abouts {
-        assert_eq!(mailed(&letters, about), (1, 1), "{about}: {letters:#?}");
+        assert_eq!(mailed(&emails, about), (1, 1), "{about}: {emails:#?}");
     }
     let open = api.get("/v1/alerts?state=open").await.expect(200);
     let open = list(&open).iter().filter(|it| it["name"] == FIGURE);

@@ -332,9 +332,9 @@ async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
         *counted.entry(name.to_owned()).or_default() += 1;
     }
     let acts = fixture.acts("acme").await;
-    let mut acts_told = acts.clone();
-    acts_told.retain(|name, _| !name.starts_with("alert."));
-    assert_eq!(acts_told, counted, "the audit says the same");
+    let mut audited_actions = acts.clone();
+    audited_actions.retain(|name, _| !name.starts_with("alert."));
+    assert_eq!(audited_actions, counted, "the audit says the same");
     assert_eq!(counted.get("endpoint.disabled"), Some(&1));
 }
 

@@ -100,7 +100,7 @@ impl NameServer {
     }
 
     /// Answers the lookups of a name with these replies in order, and then always with the last one.
-    pub(crate) fn tell(&self, name: &str, replies: &[Reply]) {
+    pub(crate) fn set_replies(&self, name: &str, replies: &[Reply]) {
         self.script(name, replies, false);
     }
 

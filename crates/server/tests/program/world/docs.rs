@@ -62,11 +62,11 @@ impl Table {
             return;
         }
         let differs = |line: &&String| !written.lines().any(|old| old == line.as_str());
-        let news: Vec<&str> = self.lines.iter().filter(differs).map(|l| &**l).collect();
+        let changed_lines: Vec<&str> = self.lines.iter().filter(differs).map(|l| &**l).collect();
         panic!(
             "{name} differs from the results.\n\nRows that differ:\n{}\n\n\
              The whole table (or set {WRITE}=1 to write it):\n{table}",
-            news.join("\n"),
+            changed_lines.join("\n"),
         );
     }
 }

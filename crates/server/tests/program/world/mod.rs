@@ -5,7 +5,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests stand on both sides of the door"
+    reason = "the tests open connections from both sides of the egress crate"
 )]
 
 mod authority;

@@ -91,8 +91,8 @@ fn cases() -> Vec<Case> {
 }
 
 fn tell_inner_names(names: &NameServer) {
-    names.tell("metadata.google.internal", &[addresses("169.254.169.254")]);
-    names.tell("localhost", &[addresses("127.0.0.1")]);
+    names.set_replies("metadata.google.internal", &[addresses("169.254.169.254")]);
+    names.set_replies("localhost", &[addresses("127.0.0.1")]);
 }
 
 /// The addresses at which a delivered case may have ended.
@@ -129,11 +129,11 @@ fn a_machine_without_ipv6_does_not_reach_it() {
         let both = "both.customer.com";
         world
             .names
-            .tell(both, &[addresses("2606:4700:60::1 45.60.0.1")]);
+            .set_replies(both, &[addresses("2606:4700:60::1 45.60.0.1")]);
         let only = "only.customer.com";
         world
             .names
-            .tell(only, &[addresses("2606:4700:60::1 2606:4700:60::2")]);
+            .set_replies(only, &[addresses("2606:4700:60::1 2606:4700:60::2")]);
         let mut endpoints = Vec::new();
         for (host, end) in [
             (both, ExpectedOutcome::Delivered),
@@ -159,7 +159,7 @@ async fn every_name() {
     world.api.tenant("acme").await;
     let mut endpoints = Vec::new();
     for case in cases() {
-        world.names.tell(case.name, &case.replies);
+        world.names.set_replies(case.name, &case.replies);
         let url = format!("https://{}/hook", case.name);
         let fields = json!({"timeout": case.timeout});
         endpoints.push(world.endpoint("acme", &url, fields).await);
@@ -197,11 +197,11 @@ async fn every_name() {
 /// DNS rebinding: a name with one address when it is registered and another when it is called.
 async fn rebind(world: &mut World, table: &mut Table) {
     let name = "turncoat.customer.com";
-    world.names.tell(name, &[addresses("45.60.0.9")]);
+    world.names.set_replies(name, &[addresses("45.60.0.9")]);
     world.api.tenant("rebound").await;
     let url = format!("https://{name}/hook");
     world.endpoint("rebound", &url, json!({})).await;
-    world.names.tell(name, &[addresses("10.66.0.9")]);
+    world.names.set_replies(name, &[addresses("10.66.0.9")]);
     let ended = world.deliver_one("rebound").await;
     let what = "public when registered, private when called";
     ended.expect(what, ExpectedOutcome::Unsafe);

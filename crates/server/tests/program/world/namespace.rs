@@ -66,20 +66,20 @@ where
         .env(INSIDE, "1")
         .output();
     let output = output.unwrap_or_else(|error| missing("unshare", "util-linux", &error));
-    let told = told(&output);
+    let output_text = output_text(&output);
     assert!(
-        !told.starts_with("unshare: "),
-        "no network of its own could be made.\n\n{told}\n{REMEDY}"
+        !output_text.starts_with("unshare: "),
+        "no network of its own could be made.\n\n{output_text}\n{REMEDY}"
     );
-    let passed = output.status.success() && told.contains("1 passed");
-    assert!(passed, "{test} did not pass inside:\n{told}");
+    let passed = output.status.success() && output_text.contains("1 passed");
+    assert!(passed, "{test} did not pass inside:\n{output_text}");
 }
 
 fn missing(program: &str, package: &str, error: &io::Error) -> ! {
     panic!("`{program}` cannot be run ({error}); install it: apt-get install {package}")
 }
 
-fn told(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     let out = String::from_utf8_lossy(&output.stdout);
     format!("{error}{out}")
@@ -121,10 +121,10 @@ fn cover(ours: &Path, theirs: &Path) {
 fn run(program: &str, package: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| missing(program, package, &error));
-    let told = told(&output);
+    let output_text = output_text(&output);
     let command = format!("{program} {}", arguments.join(" "));
     assert!(
         output.status.success(),
-        "`{command}` failed inside the namespace.\n\n{told}\n{REMEDY}"
+        "`{command}` failed inside the namespace.\n\n{output_text}\n{REMEDY}"
     );
 }

@@ -265,7 +265,7 @@ impl World {
         let text = self.visible_text(tenant).await;
         assert!(text.contains("posthaste_attempts_total"), "metrics too");
         for address in self.names.addresses() {
-            assert!(!tells(&text, address), "{tenant} can read {address}");
+            assert!(!mentions(&text, address), "{tenant} can read {address}");
         }
     }
 
@@ -355,7 +355,7 @@ pub(crate) fn once(url: &str, fields: Value) -> Value {
 }
 
 /// Returns true if a text contains an address, not only as a part of a longer one.
-fn tells(text: &str, address: IpAddr) -> bool {
+fn mentions(text: &str, address: IpAddr) -> bool {
     let address = address.to_string();
     let part_of_one = |character: Option<char>| {
         character.is_some_and(|character| character.is_ascii_hexdigit() || character == ':')

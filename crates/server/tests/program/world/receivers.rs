@@ -125,7 +125,7 @@ async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fa
         world.outside.set_behaviour(place, fault.conduct.clone());
         let name = name(group, nth);
         let address = addresses(&place.to_string());
-        world.names.tell(&name, &[address]);
+        world.names.set_replies(&name, &[address]);
         let kind = if fault.is_large { "large" } else { "small" };
         let fields = json!({"timeout": LONG, "event_types": [kind]});
         let url = format!("https://{name}/hook");
@@ -255,7 +255,7 @@ impl Healthy {
     async fn start(world: &mut World) -> Healthy {
         world
             .names
-            .tell("healthy.customer.com", &[addresses(HEALTHY)]);
+            .set_replies("healthy.customer.com", &[addresses(HEALTHY)]);
         world.api.tenant("healthy").await;
         let url = "https://healthy.customer.com/hook";
         world.endpoint("healthy", url, json!({})).await;

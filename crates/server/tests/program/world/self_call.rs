@@ -50,7 +50,7 @@ fn the_servers_own_listeners_are_never_called() {
                 ("also-ours.customer.com", format!("{THEIRS} {OURS}")),
                 ("theirs.customer.com", THEIRS.to_owned()),
             ] {
-                world.names.tell(name, &[addresses(&list)]);
+                world.names.set_replies(name, &[addresses(&list)]);
             }
             try_all(&mut world, OURS, &one, &mut table).await;
             // In this network every address belongs to this machine.

@@ -28,7 +28,7 @@ fn visit_of(ledger: &Ledger, ended: &DeliveryOutcome) -> usize {
 
 async fn world(tenants: &[&str]) -> World {
     let mut world = World::start().await;
-    world.names.tell(NAME, &[addresses(PUBLIC)]);
+    world.names.set_replies(NAME, &[addresses(PUBLIC)]);
     for tenant in tenants {
         world.api.tenant(tenant).await;
         world.endpoint(tenant, URL, json!({})).await;
@@ -89,7 +89,7 @@ fn a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again() 
             .await
             .expect("first", ExpectedOutcome::Delivered);
         let lookups = world.names.asked().len();
-        world.names.tell(NAME, &[addresses(PRIVATE)]);
+        world.names.set_replies(NAME, &[addresses(PRIVATE)]);
         let second = world.deliver_one("acme").await;
         second.expect("over the kept connection", ExpectedOutcome::Delivered);
         assert_eq!(visit_of(&world.outside.ledger(), &second), 0);
@@ -117,7 +117,7 @@ fn a_changed_url_uses_a_new_connection() {
         let mut world = world(&[]).await;
         world
             .names
-            .tell("new.customer.com", &[addresses(ELSEWHERE)]);
+            .set_replies("new.customer.com", &[addresses(ELSEWHERE)]);
         world.api.tenant("acme").await;
         let id = world.endpoint("acme", URL, json!({})).await;
         let path = format!("/v1/tenants/acme/endpoints/{id}");

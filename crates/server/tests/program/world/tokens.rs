@@ -145,10 +145,12 @@ fn token_requests_follow_the_same_egress_rules() {
             let cases = cases();
             let mut endpoints = Vec::new();
             for (nth, case) in cases.iter().enumerate() {
-                world.names.tell(&server(nth), &[addresses(&case.leads_to)]);
+                world
+                    .names
+                    .set_replies(&server(nth), &[addresses(&case.leads_to)]);
                 let name = format!("hooks-{nth}.customer.com");
                 let there = addresses(&destination(nth).to_string());
-                world.names.tell(&name, &[there]);
+                world.names.set_replies(&name, &[there]);
                 if let Some(conduct) = &case.conduct {
                     world.outside.set_behaviour(place(nth), conduct.clone());
                 }

@@ -88,7 +88,7 @@ fn every_url_vector_has_its_verdict_and_accepted_ones_are_called() {
 async fn judge_and_call() {
     let mut world = World::start().await;
     for (name, list) in NAMES {
-        world.names.tell(name, &[addresses(list)]);
+        world.names.set_replies(name, &[addresses(list)]);
     }
     world.api.tenant("acme").await;
     world.api.tenant("changing").await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::delivery::{DeadReason, OrderingKey};
-use posthaste_core::dispatcher::{News, Record};
+use posthaste_core::dispatcher::{EndpointChange, Record};
 use posthaste_core::id::{AuditId, DeliveryId, EndpointId, ReplayId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
@@ -28,7 +28,7 @@ use crate::contract::fixture::{
 use posthaste_store::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
     DisabledReason, Endpoint, Idempotency, Ingest, NewEvent, OwnedObject, Quotas, ReplayFilter,
-    ReplayScope, ReplayStatus, Retention, RetryResult, Scope, StatEntry, Tally, Tenant, Via,
+    ReplayScope, ReplayStatus, Retention, RetryResult, Scope, StatCounters, StatEntry, Tenant, Via,
 };
 
 impl Side<'_> {
@@ -55,7 +55,7 @@ impl Side<'_> {
                     created_at: now,
                     ..a_tenant(tenant, 0, policy, kept)
                 };
-                self.tell(&store.create_tenant(now, made).await)
+                self.describe(&store.create_tenant(now, made).await)
             }
             Operation::ReplaceTenant {
                 tenant,
@@ -64,26 +64,26 @@ impl Side<'_> {
                 kept,
             } => {
                 let changed = a_tenant(tenant, revision, policy, kept);
-                self.tell(&store.replace_tenant(at(0), changed).await)
+                self.describe(&store.replace_tenant(at(0), changed).await)
             }
             Operation::DeleteTenant { now, tenant } => {
                 let mut deleted = store.delete_tenant(now, id(tenant)).await;
                 if let Ok(Some(endpoints)) = &mut deleted {
                     endpoints.sort();
                 }
-                self.tell(&deleted)
+                self.describe(&deleted)
             }
             Operation::CreateKey {
                 key: number,
                 tenant,
-            } => self.tell(&store.create_key(at(0), key(number.into(), tenant)).await),
+            } => self.describe(&store.create_key(at(0), key(number.into(), tenant)).await),
             Operation::RevokeKey {
                 key: number,
                 tenant,
             } => {
                 let key = key(number.into(), None);
                 let revoked = store.revoke_key(at(0), tenant.map(id), key.id).await;
-                self.tell(&(revoked, store.key(key.hash).await))
+                self.describe(&(revoked, store.key(key.hash).await))
             }
             Operation::CreateEndpoint {
                 endpoint,
@@ -92,7 +92,7 @@ impl Side<'_> {
                 at_most,
             } => {
                 let made = an_endpoint(endpoint, tenant, 0, patterns, false);
-                self.tell(&store.create_endpoint(at(0), made, at_most).await)
+                self.describe(&store.create_endpoint(at(0), made, at_most).await)
             }
             Operation::ReplaceEndpoint {
                 endpoint,
@@ -101,22 +101,21 @@ impl Side<'_> {
                 policy,
             } => {
                 let changed = an_endpoint(endpoint, TENANTS[0], revision, patterns, policy);
-                self.tell(&store.replace_endpoint(at(0), changed).await)
+                self.describe(&store.replace_endpoint(at(0), changed).await)
             }
-            Operation::Stand {
+            Operation::SetStatus {
                 now,
                 endpoint,
-                standing,
+                status,
                 health,
             } => {
-                let reason =
-                    (standing == EndpointStatus::Disabled).then_some(DisabledReason::Manual);
+                let reason = (status == EndpointStatus::Disabled).then_some(DisabledReason::Manual);
                 let health = health.map(a_health);
-                let stood = store
-                    .set_standing(now, endpoint, standing, reason, health)
+                let changed = store
+                    .set_endpoint_status(now, endpoint, status, reason, health)
                     .await;
-                self.tell(&(
-                    stood,
+                self.describe(&(
+                    changed,
                     store.endpoint(endpoint).await,
                     store
                         .pending(endpoint)
@@ -128,8 +127,8 @@ impl Side<'_> {
                 now,
                 tenant,
                 drafts,
-                allowance,
-            } => self.accept(now, tenant, &drafts, allowance).await,
+                quotas,
+            } => self.accept(now, tenant, &drafts, quotas).await,
             Operation::Attempt {
                 now,
                 delivery,
@@ -142,7 +141,7 @@ impl Side<'_> {
                     at: now,
                 };
                 let written = record(&*store, now, cancel, AttemptDetail::default()).await;
-                self.tell(&written)
+                self.describe(&written)
             }
             Operation::Retry {
                 now,
@@ -150,17 +149,17 @@ impl Side<'_> {
                 delivery,
             } => {
                 let named = self.named(delivery);
-                let mut told = Vec::new();
+                let mut described = Vec::new();
                 for tenant in tenant.map_or(TENANTS.to_vec(), |tenant| vec![tenant]) {
                     let retried = store.retry(now, id(tenant), named).await;
                     if retried != Ok(RetryResult::NoSuchDelivery) {
-                        told.push((retried, store.delivery(id(tenant), named).await));
+                        described.push((retried, store.delivery(id(tenant), named).await));
                     }
                 }
                 let event = self.names.events[delivery.0];
-                let whose = store.whose(OwnedObject::Delivery(named)).await;
-                let event = store.whose(OwnedObject::Event(event)).await;
-                self.tell(&(told, whose, event))
+                let tenant = store.tenant_of(OwnedObject::Delivery(named)).await;
+                let event = store.tenant_of(OwnedObject::Event(event)).await;
+                self.describe(&(described, tenant, event))
             }
             Operation::Fetch {
                 endpoint,
@@ -195,7 +194,7 @@ impl Side<'_> {
                 replay,
             } => {
                 let replay = self.names.replays[replay];
-                self.tell(&store.cancel_replay(now, id(tenant), replay).await)
+                self.describe(&store.cancel_replay(now, id(tenant), replay).await)
             }
             Operation::List {
                 tenant,
@@ -204,16 +203,20 @@ impl Side<'_> {
             } => {
                 let deliveries = self.deliveries(tenant, &search, limit).await;
                 let events = self.events(tenant, &search, limit).await;
-                format!("{}\n{}", self.tell_sorted(&deliveries), self.tell(&events))
+                format!(
+                    "{}\n{}",
+                    self.describe_sorted(&deliveries),
+                    self.describe(&events)
+                )
             }
             Operation::RetryingSince {
                 tenant,
                 since,
                 limit,
-            } => self.tell(&store.retrying_since(tenant.map(id), since, limit).await),
+            } => self.describe(&store.retrying_since(tenant.map(id), since, limit).await),
             Operation::BeginAudit { now, entry, tenant } => {
                 let entry = an_entry(now, entry, tenant);
-                self.tell(&store.begin_audit(now, entry).await)
+                self.describe(&store.begin_audit(now, entry).await)
             }
             Operation::FinishAudit { entry, refused } => {
                 let outcome = match refused {
@@ -221,7 +224,7 @@ impl Side<'_> {
                     false => AuditOutcome::Done,
                 };
                 let made = (!refused).then(|| format!("/v1/{entry}"));
-                self.tell(&store.finish_audit(entry, outcome, made).await)
+                self.describe(&store.finish_audit(entry, outcome, made).await)
             }
             Operation::RaiseAlert {
                 now,
@@ -239,10 +242,10 @@ impl Side<'_> {
                     resolved_at: None,
                     detail: json!({ "value": 0.5 }),
                 };
-                self.tell(&store.raise_alert(now, alert).await)
+                self.describe(&store.raise_alert(now, alert).await)
             }
             Operation::ResolveAlert { now, alert } => {
-                self.tell(&store.resolve_alert(now, alert).await)
+                self.describe(&store.resolve_alert(now, alert).await)
             }
             Operation::ListAudit {
                 tenant,
@@ -250,18 +253,18 @@ impl Side<'_> {
                 until,
                 limit,
             } => {
-                let mut told = Vec::new();
+                let mut described = Vec::new();
                 for of in [
                     AuditScope::All,
                     AuditScope::AnyWithId(id(tenant)),
                     AuditScope::Tenant(id(tenant)),
                 ] {
                     let filter = AuditFilter { of, since, until };
-                    told.push(all(limit, |page| store.audit(filter.clone(), page)).await);
+                    described.push(all(limit, |page| store.audit(filter.clone(), page)).await);
                 }
-                self.tell(&told)
+                self.describe(&described)
             }
-            Operation::Tidy {
+            Operation::RetentionStep {
                 now,
                 keep_ms,
                 payloads_ms,
@@ -274,7 +277,7 @@ impl Side<'_> {
                     plans: Arc::new(plans()),
                     ..Retention::all(Span::from_millis(keep_ms), step)
                 };
-                self.tidy(now, &retention).await
+                self.run_retention_step(now, &retention).await
             }
             Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {
@@ -297,10 +300,10 @@ impl Side<'_> {
         now: Timestamp,
         tenant: &str,
         drafts: &[Draft],
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> String {
         let events = drafts.iter().map(|draft| an_event(tenant, draft)).collect();
-        let mut ingest = self.store.accept_within(now, events, allowance).await;
+        let mut ingest = self.store.accept_within(now, events, quotas).await;
         let usage = self.store.usage(now, id(tenant)).await;
         if let Ok(Ingest::Done(ingested)) = &mut ingest {
             for it in ingested {
@@ -314,7 +317,7 @@ impl Side<'_> {
                     .sort_by_key(|delivery| delivery.endpoint);
             }
         }
-        self.tell(&(ingest, usage))
+        self.describe(&(ingest, usage))
     }
 
     async fn attempt(
@@ -351,11 +354,11 @@ impl Side<'_> {
         let mut settled = attempt(&before, now, answered(code));
         settled.health = effects.health.map(a_health);
         settled.disable = effects.disable.then_some(DisableCause::Gone);
-        if effects.news {
-            settled.news = vec![
-                News::BreakerTripped(TripReason::FailureRatio),
-                News::Disabled(DisableCause::Gone),
-                News::Recovered,
+        if effects.endpoint_changes {
+            settled.endpoint_changes = vec![
+                EndpointChange::BreakerTripped(TripReason::FailureRatio),
+                EndpointChange::Disabled(DisableCause::Gone),
+                EndpointChange::Recovered,
             ];
         }
         let settled = Record::Attempt(Box::new(settled));
@@ -366,14 +369,14 @@ impl Side<'_> {
         self.flushes += 1;
         // Added twice under the same number, as a caller does that lost the response.
         for happened in [happened.clone(), happened] {
-            let added = self.store.add_figures(self.flushes, happened).await;
+            let added = self.store.add_stats(self.flushes, happened).await;
             added.expect("the stats are written");
         }
         let found = match owner {
             Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
             None => Ok(None),
         };
-        self.tell(&(
+        self.describe(&(
             written,
             found,
             self.store.endpoint(endpoint).await,
@@ -407,7 +410,7 @@ impl Side<'_> {
         let excused = fetched.next_due.is_some();
         let honest = fetched.blocked == everything.blocked || (fetched.blocked && excused);
         let found = (&fetched.deliveries, fetched.next_due, honest, everything);
-        self.tell(&found)
+        self.describe(&found)
     }
 
     async fn sweep(
@@ -472,7 +475,7 @@ impl Side<'_> {
         if let Ok(replay) = &replay {
             self.names.learn_replay(replay.id);
         }
-        self.tell(&replay)
+        self.describe(&replay)
     }
 
     async fn finish_replay(&mut self, now: Timestamp, replay: ReplayId, limit: usize) -> String {
@@ -491,7 +494,7 @@ impl Side<'_> {
                 self.learn_deliveries().await;
                 endpoints.sort();
                 endpoints.dedup();
-                return self.tell(&(step.replay, endpoints));
+                return self.describe(&(step.replay, endpoints));
             }
         }
     }
@@ -562,18 +565,22 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
 
 /// Returns stats of the whole installation, a tenant and an endpoint.
 fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<StatEntry> {
-    let tally = Tally {
+    let counters = StatCounters {
         attempts: count,
         retries: count / 3,
         slowest_micros: count,
-        ..Tally::default()
+        ..StatCounters::default()
     };
     let scopes = [
         Scope::Everything,
         Scope::Tenant(id(tenant)),
         Scope::Endpoint(endpoint),
     ];
-    let happened = scopes.map(|scope| StatEntry { scope, at, tally });
+    let happened = scopes.map(|scope| StatEntry {
+        scope,
+        at,
+        counters,
+    });
     happened.into()
 }
 

@@ -20,7 +20,7 @@ mod view;
 use std::collections::VecDeque;
 use std::fmt;
 
-use posthaste_core::dice::Dice;
+use posthaste_core::rng::Rng;
 
 use super::{Harness, ModelHarness, block_on};
 use operation::Script;
@@ -103,22 +103,22 @@ pub fn compare(seed: u64, engine: &dyn Harness) -> Result<(), Box<Difference>> {
 }
 
 async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(), Box<Difference>> {
-    let keeps_figures = engine.keeps_figures();
-    let mut script = Script::new(Dice::seeded(seed));
+    let keeps_stats = engine.keeps_stats();
+    let mut script = Script::new(Rng::seeded(seed));
     let mut model = Side::open(model, seed);
     let mut engine = Side::open(engine, seed + 1);
-    let mut told = VecDeque::new();
+    let mut described = VecDeque::new();
     for step in 1..=STEPS {
         let operation = script.next(&model.names);
-        told.push_back(format!("{operation:?}"));
-        if told.len() > SHOWN_OPERATIONS {
-            told.pop_front();
+        described.push_back(format!("{operation:?}"));
+        if described.len() > SHOWN_OPERATIONS {
+            described.pop_front();
         }
         let difference = |model, engine| {
             Box::new(Difference {
                 seed,
                 step,
-                operations: told.iter().cloned().collect(),
+                operations: described.iter().cloned().collect(),
                 model,
                 engine,
             })
@@ -129,13 +129,13 @@ async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(),
             return Err(difference(said, heard));
         }
         if step % VIEW_EVERY == 0 {
-            let dice = script.dice.split();
+            let rng = script.rng.split();
             let extent = match step {
                 STEPS => Extent::Everything,
                 _ => Extent::Lists,
             };
-            let seen = model.view(dice.clone(), extent, keeps_figures).await;
-            let shown = engine.view(dice, extent, keeps_figures).await;
+            let seen = model.view(rng.clone(), extent, keeps_stats).await;
+            let shown = engine.view(rng, extent, keeps_stats).await;
             if seen != shown {
                 return Err(difference(seen, shown));
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::operation::Script;
 use super::side::Side;
-use posthaste_store::{EmailLine, MaxEmailDelay, Posted};
+use posthaste_store::{EmailLine, EmailResult, MaxEmailDelay};
 
 /// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
@@ -20,19 +20,19 @@ pub(super) enum NotificationOperation {
         before: Timestamp,
         limit: usize,
     },
-    Tell {
+    CompleteNotifications {
         now: Timestamp,
         /// True if it continues after the last dispatched notification.
         current: bool,
         recipients: Vec<u64>,
         due_at: Timestamp,
     },
-    ClaimLetters {
+    ClaimEmails {
         now: Timestamp,
         until: Timestamp,
         limit: usize,
     },
-    SettleLetter {
+    RecordEmailResult {
         recipient: u64,
         revision: u64,
         outcome: u64,
@@ -43,29 +43,29 @@ pub(super) enum NotificationOperation {
 impl Script {
     pub(super) fn on_the_outbox(&mut self) -> NotificationOperation {
         let now = self.tick();
-        match self.dice.between(0, 9) {
+        match self.rng.between(0, 9) {
             0..=2 => NotificationOperation::Gather {
                 before: self.some_time(),
                 limit: self.limit(),
             },
             3..=5 => {
-                let count = self.dice.between(0, 5);
-                NotificationOperation::Tell {
+                let count = self.rng.between(0, 5);
+                NotificationOperation::CompleteNotifications {
                     now,
-                    current: self.dice.chance(4, 5),
-                    recipients: (0..count).map(|_| self.dice.between(0, 2)).collect(),
+                    current: self.rng.chance(4, 5),
+                    recipients: (0..count).map(|_| self.rng.between(0, 2)).collect(),
                     due_at: self.some_time(),
                 }
             }
-            6 | 7 => NotificationOperation::ClaimLetters {
+            6 | 7 => NotificationOperation::ClaimEmails {
                 now: self.some_time(),
                 until: self.some_time(),
-                limit: self.dice.between(1, 3) as usize,
+                limit: self.rng.between(1, 3) as usize,
             },
-            8.. => NotificationOperation::SettleLetter {
-                recipient: self.dice.between(0, 2),
-                revision: self.dice.between(0, 12),
-                outcome: self.dice.between(0, 2),
+            8.. => NotificationOperation::RecordEmailResult {
+                recipient: self.rng.between(0, 2),
+                revision: self.rng.between(0, 12),
+                outcome: self.rng.between(0, 2),
                 at: self.some_time(),
             },
         }
@@ -79,36 +79,36 @@ impl Side<'_> {
             NotificationOperation::Gather { before, limit } => {
                 // A few failures are further in the future than that.
                 let now = before.after(Span::from_mins(30));
-                let gathered = store.gather_failures(now, before, limit).await;
-                self.tell(&(gathered, store.notices(0, ENOUGH).await))
+                let gathered = store.collect_failures(now, before, limit).await;
+                self.describe(&(gathered, store.notifications(0, ENOUGH).await))
             }
-            NotificationOperation::Tell {
+            NotificationOperation::CompleteNotifications {
                 now,
                 current,
                 recipients,
                 due_at,
             } => self.tell_people(now, current, &recipients, due_at).await,
-            NotificationOperation::ClaimLetters { now, until, limit } => {
+            NotificationOperation::ClaimEmails { now, until, limit } => {
                 let longest = MaxEmailDelay {
                     untried: Span::from_mins(30),
                     tried: Span::from_mins(90),
                 };
-                let claimed = store.claim_letters(now, until, longest, limit);
-                self.tell(&claimed.await)
+                let claimed = store.claim_emails(now, until, longest, limit);
+                self.describe(&claimed.await)
             }
-            NotificationOperation::SettleLetter {
+            NotificationOperation::RecordEmailResult {
                 recipient,
                 revision,
                 outcome,
                 at,
             } => {
                 let posted = match outcome {
-                    0 => Posted::Dropped,
-                    1 => Posted::Later { at },
-                    2.. => Posted::Sent { quiet_until: at },
+                    0 => EmailResult::Dropped,
+                    1 => EmailResult::Later { at },
+                    2.. => EmailResult::Sent { quiet_until: at },
                 };
-                let settled = store.settle_letter(address(recipient), revision, posted);
-                self.tell(&settled.await)
+                let settled = store.record_email_result(address(recipient), revision, posted);
+                self.describe(&settled.await)
             }
         }
     }
@@ -121,10 +121,16 @@ impl Side<'_> {
         recipients: &[u64],
         due_at: Timestamp,
     ) -> String {
-        let told = self.store.told().await.expect("the store can be read");
-        let notices = self.store.notices(told, ENOUGH).await;
-        let notices = notices.expect("the store can be read");
-        let up_to = notices.get(notices.len() / 2).map_or(told, |it| it.number);
+        let last_processed = self
+            .store
+            .last_processed_notification()
+            .await
+            .expect("the store can be read");
+        let notifications = self.store.notifications(last_processed, ENOUGH).await;
+        let notifications = notifications.expect("the store can be read");
+        let up_to = notifications
+            .get(notifications.len() / 2)
+            .map_or(last_processed, |it| it.number);
         let lines = recipients.iter().enumerate().map(|(place, recipient)| {
             let line = EmailLine {
                 at: now,
@@ -136,12 +142,16 @@ impl Side<'_> {
             };
             (address(*recipient), line)
         });
-        let from = if current { told } else { told + 1 };
+        let from = if current {
+            last_processed
+        } else {
+            last_processed + 1
+        };
         let moved = self
             .store
-            .tell(now, from, up_to.max(from), lines.collect(), due_at)
+            .complete_notifications(now, from, up_to.max(from), lines.collect(), due_at)
             .await;
-        self.tell(&(moved, self.store.told().await))
+        self.describe(&(moved, self.store.last_processed_notification().await))
     }
 }
 

@@ -5,9 +5,9 @@
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{AlertId, AuditId, EndpointId, first_moment, id_of};
 use posthaste_core::lane::EndpointStatus;
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
@@ -58,7 +58,7 @@ pub(super) struct RetentionDraft {
 pub(super) struct RecordEffects {
     pub(super) health: Option<(u64, bool)>,
     pub(super) disable: bool,
-    pub(super) news: bool,
+    pub(super) endpoint_changes: bool,
     /// The record is based on an earlier state of the delivery.
     pub(super) stale: bool,
 }
@@ -114,17 +114,17 @@ pub(super) enum Operation {
         patterns: usize,
         policy: bool,
     },
-    Stand {
+    SetStatus {
         now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         health: Option<(u64, bool)>,
     },
     Accept {
         now: Timestamp,
         tenant: &'static str,
         drafts: Vec<Draft>,
-        allowance: Quotas,
+        quotas: Quotas,
     },
     Attempt {
         now: Timestamp,
@@ -180,7 +180,7 @@ pub(super) enum Operation {
         since: Timestamp,
         limit: usize,
     },
-    Tidy {
+    RetentionStep {
         now: Timestamp,
         keep_ms: u64,
         payloads_ms: Option<u64>,
@@ -218,7 +218,7 @@ pub(super) enum Operation {
 
 /// Generates operations.
 pub(super) struct Script {
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
     now: Timestamp,
     /// The ids of the audit entries, in the order in which they were begun.
     entries: Vec<AuditId>,
@@ -227,9 +227,9 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn new(dice: Dice) -> Script {
+    pub(super) fn new(rng: Rng) -> Script {
         Script {
-            dice,
+            rng,
             now: at(30 * DAY),
             entries: Vec::new(),
             alerts: Vec::new(),
@@ -239,58 +239,58 @@ impl Script {
     /// Advances the clock, mostly by little, sometimes by much, and sometimes backwards.
     pub(super) fn tick(&mut self) -> Timestamp {
         let Timestamp(now) = self.now;
-        self.now = Timestamp(match self.dice.between(0, 99) {
+        self.now = Timestamp(match self.rng.between(0, 99) {
             0..=29 => now,
-            30..=89 => now + self.dice.between(1, 5_000),
-            90..=94 => now + self.dice.between(HOUR, 12 * HOUR),
-            95 => now + self.dice.between(DAY, 5 * DAY),
-            96.. => now - self.dice.between(1, 2 * HOUR),
+            30..=89 => now + self.rng.between(1, 5_000),
+            90..=94 => now + self.rng.between(HOUR, 12 * HOUR),
+            95 => now + self.rng.between(DAY, 5 * DAY),
+            96.. => now - self.rng.between(1, 2 * HOUR),
         });
         self.now
     }
 
     fn maybe<T>(&mut self, of_ten: u32, make: impl FnOnce(&mut Script) -> T) -> Option<T> {
-        self.dice.chance(of_ten, 10).then(|| make(self))
+        self.rng.chance(of_ten, 10).then(|| make(self))
     }
 
     pub(super) fn some_time(&mut self) -> Timestamp {
-        let span = self.dice.between(0, 8 * HOUR);
+        let span = self.rng.between(0, 8 * HOUR);
         Timestamp(self.now.0 + 2 * HOUR - span)
     }
 
     /// Returns a tenant, mostly the first, so that much data belongs to one tenant.
     fn tenant(&mut self) -> &'static str {
-        match self.dice.chance(6, 10) {
+        match self.rng.chance(6, 10) {
             true => TENANTS[0],
-            false => self.dice.pick::<&'static str>(&TENANTS),
+            false => self.rng.pick::<&'static str>(&TENANTS),
         }
     }
 
     fn endpoint(&mut self) -> EndpointId {
         // The order of ids differs from the order of creation.
-        EndpointId(u128::from(self.dice.between(1, ENDPOINTS) * 37 % 11) << 64)
+        EndpointId(u128::from(self.rng.between(1, ENDPOINTS) * 37 % 11) << 64)
     }
 
     fn pattern(&mut self) -> usize {
-        self.dice.between(0, PATTERNS.len() as u64 - 1) as usize
+        self.rng.between(0, PATTERNS.len() as u64 - 1) as usize
     }
 
     pub(super) fn limit(&mut self) -> usize {
-        self.dice.between(1, 12) as usize
+        self.rng.between(1, 12) as usize
     }
 
     fn health(&mut self) -> (u64, bool) {
-        (self.dice.between(0, 9), self.dice.chance(3, 10))
+        (self.rng.between(0, 9), self.rng.chance(3, 10))
     }
 
     fn search(&mut self, names: &Names) -> Search {
         let events = names.events.len() as u64;
         Search {
-            status: self.maybe(4, |script| *script.dice.pick(&STATUSES)),
+            status: self.maybe(4, |script| *script.rng.pick(&STATUSES)),
             endpoint: self.maybe(3, Script::endpoint),
-            event: self.maybe(1, |script| script.dice.between(0, events) as usize),
-            event_type: self.maybe(3, |script| *script.dice.pick(&TYPES)),
-            error_kind: self.maybe(2, |script| *script.dice.pick(&FailureKind::ALL)),
+            event: self.maybe(1, |script| script.rng.between(0, events) as usize),
+            event_type: self.maybe(3, |script| *script.rng.pick(&TYPES)),
+            error_kind: self.maybe(2, |script| *script.rng.pick(&FailureKind::ALL)),
             since: self.maybe(3, Script::some_time),
             until: self.maybe(2, Script::some_time),
         }
@@ -300,33 +300,33 @@ impl Script {
     fn delivery(&mut self, names: &Names) -> Option<DeliveryName> {
         let known: Vec<DeliveryName> = names.deliveries.keys().copied().collect();
         let last = known.len().checked_sub(1)? as u64;
-        let first = if self.dice.chance(3, 4) {
+        let first = if self.rng.chance(3, 4) {
             last.saturating_sub(15)
         } else {
             0
         };
-        Some(known[self.dice.between(first, last) as usize])
+        Some(known[self.rng.between(first, last) as usize])
     }
 
     fn draft(&mut self) -> Draft {
         Draft {
-            event_type: self.dice.pick::<&'static str>(&TYPES),
-            key: self.maybe(4, |script| script.dice.between(0, 9)),
-            content: u64::from(self.dice.chance(1, 6)),
+            event_type: self.rng.pick::<&'static str>(&TYPES),
+            key: self.maybe(4, |script| script.rng.between(0, 9)),
+            content: u64::from(self.rng.chance(1, 6)),
             deliver_at: self.maybe(2, Script::some_time),
-            ordering: self.maybe(4, |script| script.dice.between(0, 2)),
+            ordering: self.maybe(4, |script| script.rng.between(0, 2)),
             only: None,
         }
     }
 
     fn accept(&mut self) -> Operation {
         let mut drafts: Vec<Draft> = Vec::new();
-        if self.dice.chance(1, 10) {
+        if self.rng.chance(1, 10) {
             let only = Some(self.endpoint());
             let draft = self.draft();
             drafts.push(Draft { only, ..draft });
         } else {
-            let count = self.dice.between(1, 4);
+            let count = self.rng.between(1, 4);
             drafts.extend((0..count).map(|_| self.draft()));
         }
         let now = self.tick();
@@ -334,18 +334,18 @@ impl Script {
             now,
             tenant: self.tenant(),
             drafts,
-            allowance: allowance(now),
+            quotas: quotas(now),
         }
     }
 
     fn attempt(&mut self, delivery: DeliveryName) -> Operation {
         let effects = RecordEffects {
             health: self.maybe(3, Script::health),
-            disable: self.dice.chance(1, 20),
-            news: self.dice.chance(1, 5),
-            stale: self.dice.chance(1, 8),
+            disable: self.rng.chance(1, 20),
+            endpoint_changes: self.rng.chance(1, 5),
+            stale: self.rng.chance(1, 8),
         };
-        let code = *self.dice.pick(&CODES);
+        let code = *self.rng.pick(&CODES);
         Operation::Attempt {
             now: self.tick(),
             delivery,
@@ -355,7 +355,7 @@ impl Script {
     }
 
     fn create_replay(&mut self, names: &Names) -> Operation {
-        let scope = match self.dice.between(0, 4) {
+        let scope = match self.rng.between(0, 4) {
             0 | 1 => ReplayScope::Missed,
             2 => ReplayScope::Ended(StoredStatus::Succeeded),
             3 => ReplayScope::Ended(StoredStatus::Cancelled),
@@ -373,18 +373,18 @@ impl Script {
         }
     }
 
-    fn stand(&mut self) -> Operation {
-        let standing = match self.dice.between(0, 9) {
+    fn set_status(&mut self) -> Operation {
+        let status = match self.rng.between(0, 9) {
             0..=4 => EndpointStatus::Enabled,
             5 | 6 => EndpointStatus::Paused,
             7 | 8 => EndpointStatus::Disabled,
             9.. => EndpointStatus::Deleted,
         };
         let health = self.maybe(3, Script::health);
-        Operation::Stand {
+        Operation::SetStatus {
             now: self.tick(),
             endpoint: self.endpoint(),
-            standing,
+            status,
             health,
         }
     }
@@ -392,9 +392,9 @@ impl Script {
     fn on_a_tenant(&mut self) -> Operation {
         let now = self.tick();
         let tenant = self.tenant();
-        let policy = self.dice.chance(1, 2);
+        let policy = self.rng.chance(1, 2);
         let kept = self.kept();
-        match self.dice.between(0, 9) {
+        match self.rng.between(0, 9) {
             0..=3 => Operation::CreateTenant {
                 now,
                 tenant,
@@ -402,7 +402,7 @@ impl Script {
                 kept,
             },
             4..=7 => {
-                let revision = self.dice.between(0, 2);
+                let revision = self.rng.between(0, 2);
                 Operation::ReplaceTenant {
                     tenant,
                     revision,
@@ -422,17 +422,17 @@ impl Script {
 
     fn kept(&mut self) -> RetentionDraft {
         RetentionDraft {
-            deliveries: self.maybe(5, |script| 24 * script.dice.between(1, 3)),
-            payloads: self.maybe(3, |script| 12 * script.dice.between(0, 3)),
-            attempts: self.maybe(3, |script| 12 * script.dice.between(0, 3)),
-            plan: self.maybe(4, |script| PLANS[script.dice.between(0, 2) as usize]),
+            deliveries: self.maybe(5, |script| 24 * script.rng.between(1, 3)),
+            payloads: self.maybe(3, |script| 12 * script.rng.between(0, 3)),
+            attempts: self.maybe(3, |script| 12 * script.rng.between(0, 3)),
+            plan: self.maybe(4, |script| PLANS[script.rng.between(0, 2) as usize]),
         }
     }
 
     fn on_a_key(&mut self) -> Operation {
-        let key = self.dice.between(1, KEYS);
+        let key = self.rng.between(1, KEYS);
         let tenant = self.maybe(7, Script::tenant);
-        match self.dice.chance(2, 3) {
+        match self.rng.chance(2, 3) {
             true => Operation::CreateKey { key, tenant },
             false => Operation::RevokeKey { key, tenant },
         }
@@ -441,18 +441,18 @@ impl Script {
     fn on_an_endpoint(&mut self) -> Operation {
         let endpoint = self.endpoint();
         let patterns = self.pattern();
-        match self.dice.between(0, 2) {
+        match self.rng.between(0, 2) {
             0 | 1 => Operation::CreateEndpoint {
                 endpoint,
                 tenant: self.tenant(),
                 patterns,
-                at_most: self.dice.between(2, 9) as u32,
+                at_most: self.rng.between(2, 9) as u32,
             },
             2.. => Operation::ReplaceEndpoint {
                 endpoint,
-                revision: self.dice.between(0, 1),
+                revision: self.rng.between(0, 1),
                 patterns,
-                policy: self.dice.chance(1, 2),
+                policy: self.rng.chance(1, 2),
             },
         }
     }
@@ -461,9 +461,9 @@ impl Script {
         let Some(last) = names.replays.len().checked_sub(1) else {
             return self.create_replay(names);
         };
-        let replay = self.dice.between(0, last as u64) as usize;
+        let replay = self.rng.between(0, last as u64) as usize;
         let now = self.tick();
-        match self.dice.between(0, 5) {
+        match self.rng.between(0, 5) {
             0 => Operation::CancelReplay {
                 now,
                 tenant: self.tenant(),
@@ -483,7 +483,7 @@ impl Script {
         Operation::Sweep {
             now: self.tick(),
             endpoint: self.endpoint(),
-            deleted: self.dice.chance(1, 2),
+            deleted: self.rng.chance(1, 2),
             except,
             limit: self.limit(),
         }
@@ -491,10 +491,10 @@ impl Script {
 
     fn on_the_audit(&mut self) -> Operation {
         let known = self.entries.len() as u64;
-        match self.dice.between(0, 9) {
+        match self.rng.between(0, 9) {
             0..=4 => {
                 let now = self.tick();
-                let entry = AuditId(id_of(first_moment(now), self.dice.bits()));
+                let entry = AuditId(id_of(first_moment(now), self.rng.bits()));
                 self.entries.push(entry);
                 Operation::BeginAudit {
                     now,
@@ -503,8 +503,8 @@ impl Script {
                 }
             }
             5..=7 if known > 0 => Operation::FinishAudit {
-                entry: self.entries[self.dice.between(0, known - 1) as usize],
-                refused: self.dice.chance(1, 2),
+                entry: self.entries[self.rng.between(0, known - 1) as usize],
+                refused: self.rng.chance(1, 2),
             },
             _ => Operation::ListAudit {
                 tenant: self.tenant(),
@@ -518,18 +518,18 @@ impl Script {
     fn on_an_alert(&mut self) -> Operation {
         let now = self.tick();
         let known = self.alerts.len() as u64;
-        if known > 0 && self.dice.chance(4, 10) {
-            let alert = self.alerts[self.dice.between(0, known - 1) as usize];
+        if known > 0 && self.rng.chance(4, 10) {
+            let alert = self.alerts[self.rng.between(0, known - 1) as usize];
             return Operation::ResolveAlert { now, alert };
         }
-        let alert = AlertId(id_of(first_moment(now), self.dice.bits()));
+        let alert = AlertId(id_of(first_moment(now), self.rng.bits()));
         self.alerts.push(alert);
-        let scope = match self.dice.between(0, 3) {
+        let scope = match self.rng.between(0, 3) {
             0 => Scope::Everything,
             1 => Scope::Tenant(id(self.tenant())),
             _ => Scope::Endpoint(self.endpoint()),
         };
-        let name = *self.dice.pick(&ALERTS);
+        let name = *self.rng.pick(&ALERTS);
         Operation::RaiseAlert {
             now,
             alert,
@@ -541,11 +541,11 @@ impl Script {
     /// Returns the next operation, based on the known ids.
     pub(super) fn next(&mut self, names: &Names) -> Operation {
         let delivery = self.delivery(names);
-        match (self.dice.between(0, 99), delivery) {
+        match (self.rng.between(0, 99), delivery) {
             (0..=3, _) => self.on_a_tenant(),
             (4..=5, _) => self.on_a_key(),
             (6..=14, _) => self.on_an_endpoint(),
-            (15..=18, _) => self.stand(),
+            (15..=18, _) => self.set_status(),
             (19..=59, Some(delivery)) => self.attempt(delivery),
             (60..=61, Some(delivery)) => Operation::Cancel {
                 now: self.tick(),
@@ -560,7 +560,7 @@ impl Script {
                 endpoint: self.endpoint(),
                 due_by: self.some_time(),
                 limit: self.limit(),
-                ordered: self.dice.chance(1, 2),
+                ordered: self.rng.chance(1, 2),
             },
             (77..=78, _) => self.sweep(names),
             (79..=84, _) => self.on_a_replay(names),
@@ -574,11 +574,11 @@ impl Script {
                 since: self.some_time(),
                 limit: self.limit(),
             },
-            (91, _) => Operation::Tidy {
+            (91, _) => Operation::RetentionStep {
                 now: self.tick(),
-                keep_ms: self.dice.between(1, 3) * DAY,
-                payloads_ms: self.maybe(5, |script| script.dice.between(0, 24) * HOUR),
-                attempts_ms: self.maybe(5, |script| script.dice.between(0, 24) * HOUR),
+                keep_ms: self.rng.between(1, 3) * DAY,
+                payloads_ms: self.maybe(5, |script| script.rng.between(0, 24) * HOUR),
+                attempts_ms: self.maybe(5, |script| script.rng.between(0, 24) * HOUR),
                 step: self.limit(),
             },
             (92, _) => Operation::Reopen,
@@ -592,7 +592,7 @@ impl Script {
 
 /// Returns the quota of a tenant at a time. Rates other than 0 are not compared, because a store may forget the
 /// rate limit state when it is opened again.
-fn allowance(now: Timestamp) -> Quotas {
+fn quotas(now: Timestamp) -> Quotas {
     Quotas {
         per_second: now.0.is_multiple_of(41).then_some(0),
         per_month: now.0.is_multiple_of(3).then_some(now.0 / 3 % 40),

@@ -12,21 +12,21 @@ use super::side::Side;
 use posthaste_store::{Limits, Retention, RetentionStepResult};
 
 /// Number of retention runs that are enough to check everything.
-const TIDY_ROUNDS: usize = 3;
+const RETENTION_ROUNDS: usize = 3;
 
 impl Side<'_> {
     /// Makes retention runs until everything has been checked.
-    pub(super) async fn tidy(&self, now: Timestamp, retention: &Retention) -> String {
+    pub(super) async fn run_retention_step(&self, now: Timestamp, retention: &Retention) -> String {
         let (mut removed, mut payloads) = (0, 0);
-        for _ in 0..TIDY_ROUNDS {
+        for _ in 0..RETENTION_ROUNDS {
             loop {
-                let tidied = self.store.tidy(now, retention.clone()).await;
-                let tidied: RetentionStepResult = tidied.expect("the retention step succeeds");
-                let acted_on = tidied.events + tidied.payloads;
+                let step = self.store.run_retention_step(now, retention.clone()).await;
+                let step: RetentionStepResult = step.expect("the retention step succeeds");
+                let acted_on = step.events + step.payloads;
                 assert!(acted_on <= retention.step, "the step exceeded its limit");
-                removed += tidied.events;
-                payloads += tidied.payloads;
-                if !tidied.more {
+                removed += step.events;
+                payloads += step.payloads;
+                if !step.more {
                     break;
                 }
             }

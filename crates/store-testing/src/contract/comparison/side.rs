@@ -9,8 +9,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use posthaste_core::delivery::Delivery;
-use posthaste_core::dice::Dice;
 use posthaste_core::id::DeliveryId;
+use posthaste_core::rng::Rng;
 
 use super::names::Names;
 use super::operation::{Search, TENANTS};
@@ -35,7 +35,7 @@ pub(super) struct Side<'a> {
 impl<'a> Side<'a> {
     pub(super) fn open(harness: &'a dyn Harness, seed: u64) -> Side<'a> {
         let recorder = Arc::new(Recorder::default());
-        let settings = StoreSettings::new(Dice::seeded(seed));
+        let settings = StoreSettings::new(Rng::seeded(seed));
         Side {
             harness,
             seed,
@@ -51,21 +51,22 @@ impl<'a> Side<'a> {
     pub(super) async fn reopen(&mut self) {
         self.store.close().await.expect("the store closes");
         self.seed += 1_000_000;
-        let settings = StoreSettings::new(Dice::seeded(self.seed));
+        let settings = StoreSettings::new(Rng::seeded(self.seed));
         self.store = self.harness.open(settings, self.recorder.clone());
         self.flushes = 0;
     }
 
     /// Formats a result with names instead of ids.
-    pub(super) fn tell(&self, answer: &impl Debug) -> String {
+    pub(super) fn describe(&self, answer: &impl Debug) -> String {
         self.names.translate(&format!("{answer:?}"))
     }
 
     /// Formats results whose order does not matter.
-    pub(super) fn tell_sorted<T: Debug>(&self, answers: &[T]) -> String {
-        let mut told: Vec<String> = answers.iter().map(|answer| self.tell(answer)).collect();
-        told.sort();
-        told.join("\n")
+    pub(super) fn describe_sorted<T: Debug>(&self, answers: &[T]) -> String {
+        let mut described: Vec<String> =
+            answers.iter().map(|answer| self.describe(answer)).collect();
+        described.sort();
+        described.join("\n")
     }
 
     /// Returns the deliveries that were handed over since the last call, and checks that they are in the order
@@ -78,7 +79,7 @@ impl<'a> Side<'a> {
             self.names.learn(&it.delivery);
             self.seen.insert(it.delivery.id(), it.delivery.clone());
         }
-        self.tell_sorted(&handed_over)
+        self.describe_sorted(&handed_over)
     }
 
     pub(super) async fn deliveries(

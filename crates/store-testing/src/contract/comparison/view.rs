@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use posthaste_core::dice::Dice;
 use posthaste_core::id::EndpointId;
+use posthaste_core::rng::Rng;
 
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
@@ -29,7 +29,7 @@ pub(super) enum Extent {
 }
 
 /// Draws the page lengths.
-struct PageLengths(Dice);
+struct PageLengths(Rng);
 
 impl PageLengths {
     fn limit(&mut self) -> usize {
@@ -42,56 +42,64 @@ impl PageLengths {
 
 impl Side<'_> {
     /// Reads the store and returns its contents as text, one item per line. The RNG chooses the page lengths.
-    pub(super) async fn view(&mut self, dice: Dice, extent: Extent, keeps_figures: bool) -> String {
+    pub(super) async fn view(&mut self, rng: Rng, extent: Extent, keeps_stats: bool) -> String {
         let mut view = String::new();
         let mut put = |text: String| {
             writeln!(view, "{text}").expect("writing to a string cannot fail");
         };
-        let mut pages = PageLengths(dice);
+        let mut pages = PageLengths(rng);
         let mut scopes = vec![Scope::Everything];
-        put(self.tell(&all(pages.limit(), |page| self.store.tenants(page)).await));
+        put(self.describe(&all(pages.limit(), |page| self.store.tenants(page)).await));
         let mut work = self
             .store
             .unfinished_work()
             .await
             .expect("the store can be read");
         work.sort();
-        put(self.tell(&work));
+        put(self.describe(&work));
         for number in 0..11 {
             let endpoint = EndpointId(number << 64);
             let row = self.store.endpoint(endpoint).await;
-            put(self.tell(&(
+            put(self.describe(&(
                 row,
                 self.store
                     .pending(endpoint)
                     .await
                     .expect("the count can be read"),
             )));
-            put(self.tell(&self.store.whose(OwnedObject::Endpoint(endpoint)).await));
+            put(self.describe(&self.store.tenant_of(OwnedObject::Endpoint(endpoint)).await));
             scopes.push(Scope::Endpoint(endpoint));
         }
-        put(self.tell(&self.store.troubled(None, pages.limit()).await));
+        put(self.describe(
+            &self
+                .store
+                .endpoints_needing_attention(None, pages.limit())
+                .await,
+        ));
         let running = self
             .store
             .running_replays()
             .await
             .expect("the store can be read");
-        put(self.tell_sorted(&running));
-        let notices = self
+        put(self.describe_sorted(&running));
+        let notifications = self
             .store
-            .notices(0, ENOUGH)
+            .notifications(0, ENOUGH)
             .await
             .expect("the store can be read");
-        put(self.tell(&(notices, self.store.told().await)));
+        put(self.describe(&(
+            notifications,
+            self.store.last_processed_notification().await,
+        )));
         let everybody = AuditFilter::default();
-        put(self.tell(
+        put(self.describe(
             &all(pages.limit(), |page| {
                 self.store.audit(everybody.clone(), page)
             })
             .await,
         ));
         let alerts = AlertFilter::default();
-        put(self.tell(
+        put(self.describe(
             &all(pages.limit(), |page| {
                 self.store.alerts(alerts.clone(), page)
             })
@@ -101,8 +109,8 @@ impl Side<'_> {
             put(self.view_tenant(tenant, &mut pages, extent).await);
             scopes.push(Scope::Tenant(id(tenant)));
         }
-        if keeps_figures {
-            put(self.figures(&scopes).await);
+        if keeps_stats {
+            put(self.stats(&scopes).await);
         }
         view
     }
@@ -120,29 +128,34 @@ impl Side<'_> {
         };
         let name = || id(tenant);
         put(format!("of {tenant}"));
-        put(self.tell(&self.store.tenant(name()).await));
+        put(self.describe(&self.store.tenant(name()).await));
         let keys = all(pages.limit(), |page| self.store.keys(Some(name()), page)).await;
-        put(self.tell(&keys));
+        put(self.describe(&keys));
         let endpoints = all(pages.limit(), |page| self.store.endpoints(name(), page)).await;
-        put(self.tell(&endpoints));
-        put(self.tell(&self.store.troubled(Some(name()), pages.limit()).await));
+        put(self.describe(&endpoints));
+        put(self.describe(
+            &self
+                .store
+                .endpoints_needing_attention(Some(name()), pages.limit())
+                .await,
+        ));
         let dead = all(pages.limit(), |page| {
             self.store.dead_groups(name(), None, page)
         })
         .await;
-        put(self.tell(&dead));
+        put(self.describe(&dead));
         let replays = all(pages.limit(), |page| self.store.replays(name(), page)).await;
-        put(self.tell(&replays));
+        put(self.describe(&replays));
         let theirs = AuditFilter {
             of: AuditScope::Tenant(name()),
             ..AuditFilter::default()
         };
-        put(self.tell(&all(pages.limit(), |page| self.store.audit(theirs.clone(), page)).await));
+        put(self.describe(&all(pages.limit(), |page| self.store.audit(theirs.clone(), page)).await));
         let alerts = AlertFilter {
             tenant: Some(name()),
             ..AlertFilter::default()
         };
-        put(self.tell(
+        put(self.describe(
             &all(pages.limit(), |page| {
                 self.store.alerts(alerts.clone(), page)
             })
@@ -150,21 +163,21 @@ impl Side<'_> {
         ));
         let anything = Search::default();
         for event in self.events(tenant, &anything, pages.limit()).await {
-            put(self.tell(&event));
+            put(self.describe(&event));
             if extent == Extent::Everything {
                 let content = self.store.content(event.event.id).await;
-                put(self.tell(&content));
+                put(self.describe(&content));
             }
         }
         let everything = self.deliveries(tenant, &anything, pages.limit()).await;
-        put(self.tell_sorted(&everything));
+        put(self.describe_sorted(&everything));
         if extent == Extent::Everything {
             let mut attempts = Vec::new();
             for stored in &everything {
                 let found = self.store.delivery(name(), stored.delivery.id()).await;
                 attempts.push(found);
             }
-            put(self.tell_sorted(&attempts));
+            put(self.describe_sorted(&attempts));
         }
         for status in STATUSES {
             let search = Search {
@@ -172,23 +185,23 @@ impl Side<'_> {
                 ..Search::default()
             };
             let found = self.deliveries(tenant, &search, pages.limit()).await;
-            put(self.tell_sorted(&found));
+            put(self.describe_sorted(&found));
         }
         view
     }
 
     /// Reads the stats of each scope, and which of the scopes had failures.
-    async fn figures(&self, scopes: &[Scope]) -> String {
-        let mut figures = Vec::new();
+    async fn stats(&self, scopes: &[Scope]) -> String {
+        let mut stats = Vec::new();
         for width in BucketWidth::ALL {
-            let failing = self.store.failing_figures(width, at(0), ENOUGH).await;
+            let failing = self.store.failing_stats(width, at(0), ENOUGH).await;
             let failing = failing.expect("the store can be read");
             for scope in scopes {
-                let buckets = self.store.figures(scope.clone(), width, at(0)).await;
+                let buckets = self.store.stats(scope.clone(), width, at(0)).await;
                 let theirs = failing.iter().filter(|(it, _)| it == scope);
-                figures.push((buckets, theirs.cloned().collect::<Vec<_>>()));
+                stats.push((buckets, theirs.cloned().collect::<Vec<_>>()));
             }
         }
-        self.tell(&figures)
+        self.describe(&stats)
     }
 }

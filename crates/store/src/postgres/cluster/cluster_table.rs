@@ -96,7 +96,7 @@ impl ClusterTable {
         let sent = execute(&conn, &self.settings, self.timings.lease, me, request).await;
         match sent {
             Ok(input) => Ok(input),
-            Err(fault) if fault.kind() == ErrorKind::Fenced => Ok(Input::Outcast),
+            Err(fault) if fault.kind() == ErrorKind::Fenced => Ok(Input::Expelled),
             Err(fault) => Err(fault.to_string()),
         }
     }
@@ -122,9 +122,9 @@ async fn execute(
         Command::Beat { works } => {
             let row = conn.query_one(BEAT, &[&me, works, &lease_ms]).await?;
             if row.get::<_, i64>(0) == 0 {
-                return Ok(Input::Outcast);
+                return Ok(Input::Expelled);
             }
-            Ok(Input::Beaten(read_view(&row)?))
+            Ok(Input::HeartbeatDone(read_view(&row)?))
         }
         Command::Fence { node, beat } => {
             let (node_no, seen) = (node.0 as i64, *beat as i64);
@@ -156,7 +156,7 @@ async fn execute(
         }
         Command::SetLease { .. }
         | Command::Grant(_)
-        | Command::Recall(_)
+        | Command::Revoke(_)
         | Command::Expire
         | Command::Retired => panic!("{request:?} is not asked of the table"),
     }

@@ -232,15 +232,15 @@ impl Cluster for Membership {
         self.node_rpc.ask(node, &question, within)
     }
 
-    fn stand_unowned(
+    fn set_unowned_status(
         &self,
         _now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
         self.write(async move |context: &mut WriteContext| {
-            unowned::set_status(context, endpoint, standing, reason).await
+            unowned::set_status(context, endpoint, status, reason).await
         })
     }
 

@@ -142,7 +142,7 @@ impl MembershipTask {
 
     fn handle_input(&mut self, input: MembershipInput) {
         match input {
-            MembershipInput::Notified => self.handle(Input::Rang),
+            MembershipInput::Notified => self.handle(Input::TableChanged),
             MembershipInput::Answered(answer) => self.answered(answer),
             MembershipInput::Done(holding) => {
                 // This node must not release a shard that it has lost in the meantime.
@@ -154,7 +154,7 @@ impl MembershipTask {
             }
             MembershipInput::Passed(holdings) => {
                 for holding in holdings {
-                    self.handle(Input::RecallFinished(holding));
+                    self.handle(Input::RevokeFinished(holding));
                 }
             }
             MembershipInput::Retire(done) => {
@@ -216,8 +216,8 @@ impl MembershipTask {
                 self.membership.renumbered.notify_one();
                 tracing::info!(target: LOG_TARGET, %node, "this node has a number among those that share the database");
             }
-            Input::Beaten(view) => self.membership.update_view(view),
-            Input::Outcast => {
+            Input::HeartbeatDone(view) => self.membership.update_view(view),
+            Input::Expelled => {
                 tracing::warn!(
                     target: LOG_TARGET,
                     "the others took this node for dead, and share its work; it begins anew under another number"
@@ -234,8 +234,8 @@ impl MembershipTask {
             | Input::Claimed(_)
             | Input::Left
             | Input::Failed
-            | Input::RecallFinished(_)
-            | Input::Rang
+            | Input::RevokeFinished(_)
+            | Input::TableChanged
             | Input::Retire => {}
         }
         let in_progress = self.in_progress.take();
@@ -283,7 +283,7 @@ impl MembershipTask {
                 self.membership.lease.set(begin_by, end_by);
             }
             Command::Grant(holdings) => self.grant(&holdings),
-            Command::Recall(holding) => self.recall(holding),
+            Command::Revoke(holding) => self.revoke(holding),
             Command::Expire => {
                 let membership = &self.membership;
                 membership.lease.set(Tick::START, Tick::START);
@@ -319,7 +319,7 @@ impl MembershipTask {
         membership.shared.orders.granted(shards);
     }
 
-    fn recall(&mut self, holding: Holding) {
+    fn revoke(&mut self, holding: Holding) {
         if self.phase == Phase::Closing {
             self.membership.owned_shards.revoke(&[holding.shard]);
             return self.done.push(holding);

@@ -1,6 +1,6 @@
 //! Dead letters, grouped by endpoint and failure kind.
 //!
-//! No query scans all dead letters. The table `tally` knows which endpoints have some. An index on group and id then
+//! No query scans all dead letters. The table `counters` knows which endpoints have some. An index on group and id then
 //! finds the next group of an endpoint in one step, and also the oldest and the newest delivery of a group. Only the
 //! count of a group reads more rows, up to [`MAX_GROUP_COUNT`].
 //!
@@ -29,7 +29,7 @@ struct DeadEndpoint {
     no: i64,
     id: EndpointId,
     url: String,
-    standing: EndpointStatus,
+    status: EndpointStatus,
 }
 
 /// A group without its details.
@@ -141,7 +141,7 @@ fn read_dead_endpoint(row: &Row) -> Result<DeadEndpoint, DbError> {
         no: row.get(0),
         id: EndpointId(row.get::<_, Id>(1).0),
         url: row.get(2),
-        standing: word(row, 3)?,
+        status: word(row, 3)?,
     })
 }
 
@@ -248,7 +248,7 @@ async fn groups(
         Some(DeadGroup {
             endpoint: found.dead_endpoint.id,
             url: found.dead_endpoint.url.clone(),
-            standing: found.dead_endpoint.standing,
+            status: found.dead_endpoint.status,
             error_kind: found.kind,
             count: BoundedCount::of(detail.counted as usize),
             newest: newest.remove(&detail.newest)?,

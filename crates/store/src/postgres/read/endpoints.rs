@@ -18,7 +18,7 @@ use crate::{Endpoint, EndpointRow, Page, PageRequest};
 pub(in crate::postgres) struct Found {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) tenant_no: i64,
-    pub(in crate::postgres) standing: EndpointStatus,
+    pub(in crate::postgres) status: EndpointStatus,
     pub(in crate::postgres) revision: u64,
 }
 
@@ -37,7 +37,7 @@ pub(in crate::postgres) async fn find(
         Ok(Found {
             no: row.get(0),
             tenant_no: row.get(1),
-            standing: word(&row, 2)?,
+            status: word(&row, 2)?,
             revision: row.get::<_, i64>(3) as u64,
         })
     };
@@ -76,7 +76,7 @@ fn read(row: &Row) -> Result<EndpointRow, DbError> {
             created_at: at(row.get(14)),
             revision: row.get::<_, i64>(15) as u64,
         },
-        standing: word(row, 16)?,
+        status: word(row, 16)?,
         disabled_reason: reason.map(from_json).transpose()?,
         health: from_json(row.get(18))?,
     })
@@ -112,7 +112,7 @@ pub(in crate::postgres) async fn endpoints(
 }
 
 /// Returns endpoints that need attention, of one tenant or of all. Paused endpoints come last.
-pub(in crate::postgres) async fn troubled(
+pub(in crate::postgres) async fn endpoints_needing_attention(
     conn: &PgConnection,
     tenant: Option<&TenantId>,
     limit: usize,

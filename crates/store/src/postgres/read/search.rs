@@ -284,7 +284,7 @@ pub(super) async fn sources(
     })
 }
 
-/// Returns the endpoints whose sum of a `tally` column is not 0, and the total.
+/// Returns the endpoints whose sum of a `counters` column is not 0, and the total.
 async fn counted(
     conn: &PgConnection,
     scope: Scope,

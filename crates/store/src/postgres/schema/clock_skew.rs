@@ -81,12 +81,12 @@ pub(in crate::postgres) async fn ids_between(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::dice::Dice;
     use posthaste_core::id::IdGenerator;
+    use posthaste_core::rng::Rng;
 
     #[test]
     fn what_was_accepted_in_a_time_lies_in_its_range() {
-        let mut id_generator = IdGenerator::new(Dice::seeded(7));
+        let mut id_generator = IdGenerator::new(Rng::seeded(7));
         let mut clock_skew = 0;
         let mut made = Vec::new();
         // The clock is set back by 100 seconds, and ids run ahead for as long.

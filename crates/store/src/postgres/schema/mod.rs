@@ -34,7 +34,7 @@ pub fn schema_sql() -> String {
     format!("{};\n{set_format}", MIGRATIONS.join(";\n"))
 }
 
-/// The endpoint number in the table `tally` for all endpoints together.
+/// The endpoint number in the table `counters` for all endpoints together.
 pub(in crate::postgres) const ALL_ENDPOINTS: i64 = 0;
 
 /// Keys of PostgreSQL advisory locks. The stored functions use the first one too.

@@ -51,7 +51,7 @@ impl Alerts for PostgresStore {
         })
     }
 
-    fn untold_since(&self) -> Answer<Option<Timestamp>> {
+    fn oldest_pending_notification(&self) -> Answer<Option<Timestamp>> {
         self.read(ReadKind::Long, async |conn: &PgConnection| {
             let sql = "SELECT at FROM notices WHERE number > \
                        (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1";

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
+    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
@@ -40,10 +40,10 @@ use crate::postgres::write::{audit, directory, endpoints, record, replays, sessi
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, NewEvent,
-    OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
-    Retention, RetentionStepResult, RetryResult, Store, StoreError, StoredDelivery, StoredEvent,
-    SweepResult, Tenant, Usage, Written,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
+    NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
+    ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError, StoredDelivery,
+    StoredEvent, SweepResult, Tenant, Usage, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -174,30 +174,37 @@ impl Store for PostgresStore {
         })
     }
 
-    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(async move |context: &mut WriteContext| sessions::create(context, &pass).await)
-    }
-
-    fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
-            sessions::pass(conn, now, hash).await
+    fn create_session(&self, _now: Timestamp, session: LoginSession) -> Answer<CreateResult> {
+        self.write(async move |context: &mut WriteContext| {
+            sessions::create(context, &session).await
         })
     }
 
-    fn passes(
+    fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            sessions::find(conn, now, hash).await
+        })
+    }
+
+    fn sessions(
         &self,
         now: Timestamp,
         tenant: TenantId,
-        page: PageRequest<PassId>,
-    ) -> Answer<Page<Pass, PassId>> {
+        page: PageRequest<SessionId>,
+    ) -> Answer<Page<LoginSession, SessionId>> {
         self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            sessions::passes(conn, now, &tenant, page).await
+            sessions::list(conn, now, &tenant, page).await
         })
     }
 
-    fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
+    fn end_session(
+        &self,
+        now: Timestamp,
+        tenant: Option<TenantId>,
+        session: SessionId,
+    ) -> Answer<bool> {
         self.write(async move |context: &mut WriteContext| {
-            sessions::end(context, now, tenant.as_ref(), pass).await
+            sessions::end(context, now, tenant.as_ref(), session).await
         })
     }
 
@@ -228,7 +235,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
+    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         self.read(ReadKind::Quick, async move |conn: &PgConnection| {
             owner_lookup::owner(conn, named).await
         })
@@ -267,17 +274,21 @@ impl Store for PostgresStore {
         })
     }
 
-    fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+    fn endpoints_needing_attention(
+        &self,
+        tenant: Option<TenantId>,
+        limit: usize,
+    ) -> Answer<Vec<EndpointRow>> {
         self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            read::endpoints::troubled(conn, tenant.as_ref(), limit).await
+            read::endpoints::endpoints_needing_attention(conn, tenant.as_ref(), limit).await
         })
     }
 
-    fn set_standing(
+    fn set_endpoint_status(
         &self,
         _now: Timestamp,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {
@@ -287,7 +298,7 @@ impl Store for PostgresStore {
             // If this node has lost the shard since, it must not undo a status change that the next owner
             // acknowledged.
             context.guard_ownership(ownership).await?;
-            endpoints::set_standing(context, endpoint, standing, reason, health.as_ref()).await
+            endpoints::set_endpoint_status(context, endpoint, status, reason, health.as_ref()).await
         })
     }
 
@@ -301,7 +312,7 @@ impl Store for PostgresStore {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Quotas,
+        quotas: Quotas,
     ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
@@ -310,14 +321,14 @@ impl Store for PostgresStore {
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
         let (done, answer) = promise();
-        let queue = match allowance.is_limited() {
+        let queue = match quotas.is_limited() {
             true => &self.shared.metered,
             false => &self.shared.queue,
         };
         queue.push(Operation::Accept(Accepting {
             now,
             events,
-            allowance,
+            quotas,
             bytes,
             reply: Reply::new(done),
         }));
@@ -559,7 +570,11 @@ impl Store for PostgresStore {
         })
     }
 
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
+    fn run_retention_step(
+        &self,
+        now: Timestamp,
+        retention: Retention,
+    ) -> Answer<RetentionStepResult> {
         let contents = self.shared.contents.clone();
         self.write(async move |context: &mut WriteContext| {
             let mut deleted = run::step(context, now, &retention).await?;

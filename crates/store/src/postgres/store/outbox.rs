@@ -9,24 +9,27 @@ use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{audit, outbox};
 use crate::{
-    Answer, AuditEntry, CreateResult, EmailLine, MaxEmailDelay, Notification, Outbox, PendingEmail,
-    Posted,
+    Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MaxEmailDelay, Notification, Outbox,
+    PendingEmail,
 };
 
 impl Outbox for PostgresStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
+    fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
         self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            outbox::notices(conn, after, limit).await
+            outbox::notifications(conn, after, limit).await
         })
     }
 
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
+    fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
         self.write(async move |context: &mut WriteContext| {
             let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
                        LEFT JOIN endpoints e ON e.no = n.endpoint_no \
                        LEFT JOIN tenants t ON t.no = n.endpoint_no WHERE n.number = $1";
-            let found = context.conn.query_opt(sql, &[&(notice as i64)]).await?;
+            let found = context
+                .conn
+                .query_opt(sql, &[&(notification as i64)])
+                .await?;
             match found {
                 Some(row) => audit::insert(&context.conn, &act, row.get(0)).await,
                 None => Ok(CreateResult::Taken),
@@ -34,20 +37,20 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
+    fn collect_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
         self.write(async move |context: &mut WriteContext| {
             outbox::gather(&context.conn, now, before, limit).await
         })
     }
 
-    fn told(&self) -> Answer<u64> {
+    fn last_processed_notification(&self) -> Answer<u64> {
         self.read(ReadKind::Quick, async |conn: &PgConnection| {
             let sql = "SELECT value FROM meta WHERE name = 'told'";
             Ok(conn.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
         })
     }
 
-    fn tell(
+    fn complete_notifications(
         &self,
         now: Timestamp,
         from: u64,
@@ -76,7 +79,7 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn claim_letters(
+    fn claim_emails(
         &self,
         now: Timestamp,
         until: Timestamp,
@@ -88,7 +91,12 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
+    fn record_email_result(
+        &self,
+        recipient: String,
+        revision: u64,
+        posted: EmailResult,
+    ) -> Answer<bool> {
         self.write(async move |context: &mut WriteContext| {
             let Some(kept) = outbox::email(&context.conn, &recipient).await? else {
                 return Ok(false);

@@ -138,7 +138,7 @@ impl<'a> Acceptance<'a> {
         let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
         let taken = plan_context
             .meters
-            .take(tenant.no, now, accepting.allowance, fresh);
+            .take(tenant.no, now, accepting.quotas, fresh);
         if let Err(over) = taken {
             return over.into();
         }

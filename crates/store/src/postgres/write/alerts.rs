@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::outbox::{NoticeColumns, keep_notices, scope};
+use super::outbox::{NotificationColumns, scope, write_notifications};
 use super::write_context::WriteContext;
 use crate::alert::{RAISED, RESOLVED};
 use crate::codes::{at, most, ms};
@@ -97,9 +97,9 @@ async fn notify(
     name: &'static str,
     alert: &Alert,
 ) -> Result<(), DbError> {
-    let mut notice = NoticeColumns::default();
-    notice.push(scope, now, name, &alert.told());
-    keep_notices(conn, &notice).await
+    let mut notification = NotificationColumns::default();
+    notification.push(scope, now, name, &alert.notification_detail());
+    write_notifications(conn, &notification).await
 }
 
 /// The columns that [`read`] expects: five of the alert, its tenant, whether its scope is deleted, then those of the

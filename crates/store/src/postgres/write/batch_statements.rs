@@ -70,7 +70,7 @@ impl<'p> BatchStatements<'p> {
             (!recorded.waiting.ids.is_empty(), record::UPDATE_WAITING),
             (!recorded.healths.is_empty(), record::WRITE_HEALTHS),
             (!recorded.failed.is_empty(), outbox::FAIL),
-            (!recorded.notices.is_empty(), outbox::NOTICE),
+            (!recorded.notifications.is_empty(), outbox::NOTIFICATION),
             (self.counted.is_some(), count_changes::COUNT),
             (self.used.is_some(), usage::COUNT),
             (self.set.is_some(), usage::SET),
@@ -104,8 +104,8 @@ impl<'p> BatchStatements<'p> {
         if !recorded.failed.is_empty() {
             pipeline.then(outbox::fail(conn, &recorded.failed));
         }
-        if !recorded.notices.is_empty() {
-            pipeline.then(outbox::keep_notices(conn, &recorded.notices));
+        if !recorded.notifications.is_empty() {
+            pipeline.then(outbox::write_notifications(conn, &recorded.notifications));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Counts of waiting and failed deliveries, by endpoint.
 //!
-//! Each transaction adds its differences to the table `tally`; a delivery that is accepted and delivered within one
+//! Each transaction adds its differences to the table `counters`; a delivery that is accepted and delivered within one
 //! batch causes no write. Each writer of a node has its own slot, so that none waits for another. The count is the
 //! sum over the slots. Endpoint 0 stands for all endpoints together.
 

@@ -58,7 +58,7 @@ pub(in crate::postgres) async fn replace(
     context.lock_directory().await?;
     let conn = context.conn.clone();
     let found = find(&conn, endpoint.id).await?;
-    let Some(found) = found.filter(|found| found.standing != EndpointStatus::Deleted) else {
+    let Some(found) = found.filter(|found| found.status != EndpointStatus::Deleted) else {
         return Ok(ReplaceResult::NotFound);
     };
     if found.revision != endpoint.revision {
@@ -105,10 +105,10 @@ async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
 }
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
-pub(in crate::postgres) async fn set_standing(
+pub(in crate::postgres) async fn set_endpoint_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> Result<bool, DbError> {
@@ -118,7 +118,7 @@ pub(in crate::postgres) async fn set_standing(
     if let Some(health) = health {
         remember(&context.conn, found.no, health).await?;
     }
-    write_status(context, endpoint, standing, reason).await?;
+    write_status(context, endpoint, status, reason).await?;
     Ok(true)
 }
 
@@ -127,15 +127,15 @@ pub(in crate::postgres) async fn set_standing(
 pub(in crate::postgres) async fn write_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> Result<(), DbError> {
-    let reason = reason.filter(|_| standing == EndpointStatus::Disabled);
+    let reason = reason.filter(|_| status == EndpointStatus::Disabled);
     let reason = reason.as_ref().map(to_json);
     let sql = "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
     let changed = context
         .conn
-        .execute(sql, &[&Id(endpoint.0), &EnumCode(standing), &reason])
+        .execute(sql, &[&Id(endpoint.0), &EnumCode(status), &reason])
         .await?;
     if changed == 1 {
         context.change(Change::Endpoint(endpoint));

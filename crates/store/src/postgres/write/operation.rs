@@ -30,7 +30,7 @@ pub(in crate::postgres) enum Operation {
 pub(in crate::postgres) struct Accepting {
     pub(in crate::postgres) now: Timestamp,
     pub(in crate::postgres) events: Vec<NewEvent>,
-    pub(in crate::postgres) allowance: Quotas,
+    pub(in crate::postgres) quotas: Quotas,
     pub(in crate::postgres) bytes: usize,
     pub(in crate::postgres) reply: Reply<Ingest>,
 }

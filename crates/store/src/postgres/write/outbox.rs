@@ -1,6 +1,6 @@
 //! The outbox of notifications: failures, notices and emails that are not sent yet.
 //!
-//! Rows are locked in this order: `failures`, sorted; the number of the last notice; `letters`, sorted. A transaction
+//! Rows are locked in this order: `failures`, sorted; the number of the last notice; `emails`, sorted. A transaction
 //! that writes notices holds that number until its commit, so notice numbers follow the commit order.
 
 use posthaste_core::classify::FailureKind;
@@ -21,14 +21,14 @@ use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail
 
 /// Notices to insert.
 #[derive(Default)]
-pub(super) struct NoticeColumns {
+pub(super) struct NotificationColumns {
     scopes: Vec<i64>,
     at: Vec<i64>,
     names: Vec<&'static str>,
     details: Vec<String>,
 }
 
-impl NoticeColumns {
+impl NotificationColumns {
     /// Adds a notice about the scope with this number.
     pub(in crate::postgres) fn push(
         &mut self,
@@ -49,7 +49,7 @@ impl NoticeColumns {
 }
 
 /// Inserts notices, numbered in commit order. Above the limit the oldest ones are deleted.
-pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
+pub(super) const NOTIFICATION: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
     INSERT INTO notices (number, endpoint_no, at, name, detail) \
@@ -58,10 +58,13 @@ pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + c
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
 /// Inserts notices.
-pub(super) async fn keep_notices(conn: &PgConnection, it: &NoticeColumns) -> Result<(), DbError> {
+pub(super) async fn write_notifications(
+    conn: &PgConnection,
+    it: &NotificationColumns,
+) -> Result<(), DbError> {
     let most = MAX_PENDING_NOTIFICATIONS as i64;
     let params: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
-    conn.execute(NOTICE, &params).await?;
+    conn.execute(NOTIFICATION, &params).await?;
     Ok(())
 }
 
@@ -160,11 +163,11 @@ pub(in crate::postgres) async fn gather(
         &[&endpoints, &reasons, &kinds],
     )
     .await?;
-    let mut columns = NoticeColumns::default();
-    for ((_, endpoint_no), last_at, detail) in failures.notices() {
+    let mut columns = NotificationColumns::default();
+    for ((_, endpoint_no), last_at, detail) in failures.notifications() {
         columns.push(endpoint_no, last_at, DELIVERY_FAILED, &detail);
     }
-    keep_notices(conn, &columns).await?;
+    write_notifications(conn, &columns).await?;
     Ok(columns.scopes.len())
 }
 
@@ -173,7 +176,7 @@ const SELECT_EMAIL: &str =
 
 fn read_email(row: &Row) -> Result<StoredEmail, DbError> {
     Ok(StoredEmail {
-        letter: PendingEmail {
+        email: PendingEmail {
             recipient: row.get(0),
             revision: row.get::<_, i64>(1) as u64,
             first_at: at(row.get(2)),
@@ -200,7 +203,7 @@ pub(in crate::postgres) async fn keep(
     conn: &PgConnection,
     kept: &StoredEmail,
 ) -> Result<(), DbError> {
-    let email = &kept.letter;
+    let email = &kept.email;
     conn.execute(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (recipient) DO UPDATE SET \
@@ -246,7 +249,7 @@ pub(in crate::postgres) async fn claim(
     let rows = conn.query(&due, &params).await?;
     let emails: Vec<PendingEmail> = rows
         .iter()
-        .map(|row| Ok(read_email(row)?.into_letter()))
+        .map(|row| Ok(read_email(row)?.into_pending()))
         .collect::<Result<_, DbError>>()?;
     let recipients: Vec<&str> = emails.iter().map(|it| it.recipient.as_str()).collect();
     if !recipients.is_empty() {
@@ -268,7 +271,7 @@ pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<Scope, DbErr
 }
 
 /// Returns notices after a number.
-pub(in crate::postgres) async fn notices(
+pub(in crate::postgres) async fn notifications(
     conn: &PgConnection,
     after: u64,
     limit: usize,

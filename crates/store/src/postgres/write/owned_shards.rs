@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::NodeNo;
 
-/// Number of slots in the table `tally` for each of the two writers.
+/// Number of slots in the table `counters` for each of the two writers.
 const SLOTS: u64 = 32;
 
 /// This node's number and shards.
@@ -54,7 +54,7 @@ impl OwnedShards {
         self.lock().me
     }
 
-    /// Returns the slot of the table `tally` in which a writer of this node counts: the first writer, or the second
+    /// Returns the slot of the table `counters` in which a writer of this node counts: the first writer, or the second
     /// if `beside` is set.
     pub(in crate::postgres) fn slot(&self, beside: bool) -> i16 {
         let first = if beside { SLOTS } else { 0 };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::dispatcher::{AttemptRecord, News};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointChange};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::count_changes::CountChanges;
 use super::operation::{Operation, Recording, Task};
-use super::outbox::{self, Failed, NoticeColumns};
+use super::outbox::{self, Failed, NotificationColumns};
 use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use super::{changed_delivery, endpoints};
@@ -35,7 +35,7 @@ pub(super) struct Recorded {
     pub(in crate::postgres) waiting: WaitingColumns,
     pub(super) healths: FxHashMap<i64, Health>,
     pub(in crate::postgres) failed: Failed,
-    pub(in crate::postgres) notices: NoticeColumns,
+    pub(in crate::postgres) notifications: NotificationColumns,
 }
 
 /// Deliveries that have ended.
@@ -132,18 +132,21 @@ impl Recorded {
                 self.healths.insert(endpoint_no, health.clone());
             }
         }
-        for news in &attempt.news {
-            let detail = detail_of(*news);
-            self.notices.push(endpoint_no, now, news.name(), &detail);
+        for change in &attempt.endpoint_changes {
+            let detail = detail_of(*change);
+            self.notifications
+                .push(endpoint_no, now, change.name(), &detail);
         }
     }
 }
 
-fn detail_of(news: News) -> serde_json::Value {
-    match news {
-        News::BreakerTripped(reason) => json!({ "reason": reason }),
-        News::Recovered => json!({}),
-        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+fn detail_of(change: EndpointChange) -> serde_json::Value {
+    match change {
+        EndpointChange::BreakerTripped(reason) => json!({ "reason": reason }),
+        EndpointChange::Recovered => json!({}),
+        EndpointChange::DisableWarning(cause) | EndpointChange::Disabled(cause) => {
+            json!({ "cause": cause })
+        }
     }
 }
 
@@ -337,8 +340,8 @@ async fn disable(
     if !recorded.failed.is_empty() {
         outbox::fail(&conn, &recorded.failed).await?;
     }
-    if !recorded.notices.is_empty() {
-        outbox::keep_notices(&conn, &recorded.notices).await?;
+    if !recorded.notifications.is_empty() {
+        outbox::write_notifications(&conn, &recorded.notifications).await?;
     }
     Ok(Written::Applied)
 }
@@ -366,7 +369,7 @@ pub(in crate::postgres) async fn retry(
         return Ok(RetryResult::EndpointDisabled);
     }
     let mut after = row.delivery.clone();
-    let retried = if after.hasten(now).is_ok() {
+    let retried = if after.make_due(now).is_ok() {
         RetryResult::DueNow { endpoint }
     } else {
         if payload_gone(&context.conn, row.delivery.facts().event).await? {

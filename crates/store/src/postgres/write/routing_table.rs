@@ -25,7 +25,7 @@ use crate::{Change, StoreSettings};
 pub(super) struct EndpointRoute {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) id: EndpointId,
-    pub(in crate::postgres) standing: EndpointStatus,
+    pub(in crate::postgres) status: EndpointStatus,
     pub(in crate::postgres) patterns: Vec<Pattern>,
     pub(super) give_up_after: Span,
 }
@@ -33,7 +33,7 @@ pub(super) struct EndpointRoute {
 impl EndpointRoute {
     /// Returns whether events make deliveries for this endpoint at all.
     pub(super) fn accepts_deliveries(&self) -> bool {
-        match self.standing {
+        match self.status {
             EndpointStatus::Enabled | EndpointStatus::Paused => true,
             EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         }
@@ -222,7 +222,7 @@ fn route(
     Ok(EndpointRoute {
         no: row.get(1),
         id: EndpointId(row.get::<_, Id>(2).0),
-        standing: word(row, 3)?,
+        status: word(row, 3)?,
         patterns: read_patterns(row.get(4))?,
         give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
     })

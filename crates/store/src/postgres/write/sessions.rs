@@ -1,6 +1,6 @@
-//! Sessions (called passes). Any node creates, ends and deletes them.
+//! Sessions (table `passes`). Any node creates, ends and deletes them.
 
-use posthaste_core::id::{PassId, TenantId};
+use posthaste_core::id::{SessionId, TenantId};
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -11,14 +11,14 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::{hash_of, live_tenant};
 use crate::postgres::schema::columns::{Id, parse};
-use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
+use crate::{CreateResult, KeyHash, LoginSession, Page, PageRequest, SessionIdentity};
 
 /// Creates a session.
 pub(in crate::postgres) async fn create(
     context: &mut WriteContext,
-    pass: &Pass,
+    session: &LoginSession,
 ) -> Result<CreateResult, DbError> {
-    let (tenant_no, key) = match &pass.holder {
+    let (tenant_no, key) = match &session.holder {
         SessionIdentity::Key(hash) => (None, Some(hash.0.as_slice())),
         SessionIdentity::Tenant(tenant) => {
             // Deleting a tenant deletes its sessions, so the tenant must not be deleted while a session is added.
@@ -31,8 +31,8 @@ pub(in crate::postgres) async fn create(
     };
     let sql = "INSERT INTO passes (id, hash, tenant_no, key_hash, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
-    let (id, hash) = (Id(pass.id.0), pass.hash.0.as_slice());
-    let (created_at, expires_at) = (ms(pass.created_at), ms(pass.expires_at));
+    let (id, hash) = (Id(session.id.0), session.hash.0.as_slice());
+    let (created_at, expires_at) = (ms(session.created_at), ms(session.expires_at));
     let added = context
         .conn
         .execute(
@@ -52,10 +52,10 @@ pub(in crate::postgres) async fn end(
     context: &mut WriteContext,
     now: Timestamp,
     tenant: Option<&TenantId>,
-    pass: PassId,
+    session: SessionId,
 ) -> Result<bool, DbError> {
     let conn = &context.conn;
-    let (id, now) = (Id(pass.0), ms(now));
+    let (id, now) = (Id(session.0), ms(now));
     let ended = match tenant {
         None => {
             let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2";
@@ -88,15 +88,15 @@ pub(super) async fn delete_of_keys(conn: &PgConnection, keys: &[KeyHash]) -> Res
 const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_at \
     FROM passes p LEFT JOIN tenants t ON t.no = p.tenant_no";
 
-fn read(row: &Row) -> Result<Pass, DbError> {
+fn read(row: &Row) -> Result<LoginSession, DbError> {
     let (key, tenant): (Option<&[u8]>, Option<&str>) = (row.get(2), row.get(3));
     let holder = match (key, tenant) {
         (Some(_), _) => SessionIdentity::Key(hash_of(row, 2)?),
         (None, Some(tenant)) => SessionIdentity::Tenant(parse(tenant)?),
         (None, None) => return Err(DbError::Corrupt("a pass of nobody".to_owned())),
     };
-    Ok(Pass {
-        id: PassId(row.get::<_, Id>(0).0),
+    Ok(LoginSession {
+        id: SessionId(row.get::<_, Id>(0).0),
         hash: hash_of(row, 1)?,
         holder,
         created_at: at(row.get(4)),
@@ -105,11 +105,11 @@ fn read(row: &Row) -> Result<Pass, DbError> {
 }
 
 /// Returns the session with this hash, unless it has expired.
-pub(in crate::postgres) async fn pass(
+pub(in crate::postgres) async fn find(
     conn: &PgConnection,
     now: Timestamp,
     hash: KeyHash,
-) -> Result<Option<Pass>, DbError> {
+) -> Result<Option<LoginSession>, DbError> {
     let sql = format!("SELECT {COLUMNS} WHERE p.hash = $1 AND p.expires_at > $2");
     let row = conn
         .query_opt(&sql, &[&hash.0.as_slice(), &ms(now)])
@@ -118,12 +118,12 @@ pub(in crate::postgres) async fn pass(
 }
 
 /// Lists the sessions of a tenant, the newest first.
-pub(in crate::postgres) async fn passes(
+pub(in crate::postgres) async fn list(
     conn: &PgConnection,
     now: Timestamp,
     tenant: &TenantId,
-    page: PageRequest<PassId>,
-) -> Result<Page<Pass, PassId>, DbError> {
+    page: PageRequest<SessionId>,
+) -> Result<Page<LoginSession, SessionId>, DbError> {
     let tenant_no = live_tenant(conn, tenant).await?;
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
     // Sorted like the index; otherwise the sessions of all tenants would be read to find those of a small one.

@@ -17,7 +17,7 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::Id;
 use crate::stats::by_bucket;
-use crate::{BucketWidth, Scope, StatEntry, Tally};
+use crate::{BucketWidth, Scope, StatCounters, StatEntry};
 
 /// Rows to add, as columns.
 #[derive(Default)]
@@ -26,13 +26,13 @@ pub(in crate::postgres) struct StatsColumns {
     began: Vec<i64>,
     tenants: Vec<Option<String>>,
     endpoints: Vec<Option<Id>>,
-    counts: [Vec<i64>; Tally::COLUMNS],
+    counts: [Vec<i64>; StatCounters::COLUMNS],
 }
 
 impl StatsColumns {
     pub(in crate::postgres) fn of(happened: Vec<StatEntry>) -> StatsColumns {
         let mut rows = StatsColumns::default();
-        for ((width, began, scope), tally) in by_bucket(happened) {
+        for ((width, began, scope), counters) in by_bucket(happened) {
             let (tenant, endpoint) = match scope {
                 Scope::Everything => (None, None),
                 Scope::Tenant(tenant) => (Some(tenant.to_string()), None),
@@ -42,7 +42,7 @@ impl StatsColumns {
             rows.began.push(ms(began));
             rows.tenants.push(tenant);
             rows.endpoints.push(endpoint);
-            for (column, count) in rows.counts.iter_mut().zip(tally.columns()) {
+            for (column, count) in rows.counts.iter_mut().zip(counters.columns()) {
                 column.push(count);
             }
         }
@@ -116,7 +116,7 @@ pub(in crate::postgres) async fn read(
     scope: &Scope,
     width: BucketWidth,
     since: Timestamp,
-) -> Result<Vec<(Timestamp, Tally)>, DbError> {
+) -> Result<Vec<(Timestamp, StatCounters)>, DbError> {
     let Some(no) = number(conn, scope).await? else {
         return Ok(Vec::new());
     };
@@ -127,17 +127,17 @@ pub(in crate::postgres) async fn read(
          WHERE width = $1 AND bucket = b.began AND scope = $3) f ORDER BY f.bucket"
     );
     let rows = conn.query(&sql, &[&width.code(), &ms(since), &no]).await?;
-    let bucket = |row: &Row| (at(row.get(Tally::COLUMNS)), tally(row));
+    let bucket = |row: &Row| (at(row.get(StatCounters::COLUMNS)), counters(row));
     Ok(rows.iter().map(bucket).collect())
 }
 
 /// Reads stats from the first columns.
-fn tally(row: &Row) -> Tally {
-    let mut columns = [0; Tally::COLUMNS];
+fn counters(row: &Row) -> StatCounters {
+    let mut columns = [0; StatCounters::COLUMNS];
     for (index, column) in columns.iter_mut().enumerate() {
         *column = row.get(index);
     }
-    Tally::from_columns(columns)
+    StatCounters::from_columns(columns)
 }
 
 pub(in crate::postgres) async fn failing(
@@ -145,7 +145,7 @@ pub(in crate::postgres) async fn failing(
     width: BucketWidth,
     since: Timestamp,
     limit: usize,
-) -> Result<Vec<(Scope, Tally)>, DbError> {
+) -> Result<Vec<(Scope, StatCounters)>, DbError> {
     let sql = format!(
         "WITH RECURSIVE {BUCKETS}, \
          bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
@@ -164,7 +164,7 @@ pub(in crate::postgres) async fn failing(
     );
     let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &most(limit)];
     let rows = conn.query(&sql, &params).await?;
-    let failing = |row: &Row| Ok((outbox::scope(row, Tally::COLUMNS)?, tally(row)));
+    let failing = |row: &Row| Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)));
     rows.iter().map(failing).collect()
 }
 

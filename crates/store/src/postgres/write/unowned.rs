@@ -14,15 +14,15 @@ use crate::{DisabledReason, Written};
 pub(in crate::postgres) async fn set_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
-    standing: EndpointStatus,
+    status: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> Result<Option<bool>, DbError> {
     context.lock_directory().await?;
     if !lock_unowned(context, endpoint).await? {
         return Ok(None);
     }
-    let stands = endpoints::set_standing(context, endpoint, standing, reason, None).await?;
-    Ok(Some(stands))
+    let changed = endpoints::set_endpoint_status(context, endpoint, status, reason, None).await?;
+    Ok(Some(changed))
 }
 
 /// Cancels a delivery, if the shard of its endpoint has no owner.

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use posthaste_core::allowance::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::id::TenantId;
+use posthaste_core::quota::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
 
@@ -71,7 +71,7 @@ impl UsageMeters {
         accepts: &[Accepting],
     ) -> Result<Option<UsageMeters>, DbError> {
         let (mut tenants, mut months) = (BTreeSet::new(), BTreeSet::new());
-        for accepting in accepts.iter().filter(|it| it.allowance.is_limited()) {
+        for accepting in accepts.iter().filter(|it| it.quotas.is_limited()) {
             let first = accepting.events.first();
             if let Some(tenant) = first.and_then(|event| routes.tenant(&event.tenant)) {
                 tenants.insert(tenant.no);
@@ -117,7 +117,7 @@ impl UsageMeters {
         &mut self,
         tenant_no: i64,
         now: Timestamp,
-        allowance: Quotas,
+        quotas: Quotas,
         count: u64,
     ) -> Result<(), QuotaExceeded> {
         if count == 0 {
@@ -125,14 +125,14 @@ impl UsageMeters {
         }
         let at = (Month::of(now), tenant_no);
         let counted = self.counted.entry(at).or_default();
-        if allowance.is_limited() {
+        if quotas.is_limited() {
             let read = self.months.get(&at).copied().unwrap_or(0);
             let arrival_ns = self.arrivals.entry(tenant_no).or_default();
             let used = QuotaUsage {
                 arrival_ns: *arrival_ns,
                 this_month: read + *counted,
             };
-            let used = allowance.take(now, used, count)?;
+            let used = quotas.take(now, used, count)?;
             if used.arrival_ns != *arrival_ns {
                 *arrival_ns = used.arrival_ns;
                 self.set.insert(tenant_no, used.arrival_ns);

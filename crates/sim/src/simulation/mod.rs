@@ -13,19 +13,19 @@ use std::fmt;
 
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
-use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{Attempt, Dispatcher, Input, Limits, Record, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, IdGenerator};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{EndpointStatus, Health};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Tick, Timestamp};
 
 use crate::disk::{Disk, EndpointRow, Epoch};
 use crate::ledger::Ledger;
+use crate::mutations::Mutation;
 use crate::oracle::Broken;
-use crate::planted::Mutation;
 use crate::receiver::Receiver;
-use crate::weather::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimScenario, Site};
+use crate::scenario::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimScenario, Site};
 use posthaste_core::event_queue::EventQueue;
 
 /// Number of last events that a failure shows.
@@ -162,8 +162,8 @@ struct Process {
 struct World {
     seed: u64,
     bug: Option<Mutation>,
-    dice: Dice,
-    mint: IdGenerator,
+    rng: Rng,
+    id_generator: IdGenerator,
     scenario: SimScenario,
     event_queue: EventQueue<Event>,
     wall_offset_ms: i64,
@@ -184,8 +184,8 @@ struct World {
 
 impl World {
     fn new(seed: u64, bug: Option<Mutation>, traced: bool) -> World {
-        let mut dice = Dice::seeded(seed);
-        let scenario = SimScenario::draw(&mut dice);
+        let mut rng = Rng::seeded(seed);
+        let scenario = SimScenario::draw(&mut rng);
         let mut disk = Disk::default();
         for Site {
             endpoint,
@@ -197,7 +197,7 @@ impl World {
             let row = EndpointRow {
                 tenant: tenant.clone(),
                 settings: settings.clone(),
-                standing: EndpointStatus::Enabled,
+                status: EndpointStatus::Enabled,
                 health: Health::default(),
             };
             disk.put_endpoint(*endpoint, row);
@@ -207,7 +207,7 @@ impl World {
         World {
             seed,
             bug,
-            mint: IdGenerator::new(dice.split()),
+            id_generator: IdGenerator::new(rng.split()),
             event_queue: EventQueue::default(),
             wall_offset_ms: 0,
             disk,
@@ -222,7 +222,7 @@ impl World {
             healed: false,
             summary: Summary::default(),
             trace: traced.then(VecDeque::new),
-            dice,
+            rng,
             scenario,
         }
     }
@@ -266,7 +266,7 @@ impl World {
         ];
         for (count, event) in planned {
             for _ in 0..count {
-                let at_ms = self.dice.between(0, FAULT_PHASE_MS);
+                let at_ms = self.rng.between(0, FAULT_PHASE_MS);
                 self.event_queue.schedule(at_ms, event());
             }
         }
@@ -323,7 +323,7 @@ impl World {
 
     /// Returns true with a probability of `per_mille`/1,000 during the fault phase.
     fn fault_occurs(&mut self, per_mille: u32) -> bool {
-        !self.healed && per_mille > 0 && self.dice.chance(per_mille, 1_000)
+        !self.healed && per_mille > 0 && self.rng.chance(per_mille, 1_000)
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
@@ -356,7 +356,7 @@ impl World {
         };
         self.process = Some(Process {
             epoch,
-            dispatcher: Dispatcher::new(limits, self.dice.split()),
+            dispatcher: Dispatcher::new(limits, self.rng.split()),
             started_ms: self.event_queue.now_ms(),
             alarm_ms: None,
             stopping: false,
@@ -388,13 +388,13 @@ impl World {
     fn end_process(&mut self) {
         self.cancelling.clear();
         // Sometimes the next process crashes soon after its start.
-        if !self.healed && self.dice.chance(1, 5) {
-            let again_ms = self.dice.between(1, 2_000);
+        if !self.healed && self.rng.chance(1, 5) {
+            let again_ms = self.rng.between(1, 2_000);
             self.event_queue.schedule(again_ms, Event::Start);
             self.event_queue
-                .schedule(again_ms + self.dice.between(0, 200), Event::Kill);
+                .schedule(again_ms + self.rng.between(0, 200), Event::Kill);
         } else {
-            let after_ms = self.dice.between(1, 30_000);
+            let after_ms = self.rng.between(1, 30_000);
             self.event_queue.schedule(after_ms, Event::Start);
         }
     }
@@ -415,14 +415,14 @@ impl World {
 
     fn jump_clock(&mut self) {
         const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
-        let by_ms = self.dice.between(0, 2 * DAY_MS as u64) as i64 - DAY_MS;
+        let by_ms = self.rng.between(0, 2 * DAY_MS as u64) as i64 - DAY_MS;
         self.wall_offset_ms += by_ms;
         self.ledger.clock_jumped();
         self.note(|| format!("the wall clock jumps by {by_ms} ms"));
         // The engine reads the clock at least once a second.
         if let Some(process) = &self.process {
             let (epoch, input) = (process.epoch, Input::Tick);
-            let delay_ms = self.dice.between(0, 1_000);
+            let delay_ms = self.rng.between(0, 1_000);
             self.event_queue
                 .schedule(delay_ms, Event::Deliver { epoch, input });
         }

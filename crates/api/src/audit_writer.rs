@@ -120,7 +120,7 @@ impl AuditedRequest {
             Caller::Admin(credential) | Caller::Tenant(credential, _) => Some(credential),
         };
         let entry = AuditEntry {
-            id: app.mint(),
+            id: app.new_id(),
             at: now,
             actor: actor(caller),
             actor_key: match credential {
@@ -178,8 +178,8 @@ fn actor(caller: &Caller) -> String {
         Caller::Tenant(Credential::Key(known), tenant) => {
             with_name(&format!("{KEY_OF}{tenant}"), &known.key.name)
         }
-        Caller::Admin(Credential::Link(pass)) | Caller::Tenant(Credential::Link(pass), _) => {
-            format!("{LINK}{pass}")
+        Caller::Admin(Credential::Link(session)) | Caller::Tenant(Credential::Link(session), _) => {
+            format!("{LINK}{session}")
         }
         Caller::Tenant(Credential::Configured, tenant) => format!("{KEY_OF}{tenant}"),
     }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::body;
     use crate::routes;
-    use posthaste_core::id::PassId;
+    use posthaste_core::id::SessionId;
     use posthaste_core::time::Timestamp;
     use posthaste_store::Via;
 
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn actors_of_the_tenant_are_distinguished_from_the_operator() {
         let tenant: TenantId = "acme".parse().expect("an id");
-        let link = Credential::Link(PassId(1));
+        let link = Credential::Link(SessionId(1));
         for (caller, own) in [
             (Caller::Anonymous, false),
             (Caller::Admin(Credential::Configured), false),

@@ -22,7 +22,7 @@ use super::routes;
 
 /// A request of an authenticated caller.
 #[derive(Clone)]
-pub struct Asked {
+pub struct InProcessRequest {
     /// The caller.
     pub caller: Caller,
     /// Its address and interface.
@@ -37,7 +37,7 @@ pub struct Asked {
 
 impl App {
     /// Executes the request like the API. Returns the body of a successful response, or the problem.
-    pub async fn ask(self: &Arc<App>, asked: Asked) -> Result<Bytes, Problem> {
+    pub async fn ask(self: &Arc<App>, asked: InProcessRequest) -> Result<Bytes, Problem> {
         let uri: Uri = asked
             .target
             .parse()

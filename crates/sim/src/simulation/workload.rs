@@ -14,8 +14,8 @@ use posthaste_core::lane::{EndpointStatus, Health, LaneSettings};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::{Event, World};
-use crate::planted::Mutation;
-use crate::weather::{self, FAULT_PHASE_MS};
+use crate::mutations::Mutation;
+use crate::scenario::{self, FAULT_PHASE_MS};
 
 impl World {
     /// Sends an event and schedules the next one.
@@ -24,14 +24,14 @@ impl World {
         if self.produced < self.scenario.events {
             // Bursts and quiet periods.
             let mean_ms = FAULT_PHASE_MS / u64::from(self.scenario.events);
-            if self.burst_left == 0 && self.dice.chance(1, 20) {
-                self.burst_left = self.dice.between(1, 80);
+            if self.burst_left == 0 && self.rng.chance(1, 20) {
+                self.burst_left = self.rng.between(1, 80);
             }
             let gap_ms = if self.burst_left > 0 {
                 self.burst_left -= 1;
-                self.dice.between(0, 20)
+                self.rng.between(0, 20)
             } else {
-                self.dice.between(0, 5 * mean_ms)
+                self.rng.between(0, 5 * mean_ms)
             };
             if self.event_queue.now_ms() + gap_ms < FAULT_PHASE_MS {
                 self.event_queue.schedule(gap_ms, Event::Produce);
@@ -50,13 +50,13 @@ impl World {
             return;
         }
         // One event in ten repeats an old idempotency key, as a client does after a lost response.
-        let old = self.dice.chance(1, 10);
+        let old = self.rng.chance(1, 10);
         let key = if old {
-            self.dice.between(0, u64::from(self.produced))
+            self.rng.between(0, u64::from(self.produced))
         } else {
             u64::from(self.produced)
         };
-        let content = Fingerprint::of(&[&key.to_be_bytes(), &[u8::from(self.dice.chance(1, 50))]]);
+        let content = Fingerprint::of(&[&key.to_be_bytes(), &[u8::from(self.rng.chance(1, 50))]]);
         let stored = self
             .keys
             .get(&key)
@@ -65,13 +65,13 @@ impl World {
         match judge(stored, content) {
             Ingest::New => {
                 let wall = self.now().wall;
-                let event: EventId = self.mint.next(wall);
+                let event: EventId = self.id_generator.next(wall);
                 self.keys.insert(key, (event, content));
                 let deliveries = self.route(event, wall);
                 self.ledger.answered(key, event);
                 // The hand-over may be late, but keeps the order of acceptance.
-                let late_ms = *self.dice.pick(&[0, 0, 1, 2, 3, 300]);
-                let due_ms = self.event_queue.now_ms() + self.dice.between(0, late_ms);
+                let late_ms = *self.rng.pick(&[0, 0, 1, 2, 3, 300]);
+                let due_ms = self.event_queue.now_ms() + self.rng.between(0, late_ms);
                 self.last_hand_over_ms = self.last_hand_over_ms.max(due_ms);
                 let delay_ms = self.last_hand_over_ms - self.event_queue.now_ms();
                 self.event_queue
@@ -84,30 +84,27 @@ impl World {
 
     /// Persists one delivery for each endpoint that wants the event.
     fn route(&mut self, event: EventId, wall: Timestamp) -> Vec<Delivery> {
-        let scheduled = self.dice.chance(1, 10);
+        let scheduled = self.rng.chance(1, 10);
         let due_at = if scheduled {
-            wall.after(Span::from_secs(self.dice.between(1, 3_600)))
+            wall.after(Span::from_secs(self.rng.between(1, 3_600)))
         } else {
             wall
         };
-        let key = OrderingKey(self.dice.between(0, 3));
+        let key = OrderingKey(self.rng.between(0, 3));
         let wanted: Vec<(EndpointId, Arc<LaneSettings>)> = self
             .disk
             .endpoints()
             .filter(|(_, row)| {
-                matches!(
-                    row.standing,
-                    EndpointStatus::Enabled | EndpointStatus::Paused
-                )
+                matches!(row.status, EndpointStatus::Enabled | EndpointStatus::Paused)
             })
             .map(|(endpoint, row)| (*endpoint, row.settings.clone()))
             .collect();
         let mut deliveries = Vec::new();
         for (endpoint, settings) in wanted {
-            if !self.dice.chance(1, 2) {
+            if !self.rng.chance(1, 2) {
                 continue;
             }
-            let id: DeliveryId = self.mint.next(wall);
+            let id: DeliveryId = self.id_generator.next(wall);
             let give_up_after = settings.policy.give_up_after;
             let delivery =
                 Delivery::schedule(id, event, endpoint, Some(key), due_at, give_up_after);
@@ -132,7 +129,7 @@ impl World {
             self.event_queue.schedule(hand_overs_ms, Event::Intervene);
             return;
         }
-        match self.dice.between(0, 9) {
+        match self.rng.between(0, 9) {
             0 | 1 => self.shut_one(EndpointStatus::Paused),
             2 => self.shut_one(EndpointStatus::Disabled),
             3 => self.shut_one(EndpointStatus::Deleted),
@@ -146,20 +143,20 @@ impl World {
 
     /// Returns any endpoint except the watched one.
     fn any_endpoint(&mut self) -> EndpointId {
-        let number = self.dice.between(1, self.scenario.sites.len() as u64 - 1);
+        let number = self.rng.between(1, self.scenario.sites.len() as u64 - 1);
         self.scenario.sites[number as usize].endpoint
     }
 
-    fn standing(&self, endpoint: EndpointId) -> EndpointStatus {
+    fn status(&self, endpoint: EndpointId) -> EndpointStatus {
         self.disk
             .endpoint(endpoint)
-            .map_or(EndpointStatus::Deleted, |row| row.standing)
+            .map_or(EndpointStatus::Deleted, |row| row.status)
     }
 
-    fn shut_one(&mut self, standing: EndpointStatus) {
+    fn shut_one(&mut self, status: EndpointStatus) {
         let endpoint = self.any_endpoint();
-        let is = self.standing(endpoint);
-        let goes = match standing {
+        let is = self.status(endpoint);
+        let goes = match status {
             EndpointStatus::Paused => {
                 is == EndpointStatus::Enabled || is == EndpointStatus::Disabled
             }
@@ -167,11 +164,11 @@ impl World {
                 is == EndpointStatus::Enabled || is == EndpointStatus::Paused
             }
             // Rarely, because nothing more happens at a deleted endpoint.
-            EndpointStatus::Deleted => is != EndpointStatus::Deleted && self.dice.chance(1, 4),
+            EndpointStatus::Deleted => is != EndpointStatus::Deleted && self.rng.chance(1, 4),
             EndpointStatus::Enabled => false,
         };
         if goes {
-            self.ask_to_stand(endpoint, standing);
+            self.ask_to_stand(endpoint, status);
         }
     }
 
@@ -181,37 +178,37 @@ impl World {
     }
 
     fn open(&mut self, endpoint: EndpointId) {
-        if self.standing(endpoint) != EndpointStatus::Deleted {
+        if self.status(endpoint) != EndpointStatus::Deleted {
             self.ask_to_stand(endpoint, EndpointStatus::Enabled);
         }
     }
 
-    fn ask_to_stand(&mut self, endpoint: EndpointId, standing: EndpointStatus) {
+    fn ask_to_stand(&mut self, endpoint: EndpointId, status: EndpointStatus) {
         let Some(epoch) = self.running_epoch() else {
             return;
         };
-        self.note(|| format!("an operator wants {endpoint} {standing:?}"));
+        self.note(|| format!("an operator wants {endpoint} {status:?}"));
         if self.bug == Some(Mutation::SendsToTheDisabled) {
-            self.stands(endpoint, standing, None);
+            self.persist_status(endpoint, status, None);
         } else {
-            self.deliver(epoch, Input::Stand { endpoint, standing });
+            self.deliver(epoch, Input::SetStatus { endpoint, status });
         }
     }
 
     /// The dispatcher has applied a status change: persist it and acknowledge the request.
-    pub(super) fn stands(
+    pub(super) fn persist_status(
         &mut self,
         endpoint: EndpointId,
-        standing: EndpointStatus,
+        status: EndpointStatus,
         health: Option<Health>,
     ) {
         if let Some(row) = self.disk.endpoint_mut(endpoint) {
-            row.standing = standing;
+            row.status = status;
             if let Some(health) = health {
                 row.health.update(&health);
             }
         }
-        match standing {
+        match status {
             EndpointStatus::Enabled => self.ledger.opened(endpoint, self.event_queue.now_ms()),
             EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => {
                 self.ledger.shut(endpoint)
@@ -224,7 +221,7 @@ impl World {
         let paused: Vec<EndpointId> = self
             .disk
             .endpoints()
-            .filter(|(_, row)| row.standing == EndpointStatus::Paused)
+            .filter(|(_, row)| row.status == EndpointStatus::Paused)
             .map(|(endpoint, _)| *endpoint)
             .collect();
         for endpoint in paused {
@@ -248,8 +245,8 @@ impl World {
         if fitting.is_empty() {
             return Vec::new();
         }
-        let count = self.dice.between(1, 10);
-        (0..count).map(|_| *self.dice.pick(&fitting)).collect()
+        let count = self.rng.between(1, 10);
+        (0..count).map(|_| *self.rng.pick(&fitting)).collect()
     }
 
     fn cancel_some(&mut self) {
@@ -274,16 +271,13 @@ impl World {
 
     fn replay_some(&mut self) {
         let since = self
-            .dice
+            .rng
             .pick(&[Status::Failed, Status::Succeeded, Status::Cancelled]);
         let since = *since;
         for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.status() == since) {
             let row = self.disk.endpoint(endpoint);
             let open = row.filter(|row| {
-                matches!(
-                    row.standing,
-                    EndpointStatus::Enabled | EndpointStatus::Paused
-                )
+                matches!(row.status, EndpointStatus::Enabled | EndpointStatus::Paused)
             });
             let (Some(row), Some(epoch)) = (open, self.running_epoch()) else {
                 continue;
@@ -314,7 +308,7 @@ impl World {
             let now = self.now().wall;
             if self
                 .disk
-                .change(delivery, |delivery| delivery.hasten(now))
+                .change(delivery, |delivery| delivery.make_due(now))
                 .is_ok()
             {
                 self.note(|| format!("an operator hastens {delivery}"));
@@ -325,7 +319,7 @@ impl World {
 
     fn edit_one(&mut self) {
         let endpoint = self.any_endpoint();
-        let policy = weather::policy(&mut self.dice);
+        let policy = scenario::policy(&mut self.rng);
         let Some(row) = self.disk.endpoint_mut(endpoint) else {
             return;
         };
@@ -336,10 +330,9 @@ impl World {
         row.settings = settings.clone();
         self.ledger.edited(endpoint, settings);
         self.note(|| format!("an operator edits {endpoint}"));
-        if let (Some(epoch), Some(introduction)) =
-            (self.running_epoch(), self.disk.introduction(endpoint))
+        if let (Some(epoch), Some(snapshot)) = (self.running_epoch(), self.disk.snapshot(endpoint))
         {
-            self.deliver(epoch, Input::Introduced(introduction));
+            self.deliver(epoch, Input::EndpointLoaded(snapshot));
         }
     }
 }

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use posthaste_core::dice::Dice;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{LaneSettings, RateLimit};
 use posthaste_core::policy::{Backoff, Jitter, Preset, RetryPolicy};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
 
 use crate::receiver::Behaviour;
@@ -79,32 +79,32 @@ impl SimScenario {
     /// Generates a scenario. One in four has no faults, so that guarantees which faults excuse are checked
     /// strictly. In one of four, the endpoints have large limits and are slow enough to use all attempt slots.
     /// Some tenants have an in-flight limit.
-    pub fn draw(dice: &mut Dice) -> SimScenario {
-        let no_faults = dice.chance(1, 4);
-        let greedy = dice.chance(1, 4);
-        let others = dice.between(2, 10) as u128;
-        let caps = [(); TENANTS].map(|()| dice.chance(1, 3).then(|| dice.between(1, 12) as u32));
+    pub fn draw(rng: &mut Rng) -> SimScenario {
+        let no_faults = rng.chance(1, 4);
+        let greedy = rng.chance(1, 4);
+        let others = rng.between(2, 10) as u128;
+        let caps = [(); TENANTS].map(|()| rng.chance(1, 3).then(|| rng.between(1, 12) as u32));
         let mut sites = vec![watched_site()];
-        sites.extend((1..=others).map(|number| site(number, greedy, &caps, dice)));
+        sites.extend((1..=others).map(|number| site(number, greedy, &caps, rng)));
         SimScenario {
             sites,
-            events: dice.between(80, 500) as u32,
-            interventions: dice.between(0, 40) as u32,
-            max_flights: dice.between(48, 96) as usize,
-            ready_per_lane: dice.between(1, 12) as usize,
+            events: rng.between(80, 500) as u32,
+            interventions: rng.between(0, 40) as u32,
+            max_flights: rng.between(48, 96) as usize,
+            ready_per_lane: rng.between(1, 12) as usize,
             faults: if no_faults {
                 Faults::default()
             } else {
-                faults(dice)
+                faults(rng)
             },
         }
     }
 }
 
-fn faults(dice: &mut Dice) -> Faults {
+fn faults(rng: &mut Rng) -> Faults {
     let mut sometimes = |most: u64| {
-        if dice.chance(1, 2) {
-            dice.between(0, most) as u32
+        if rng.chance(1, 2) {
+            rng.between(0, most) as u32
         } else {
             0
         }
@@ -131,19 +131,19 @@ fn watched_site() -> Site {
     }
 }
 
-fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], dice: &mut Dice) -> Site {
-    let tenant = dice.between(1, TENANTS as u64) as usize;
+fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng) -> Site {
+    let tenant = rng.between(1, TENANTS as u64) as usize;
     let tenant_in_flight = caps[tenant - 1];
     let tenant = format!("tenant-{tenant}");
     let most = if greedy { 60 } else { 10 };
     let settings = LaneSettings {
-        policy: policy(dice),
-        max_in_flight: dice.between(1, most) as u32,
+        policy: policy(rng),
+        max_in_flight: rng.between(1, most) as u32,
         rate: RateLimit {
-            per_second: dice.between(1, 50) as f64,
-            burst: dice.between(1, 2 * most) as u32,
+            per_second: rng.between(1, 50) as f64,
+            burst: rng.between(1, 2 * most) as u32,
         },
-        ordered: dice.chance(1, 4),
+        ordered: rng.chance(1, 4),
         tenant_in_flight,
         ..LaneSettings::default()
     };
@@ -151,37 +151,35 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], dice: &mut Di
         endpoint: EndpointId(number),
         tenant: tenant.parse().expect("the tenant name is valid"),
         settings: Arc::new(settings),
-        behaviour: if greedy && dice.chance(1, 2) {
+        behaviour: if greedy && rng.chance(1, 2) {
             Behaviour::Slow
         } else {
-            behaviour(dice)
+            behaviour(rng)
         },
         watched: false,
     }
 }
 
 /// Generates a retry policy: a preset, or any backoff and jitter with delays short enough to see many retries.
-pub fn policy(dice: &mut Dice) -> RetryPolicy {
-    if dice.chance(1, 3) {
-        return dice.pick(&Preset::ALL).policy();
+pub fn policy(rng: &mut Rng) -> RetryPolicy {
+    if rng.chance(1, 3) {
+        return rng.pick(&Preset::ALL).policy();
     }
-    let unit = Span::from_secs(dice.between(1, 60));
-    let cap = Span::from_mins(dice.between(2, 60));
-    let backoff = match dice.between(0, 3) {
+    let unit = Span::from_secs(rng.between(1, 60));
+    let cap = Span::from_mins(rng.between(2, 60));
+    let backoff = match rng.between(0, 3) {
         0 => Backoff::Fixed { interval: unit },
         1 => Backoff::Linear { step: unit, cap },
         2 => Backoff::Exponential {
             base: unit,
-            factor: dice.between(2, 6) as f64,
+            factor: rng.between(2, 6) as f64,
             cap,
         },
         3.. => Backoff::Schedule {
-            delays: (1..=dice.between(1, 6))
-                .map(|n| unit.times(n * n))
-                .collect(),
+            delays: (1..=rng.between(1, 6)).map(|n| unit.times(n * n)).collect(),
         },
     };
-    let jitter = *dice.pick(&[
+    let jitter = *rng.pick(&[
         Jitter::None,
         Jitter::Full,
         Jitter::Equal,
@@ -191,25 +189,25 @@ pub fn policy(dice: &mut Dice) -> RetryPolicy {
     RetryPolicy {
         backoff,
         jitter,
-        max_attempts: dice.between(1, 12) as u32,
-        give_up_after: Span::from_mins(dice.between(1, 600)),
+        max_attempts: rng.between(1, 12) as u32,
+        give_up_after: Span::from_mins(rng.between(1, 600)),
         rules: Vec::new(),
     }
 }
 
-fn behaviour(dice: &mut Dice) -> Behaviour {
-    let from_ms = dice.between(0, FAULT_PHASE_MS);
-    let retry_after = Span::from_secs(dice.between(1, 900));
-    match dice.between(0, 12) {
+fn behaviour(rng: &mut Rng) -> Behaviour {
+    let from_ms = rng.between(0, FAULT_PHASE_MS);
+    let retry_after = Span::from_secs(rng.between(1, 900));
+    match rng.between(0, 12) {
         0 | 1 => Behaviour::Healthy,
         2 => Behaviour::Slow,
         3 => Behaviour::Flapping {
-            turn_ms: dice.between(MINUTE_MS, 20 * MINUTE_MS),
+            turn_ms: rng.between(MINUTE_MS, 20 * MINUTE_MS),
         },
         4 => Behaviour::Gone { from_ms },
         5 => Behaviour::Throttling {
-            per_second: dice.between(1, 10),
-            retry_after: dice.chance(1, 2).then_some(retry_after),
+            per_second: rng.between(1, 10),
+            retry_after: rng.chance(1, 2).then_some(retry_after),
         },
         6 => Behaviour::Unavailable { retry_after },
         7 => Behaviour::Refusing,

@@ -8,14 +8,14 @@
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
 use posthaste_core::dispatcher::{
-    Attempt, Command, EndpointNotification, Finish, Input, News, Record, Ticket,
+    Attempt, Command, EndpointChange, EndpointNotification, Finish, Input, Record, Ticket,
 };
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Span;
 
 use super::{Event, Query, World};
 use crate::disk::{Epoch, Written};
-use crate::planted::Mutation;
+use crate::mutations::Mutation;
 
 impl World {
     /// Returns the epoch of the running process.
@@ -52,9 +52,9 @@ impl World {
 
     fn execute(&mut self, epoch: Epoch, command: Command) {
         match command {
-            Command::Introduce(endpoint) => {
-                let input = match self.disk.introduction(endpoint) {
-                    Some(introduction) => Input::Introduced(introduction),
+            Command::LoadEndpoint(endpoint) => {
+                let input = match self.disk.snapshot(endpoint) {
+                    Some(snapshot) => Input::EndpointLoaded(snapshot),
                     None => Input::NoSuchEndpoint(endpoint),
                 };
                 // The engine answers from memory, in the order of the requests.
@@ -79,11 +79,11 @@ impl World {
             }
             Command::Send(attempt) => self.send(epoch, attempt),
             Command::Record { ticket, record } => self.schedule_write(epoch, ticket, record),
-            Command::Stands {
+            Command::PersistStatus {
                 endpoint,
-                standing,
+                status,
                 health,
-            } => self.stands(endpoint, standing, health),
+            } => self.persist_status(endpoint, status, health),
             Command::TooLateToCancel(delivery) => self.cancelling.retain(|id| *id != delivery),
             Command::Sweep {
                 ticket,
@@ -91,7 +91,7 @@ impl World {
                 reason,
                 except,
             } => {
-                let delay_ms = self.dice.between(0, 2_000);
+                let delay_ms = self.rng.between(0, 2_000);
                 self.event_queue.schedule(
                     delay_ms,
                     Event::Sweep {
@@ -104,7 +104,9 @@ impl World {
                 );
             }
             Command::Notify(notification) => self.observe_notification(notification),
-            Command::Disowned(_) => unreachable!("a single process never releases an endpoint"),
+            Command::ReadyToRelease(_) => {
+                unreachable!("a single process never releases an endpoint")
+            }
             Command::Drained => self.drained(),
         }
     }
@@ -117,19 +119,19 @@ impl World {
             Span::ZERO
         });
         let query = Query { due_by, ..query };
-        let delay_ms = self.dice.between(0, 10);
+        let delay_ms = self.rng.between(0, 10);
         self.event_queue
             .schedule(delay_ms, Event::Read { epoch, query });
     }
 
     fn schedule_write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
-        if self.bug == Some(Mutation::ResultLost) && self.dice.chance(1, 20) {
+        if self.bug == Some(Mutation::ResultLost) && self.rng.chance(1, 20) {
             self.answer(epoch, Input::Recorded { ticket });
             return;
         }
         // Sometimes a write hangs and may outlive the process that requested it.
         let hangs = self.fault_occurs(self.scenario.faults.answer_lost);
-        let delay_ms = self.dice.between(0, if hangs { 10_000 } else { 5 });
+        let delay_ms = self.rng.between(0, if hangs { 10_000 } else { 5 });
         if hangs {
             self.disk_fails(delay_ms);
         }
@@ -142,12 +144,12 @@ impl World {
     }
 
     fn observe_notification(&mut self, notification: EndpointNotification) {
-        let EndpointNotification { endpoint, news } = notification;
-        self.note(|| format!("says {} of {endpoint}", news.name()));
-        match news {
-            News::BreakerTripped(_) => self.ledger.tripped(endpoint),
-            News::Recovered => self.ledger.recovered(endpoint, self.event_queue.now_ms()),
-            News::DisableWarning(_) | News::Disabled(_) => {}
+        let EndpointNotification { endpoint, change } = notification;
+        self.note(|| format!("says {} of {endpoint}", change.name()));
+        match change {
+            EndpointChange::BreakerTripped(_) => self.ledger.tripped(endpoint),
+            EndpointChange::Recovered => self.ledger.recovered(endpoint, self.event_queue.now_ms()),
+            EndpointChange::DisableWarning(_) | EndpointChange::Disabled(_) => {}
         }
     }
 
@@ -170,7 +172,7 @@ impl World {
     /// Schedules a result for the process. It may be late and may be repeated.
     pub(super) fn answer(&mut self, epoch: Epoch, input: Input) {
         self.maybe_repeat(epoch, &input);
-        let delay_ms = self.dice.between(0, 5);
+        let delay_ms = self.rng.between(0, 5);
         self.event_queue
             .schedule(delay_ms, Event::Deliver { epoch, input });
     }
@@ -178,7 +180,7 @@ impl World {
     /// May schedule a repetition of the input, much later.
     fn maybe_repeat(&mut self, epoch: Epoch, input: &Input) {
         if self.fault_occurs(self.scenario.faults.repeated) {
-            let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
+            let (again_ms, input) = (self.rng.between(1, 60_000), input.clone());
             self.event_queue
                 .schedule(again_ms, Event::Deliver { epoch, input });
         }
@@ -220,7 +222,7 @@ impl World {
         if self.fault_occurs(self.scenario.faults.worker) {
             self.fail_internally(epoch, attempt);
         } else {
-            let delay_ms = self.dice.between(1, 30);
+            let delay_ms = self.rng.between(1, 30);
             self.event_queue
                 .schedule(delay_ms, Event::Arrive { epoch, attempt });
         }
@@ -250,7 +252,7 @@ impl World {
         let at_ms = self.event_queue.now_ms();
         let receiver = self.receivers.get_mut(&attempt.endpoint);
         let receiver = receiver.expect("every endpoint has a receiver");
-        let (delay_ms, outcome) = receiver.answer(at_ms, &mut self.dice);
+        let (delay_ms, outcome) = receiver.answer(at_ms, &mut self.rng);
         self.event_queue.schedule(
             delay_ms,
             Event::Reply {
@@ -297,7 +299,7 @@ impl World {
             }
         };
         // Other writes may happen between the read and its result.
-        let delay_ms = self.dice.between(0, 30);
+        let delay_ms = self.rng.between(0, 30);
         self.maybe_repeat(epoch, &input);
         self.event_queue
             .schedule(delay_ms, Event::Deliver { epoch, input });
@@ -422,7 +424,7 @@ fn brief(input: &Input) -> String {
             let ids: Vec<DeliveryId> = deliveries.iter().map(Delivery::id).collect();
             format!("accepted {ids:?}")
         }
-        Input::Introduced(introduction) => format!("introduced {}", introduction.endpoint),
+        Input::EndpointLoaded(snapshot) => format!("introduced {}", snapshot.endpoint),
         Input::Fetched {
             endpoint, fetched, ..
         } => {
@@ -434,14 +436,14 @@ fn brief(input: &Input) -> String {
         }
         other @ (Input::Work { .. }
         | Input::NoSuchEndpoint(_)
-        | Input::Stand { .. }
+        | Input::SetStatus { .. }
         | Input::FetchFailed { .. }
         | Input::Finished { .. }
         | Input::Recorded { .. }
         | Input::RecordFailed { .. }
         | Input::Cancel { .. }
         | Input::Swept { .. }
-        | Input::Disown(_)
+        | Input::Revoke(_)
         | Input::Lost
         | Input::Suspend
         | Input::Resume

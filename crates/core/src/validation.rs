@@ -70,11 +70,11 @@ impl ValidationErrors {
 
 impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.0.iter().enumerate() {
+        for (index, error) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{}: {}", mistake.field, mistake.message)?;
+            write!(f, "{}: {}", error.field, error.message)?;
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ pub struct Fields<'doc, 'm> {
     object: &'doc Map<String, Value>,
     path: String,
     asked: Vec<&'static str>,
-    mistakes: &'m mut ValidationErrors,
+    errors: &'m mut ValidationErrors,
 }
 
 impl<'doc, 'm> Fields<'doc, 'm> {
@@ -95,7 +95,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     pub fn open(
         value: &'doc Value,
         path: impl Into<String>,
-        mistakes: &'m mut ValidationErrors,
+        errors: &'m mut ValidationErrors,
     ) -> Option<Fields<'doc, 'm>> {
         let path = path.into();
         match value.as_object() {
@@ -103,10 +103,10 @@ impl<'doc, 'm> Fields<'doc, 'm> {
                 object,
                 path,
                 asked: Vec::new(),
-                mistakes,
+                errors,
             }),
             None => {
-                mistakes.note(path, format!("must be an object, not {}", shape_of(value)));
+                errors.note(path, format!("must be an object, not {}", shape_of(value)));
                 None
             }
         }
@@ -124,7 +124,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     /// Adds an error for a field of this object.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         let path = self.path_of(name);
-        self.mistakes.note(path, message);
+        self.errors.note(path, message);
     }
 
     /// Adds an error if the field is absent.
@@ -231,7 +231,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     pub fn object(&mut self, name: &'static str) -> Option<Fields<'doc, '_>> {
         let value = self.value(name)?;
         let path = self.path_of(name);
-        Fields::open(value, path, self.mistakes)
+        Fields::open(value, path, self.errors)
     }
 
     /// Returns a reader for the object at `index` of the list `name`.
@@ -242,7 +242,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         value: &'doc Value,
     ) -> Option<Fields<'doc, '_>> {
         let path = self.path_of(&format!("{name}[{index}]"));
-        Fields::open(value, path, self.mistakes)
+        Fields::open(value, path, self.errors)
     }
 
     /// Returns a reader for the object `inner` within the object `name`, whose field names the author of the
@@ -254,7 +254,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         value: &'doc Value,
     ) -> Option<Fields<'doc, '_>> {
         let path = self.path_of(&format!("{name}.{inner}"));
-        Fields::open(value, path, self.mistakes)
+        Fields::open(value, path, self.errors)
     }
 
     /// Ends the reading: every field that was not read is an error.
@@ -263,7 +263,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
             if !self.asked.iter().any(|asked| asked == name) {
                 let known = self.asked.join(", ");
                 let path = self.path_of(name);
-                self.mistakes
+                self.errors
                     .note(path, format!("is not a known field; known here: {known}"));
             }
         }
@@ -309,9 +309,9 @@ mod tests {
             "inner": {"steps": ["1s", 2, "9000d"], "extra": true},
             "strange": 1,
         });
-        let mut mistakes = ValidationErrors::default();
+        let mut errors = ValidationErrors::default();
         let mut fields =
-            Fields::open(&document, "", &mut mistakes).expect("the document is an object");
+            Fields::open(&document, "", &mut errors).expect("the document is an object");
         fields.need("missing");
         fields.text("name");
         fields.span("wait", Span::ZERO, Span::from_days(1));
@@ -320,7 +320,7 @@ mod tests {
         inner.spans("steps", Span::ZERO, Span::from_days(1), 10);
         inner.finish();
         fields.finish();
-        let told: Vec<&str> = mistakes.iter().map(|m| m.field.as_str()).collect();
+        let told: Vec<&str> = errors.iter().map(|m| m.field.as_str()).collect();
         assert_eq!(
             told,
             [
@@ -340,10 +340,10 @@ mod tests {
     fn the_number_of_reported_errors_is_bounded() {
         let many: Map<String, Value> = (0..1_000).map(|n| (format!("f{n}"), json!(n))).collect();
         let document = Value::Object(many);
-        let mut mistakes = ValidationErrors::default();
-        Fields::open(&document, "", &mut mistakes)
+        let mut errors = ValidationErrors::default();
+        Fields::open(&document, "", &mut errors)
             .expect("the document is an object")
             .finish();
-        assert_eq!(mistakes.iter().count(), MAX_ERRORS);
+        assert_eq!(errors.iter().count(), MAX_ERRORS);
     }
 }

@@ -145,34 +145,28 @@ impl Mutation {
                     fetched,
                 }
             }
-            (bug, Input::Introduced(introduction)) => {
-                Input::Introduced(bug.tamper_introduction(introduction))
+            (bug, Input::EndpointLoaded(snapshot)) => {
+                Input::EndpointLoaded(bug.tamper_snapshot(snapshot))
             }
             (_, input) => input,
         }
     }
 
-    fn tamper_introduction(self, introduction: EndpointSnapshot) -> EndpointSnapshot {
+    fn tamper_snapshot(self, snapshot: EndpointSnapshot) -> EndpointSnapshot {
         if self == Mutation::ForgetsTheTrip {
             let health = Health {
                 trip: None,
-                ..introduction.health
+                ..snapshot.health
             };
-            return EndpointSnapshot {
-                health,
-                ..introduction
-            };
+            return EndpointSnapshot { health, ..snapshot };
         }
         if self == Mutation::Unfair {
             let tenant = "everybody".parse().expect("the tenant name is valid");
-            return EndpointSnapshot {
-                tenant,
-                ..introduction
-            };
+            return EndpointSnapshot { tenant, ..snapshot };
         }
         EndpointSnapshot {
-            settings: Arc::new(self.tamper_settings((*introduction.settings).clone())),
-            ..introduction
+            settings: Arc::new(self.tamper_settings((*snapshot.settings).clone())),
+            ..snapshot
         }
     }
 

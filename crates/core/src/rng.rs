@@ -1,19 +1,19 @@
 //! A seeded random number generator (RNG) that is passed as a parameter.
 //!
-//! Code that needs randomness takes a [`Dice`]. The same seed gives the same values on every machine, so a failure
+//! Code that needs randomness takes a [`Rng`]. The same seed gives the same values on every machine, so a failure
 //! that the simulator finds can be reproduced exactly.
 
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{Rng as _, RngExt, SeedableRng};
 
 /// A seeded random number generator.
 #[derive(Clone, Debug)]
-pub struct Dice(Xoshiro256PlusPlus);
+pub struct Rng(Xoshiro256PlusPlus);
 
-impl Dice {
+impl Rng {
     /// Creates a generator whose values depend only on `seed`.
     pub fn seeded(seed: u64) -> Self {
-        Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
+        Rng(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     /// Returns a uniformly distributed integer from `low` to `high`, both included.
@@ -38,8 +38,8 @@ impl Dice {
     }
 
     /// Creates an independent generator for another user, so that its use does not change the values of this one.
-    pub fn split(&mut self) -> Dice {
-        Dice::seeded(self.bits())
+    pub fn split(&mut self) -> Rng {
+        Rng::seeded(self.bits())
     }
 
     /// Returns one element of `choices`, each with the same probability.
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_values() {
         let throws = |seed| {
-            let mut dice = Dice::seeded(seed);
-            (0..32).map(|_| dice.between(0, 999)).collect::<Vec<_>>()
+            let mut rng = Rng::seeded(seed);
+            (0..32).map(|_| rng.between(0, 999)).collect::<Vec<_>>()
         };
         assert_eq!(throws(7), throws(7));
         assert_ne!(throws(7), throws(8));
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_range_are_drawn() {
-        let mut dice = Dice::seeded(1);
-        let throws: Vec<u64> = (0..200).map(|_| dice.between(3, 5)).collect();
+        let mut rng = Rng::seeded(1);
+        let throws: Vec<u64> = (0..200).map(|_| rng.between(3, 5)).collect();
         for face in 3..=5 {
             assert!(throws.contains(&face), "{face} was never drawn");
         }
