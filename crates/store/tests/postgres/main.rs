@@ -1,7 +1,7 @@
 //! Behaviour specific to PostgreSQL on the hot path: several nodes on one database, and lost connections.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests reach their own server without the door out"
+    reason = "tests reach their own server without the egress crate"
 )]
 
 #[path = "../engines/mod.rs"]

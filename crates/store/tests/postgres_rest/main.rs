@@ -1,7 +1,7 @@
 //! Behaviour specific to PostgreSQL off the hot path: daily partitions, the shared vault, long lists.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests reach their own server without the door out"
+    reason = "tests reach their own server without the egress crate"
 )]
 
 #[path = "../engines/mod.rs"]
