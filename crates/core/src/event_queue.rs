@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_order_and_time_goes_with_them() {
+    fn events_are_ordered_and_advance_the_time() {
         let mut queue = EventQueue::default();
         queue.schedule(20, "late");
         queue.schedule(10, "first");

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_comes_twice_and_not_too_many_at_once() {
+    fn keys_are_unique_and_limited_in_number() {
         let mut keyring = SigningKeyring::new(key(0));
         assert_eq!(
             keyring.rotate(key(0), Timestamp(0), HOUR),

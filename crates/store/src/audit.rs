@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_can_keep_is_made_to_fit() {
+    fn long_texts_are_cut_to_fit() {
         let entry = AuditEntry {
             id: AuditId(1),
             at: Timestamp(1),

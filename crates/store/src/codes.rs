@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_one_word() {
+    fn every_code_decodes_to_one_value() {
         round::<RowStatus>(0..5);
         round::<Trigger>(0..3);
         round::<DeadReason>(0..6);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_begins_where_the_last_one_ended() {
+    fn a_page_starts_after_the_last_one() {
         let (seven, nine) = (EndpointId(7), EndpointId(9));
         let all = |before| Start::after(before, None);
         let everything = EndpointId(u128::MAX);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_says_when_there_is_more() {
+    fn a_bounded_count_shows_that_there_are_more() {
         assert_eq!(BoundedCount::of(0), BoundedCount::Exactly(0));
         assert_eq!(BoundedCount::of(1_000), BoundedCount::Exactly(1_000));
         assert_eq!(BoundedCount::of(1_001), BoundedCount::MoreThan(1_000));

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_makes_one_notice_with_all_its_causes() {
+    fn an_endpoint_makes_one_notification_with_all_causes() {
         let mut failures = Failures::default();
         let permanent = |kind: FailureKind| FailureCause {
             reason: DeadReason::Permanent.code(),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_have_failed_for_longest_are_taken_first_and_whole() {
+    fn endpoints_with_the_oldest_failures_are_taken_first() {
         let mut failures = Failures::default();
         let causes = [0, 1].map(|reason| FailureCause { reason, kind: 0 });
         failures.add(1, causes[0], sum(1, 50, 50, 1));

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_it_was_being_sent_stays_however_full_it_is() {
+    fn lines_added_while_sending_stay_even_in_a_full_email() {
         let most = MAX_EMAIL_LINES as u64;
         for (before, during) in [(1, 0), (1, 3), (most - 1, 5), (most, 2), (most + 9, 7)] {
             let mut kept = with(0..before);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_storm_is_told_however_often_letters_were_sent() {
+    fn omitted_lines_are_counted_across_emails() {
         let most = MAX_EMAIL_LINES as u64;
         let mut kept = with(0..most);
         // Seven more are added while it is sent, and do not fit.
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read_as_it_was_written_and_without_its_revision_too() {
+    fn a_line_is_read_with_and_without_its_revision() {
         let kept = StoredEmailLine {
             came: 3,
             line: line(1),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_waits_until_its_recipient_may_hear_more() {
+    fn a_line_waits_for_the_end_of_the_quiet_time() {
         let mut kept = with(0..1);
         assert_eq!(kept.due_at, Timestamp(9));
         kept.add(Timestamp(6), Timestamp(10), line(1));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_put_back_silences_nobody_for_longer_than_was_said() {
+    fn a_clock_set_back_does_not_extend_the_wait() {
         let minute = |minutes: u64| Timestamp(100 * 86_400_000 + minutes * 60_000);
         let longest = MaxEmailDelay {
             untried: Span::from_mins(10),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_is_whole_and_what_is_refused_is_gone() {
+    fn a_retried_email_is_complete_and_a_refused_one_is_deleted() {
         let again = EmailResult::Later { at: Timestamp(30) };
         let EmailAfterSend::Kept(kept) = with(0..3).settle(3, &again) else {
             panic!("it stays");

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenant_says_then_its_plan_then_the_server() {
+    fn limits_of_the_tenant_precede_its_plan_and_the_server() {
         let plans = Plans {
             server: everything(1),
             named: BTreeMap::from([("pro".to_owned(), everything(2))]),

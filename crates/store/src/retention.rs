@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenants_own_limits_come_before_its_plan_and_that_before_the_server() {
+    fn limits_of_the_tenant_precede_its_plan_and_the_server() {
         let retention = retention();
         let nothing = Limits::default();
         assert_eq!(retention.of(&nothing, None), kept(30, 14, 30));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outlives_what_it_belongs_to() {
+    fn retention_of_parts_is_at_most_that_of_the_whole() {
         let retention = retention();
         let short = days(Some(1), Some(5), None);
         assert_eq!(retention.of(&short, None), kept(1, 1, 1));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_go_yet_is_passed_over_until_it_can() {
+    fn ranges_are_skipped_until_they_can_expire() {
         let mut ranges = SkipRanges::default();
         ranges.examined(0, 10, later(3_600));
         ranges.examined(10, 20, later(7_200));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_looked_at() {
+    fn unknown_ranges_are_examined() {
         let mut ranges = SkipRanges::default();
         ranges.examined(0, 10, None);
         ranges.examined(10, 20, later(60));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_says_when_it_can_go() {
+    fn skipping_returns_the_earliest_expiry() {
         let mut ranges = SkipRanges::default();
         assert_eq!(ranges.passed(0, NOW), (0, None));
         ranges.examined(0, 10, later(7_200));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_in_front_does_not_have_everything_behind_it_looked_at() {
+    fn deleting_keys_does_not_invalidate_the_ranges_after_them() {
         for step in [50, 500] {
             let (looks, exact) = looks_per_round(step);
             assert!(exact, "what is due is not passed over");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_and_the_earlier_moment_counts() {
+    fn adjacent_ranges_merge_with_the_earlier_expiry() {
         let mut ranges = SkipRanges::default();
         for piece in 0..100_u64 {
             ranges.examined(piece, piece + 1, later(60 + piece % 2));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_looked_at_again() {
+    fn changed_keys_are_examined_again() {
         let mut ranges = SkipRanges::default();
         ranges.examined(0, 10, later(3_600));
         ranges.examined(10, 20, later(7_200));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_remembered() {
+    fn the_number_of_ranges_is_bounded() {
         let mut ranges = SkipRanges::default();
         for piece in 0..2 * MAX_SKIP_RANGES as u64 {
             ranges.examined(piece, piece + 1, later(3_600 * (piece + 1)));

@@ -118,7 +118,7 @@ fn every_flaw_is_found() {
 }
 
 #[test]
-fn a_difference_tells_how_to_see_it_again() {
+fn a_difference_names_its_seed() {
     let flaw = Flaw::ForgetsDetail;
     let mut last_processed_notification =
         (0..SEEDS).filter_map(|seed| compare(seed, &FlawedHarness::new(flaw)).err());

@@ -123,7 +123,7 @@ fn assert_all_there(compared: &[RowCounts]) {
 }
 
 #[test]
-fn everything_there_is_is_carried() {
+fn everything_is_copied() {
     let mut carried = std::collections::BTreeMap::new();
     for seed in 0..6 {
         let (_directory, from) = eventful(seed);
@@ -157,7 +157,7 @@ fn everything_there_is_is_carried() {
 }
 
 #[test]
-fn a_copy_that_was_cut_off_is_gone_on_with() {
+fn an_interrupted_copy_is_resumed() {
     let (_directory, from) = filled(5_000, 200);
     let database = Database::empty();
     let wire = Wire::to(database.address());
@@ -192,7 +192,7 @@ fn a_copy_that_was_cut_off_is_gone_on_with() {
 }
 
 #[test]
-fn large_payloads_go_in_small_pieces() {
+fn large_payloads_are_copied_in_small_pieces() {
     let (_directory, from) = filled(40, 1 << 20);
     let database = Database::empty();
     let mut pieces = 0;
@@ -204,7 +204,7 @@ fn large_payloads_go_in_small_pieces() {
 }
 
 #[test]
-fn what_is_finished_is_not_copied_again() {
+fn a_finished_copy_is_not_repeated() {
     let (_directory, from) = filled(10, 10);
     let database = Database::empty();
     let there = to(&database.url());
@@ -217,7 +217,7 @@ fn what_is_finished_is_not_copied_again() {
 }
 
 #[test]
-fn what_was_used_up_is_counted_too() {
+fn quota_usage_is_copied() {
     let (_directory, from) = filled(10, 10);
     let database = Database::empty();
     let there = to(&database.url());
@@ -243,7 +243,7 @@ fn what_was_used_up_is_counted_too() {
 }
 
 #[test]
-fn only_an_empty_database_is_copied_into() {
+fn a_copy_needs_an_empty_database() {
     let (_directory, from) = filled(10, 10);
     let database = Database::empty();
     let there = to(&database.url());
@@ -261,7 +261,7 @@ fn only_an_empty_database_is_copied_into() {
 }
 
 #[test]
-fn a_copy_of_another_file_is_not_gone_on_with() {
+fn a_copy_of_another_file_is_not_resumed() {
     let (_one, first) = filled(600, 10);
     let (_other, second) = filled(601, 10);
     let database = Database::empty();
@@ -276,7 +276,7 @@ fn a_copy_of_another_file_is_not_gone_on_with() {
 }
 
 #[test]
-fn nobody_works_on_either_side_meanwhile() {
+fn both_stores_are_locked_during_a_copy() {
     let (_directory, from) = filled(10, 10);
     let database = Database::empty();
     let there = to(&database.url());
@@ -364,7 +364,7 @@ impl Harness for Carried {
 }
 
 #[test]
-fn nobody_serves_what_is_half_there() {
+fn a_partial_copy_cannot_be_served() {
     let (_directory, from) = filled(10, 10);
     let database = Database::empty();
     let there = to(&database.url());
@@ -383,6 +383,6 @@ fn nobody_serves_what_is_half_there() {
 }
 
 #[test]
-fn what_was_carried_goes_on_as_the_model_does() {
+fn a_copied_store_behaves_like_the_model() {
     assert_agree(0..4, Carried::new);
 }

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_tell_malformed_from_unsafe() {
+    fn codes_distinguish_malformed_from_unsafe() {
         assert_eq!(parse("nonsense").unwrap_err().code(), "invalid_url");
         assert_eq!(
             parse("https://1.2.3.4.5/").unwrap_err().code(),

@@ -181,14 +181,14 @@ mod tests {
     /// Takes one reading per minute and returns the readings that caused an action.
     fn changes(rule: &Rule, readings: &[Seen]) -> Vec<(usize, Change)> {
         let mut course = Course::Quiet;
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         for (minute, seen) in readings.iter().enumerate() {
             let now = Tick::default().after(Span::from_mins(minute as u64));
             let (next, change) = course.after(now, rule, *seen);
             course = next;
-            told.extend(change.map(|change| (minute, change)));
+            found.extend(change.map(|change| (minute, change)));
         }
-        told
+        found
     }
 
     #[test]
@@ -213,8 +213,8 @@ mod tests {
         let (bad, good) = (seen(0.2, LEAST), seen(0.1, LEAST));
         let mut readings = vec![good, bad, bad, good, good, bad];
         readings.extend([good; 9]);
-        let told = changes(&rule, &readings);
-        assert_eq!(told, [(1, Change::Raise), (11, Change::Resolve)]);
+        let found = changes(&rule, &readings);
+        assert_eq!(found, [(1, Change::Raise), (11, Change::Resolve)]);
     }
 
     #[test]
@@ -267,8 +267,8 @@ mod tests {
         #[test]
         fn raises_and_resolves_alternate(bound in any_bound(), readings in proptest::collection::vec(any_seen(), 0..200)) {
             let rule = rule(bound);
-            let told = changes(&rule, &readings);
-            for (place, (minute, change)) in told.iter().enumerate() {
+            let found = changes(&rule, &readings);
+            for (place, (minute, change)) in found.iter().enumerate() {
                 let expected = if place % 2 == 0 { Change::Raise } else { Change::Resolve };
                 prop_assert_eq!(*change, expected);
                 match change {
@@ -307,12 +307,12 @@ mod tests {
             readings.push(seen(bad, LEAST));
             let from = readings.len();
             readings.extend(samples.iter().map(|samples| seen(bad, *samples)));
-            let told = changes(&rule, &readings);
-            prop_assert!(told.iter().all(|(minute, _)| *minute < from), "{:?}", told);
-            prop_assert_eq!(told.last().map(|(_, change)| *change), Some(Change::Raise));
+            let found = changes(&rule, &readings);
+            prop_assert!(found.iter().all(|(minute, _)| *minute < from), "{:?}", found);
+            prop_assert_eq!(found.last().map(|(_, change)| *change), Some(Change::Raise));
             readings.extend([Seen::Nothing; 6]);
-            let told = changes(&rule, &readings);
-            prop_assert_eq!(told.last().map(|(_, change)| *change), Some(Change::Resolve));
+            let found = changes(&rule, &readings);
+            prop_assert_eq!(found.last().map(|(_, change)| *change), Some(Change::Resolve));
         }
     }
 }

@@ -227,15 +227,15 @@ mod tests {
     #[test]
     fn five_days_of_failures_warn_and_then_disable() {
         let mut health = Health::default();
-        let mut told = Vec::new();
+        let mut concerns = Vec::new();
         for hour in 0..=5 * 24 {
             let concern = health.note(hours(hour), answer(503));
             if concern != HealthVerdict::Fine {
-                told.push((hour, concern));
+                concerns.push((hour, concern));
             }
         }
         assert_eq!(
-            told,
+            concerns,
             [
                 (96, HealthVerdict::Warn(DisableCause::FailingForDays)),
                 (120, HealthVerdict::Disable(DisableCause::FailingForDays)),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_what_the_standards_say_and_stay_out_of_logs() {
+    fn headers_follow_the_standards_and_are_not_logged() {
         // The example of RFC 7617, section 2.
         let value = basic("Aladdin", "open sesame");
         assert_eq!(value, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");

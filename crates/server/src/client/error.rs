@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told() {
+    fn the_waiting_time_is_shown() {
         let json = r#"{"title":"Too much","status":429,"code":"quota_exceeded","detail":"events_per_second"}"#;
         let shown = "Too much (429 quota_exceeded)\nevents_per_second\nTry again in 3 s.";
         assert_eq!(problem(429, json, Some("3")).as_deref(), Some(shown));
     }
 
     #[test]
-    fn what_is_no_problem_is_not_taken_for_one() {
+    fn other_responses_are_not_parsed_as_problems() {
         assert_eq!(problem(500, "<html>", None), None);
         assert_eq!(problem(500, "{}", None), None);
     }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error_and_no_guess() {
+    fn unexpected_values_are_errors() {
         let read = |kind, value| columns(&[kind], vec![vec![value]]);
         assert!(read(Kind::Small, Value::Integer(40_000)).is_err());
         assert!(read(Kind::Long, Value::Text("7".to_owned())).is_err());

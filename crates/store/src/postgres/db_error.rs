@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_is_judged_by_what_can_still_be_known() {
+    fn error_codes_are_classified_by_commit_certainty() {
         for (codes, kind) in [
             // The outcome of the commit is unknown, or the connection is closed.
             (

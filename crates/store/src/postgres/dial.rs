@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_say_where_and_as_whom() {
+    fn urls_name_server_and_user() {
         let url = read(
             "postgres://ada:secret@db.example:6432/hooks?sslmode=verify-full&sslrootcert=%2Fca.pem",
         );
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_keeps_silent_is_tried_last_the_next_time() {
+    fn an_unresponsive_server_is_tried_last_next_time() {
         let url = read("postgres://ada@one:1,two:2,three:3/hooks");
         let order = |url: &ServerUrl| {
             url.addresses_to_try()
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn invalid_urls_are_refused() {
         for text in [
             "postgres:///hooks",
             "postgres://ada@db/x?sslmode=perhaps",

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_not_left_out_of_what_is_committed() {
+    fn a_statement_that_cannot_be_sent_ends_the_pipeline() {
         let sent: RefCell<Vec<u8>> = RefCell::default();
         for (unfit, expected) in [(9, vec![1, 2, 3, 4]), (3, vec![1, 2]), (1, vec![])] {
             sent.borrow_mut().clear();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_after_room_was_made_is_there_together() {
+    fn statements_added_after_eviction_stay_together() {
         for before in MAX_STATEMENTS - 12..=MAX_STATEMENTS {
             let statements = StatementCache::default();
             for number in 0..before {

@@ -163,7 +163,7 @@ mod tests {
     use crate::sqlite::open::open_writer;
 
     #[test]
-    fn nobody_reads_through_everybodys_entries() {
+    fn a_tenant_does_not_scan_entries_of_others() {
         let directory = tempfile::tempdir().unwrap();
         let conn = open_writer(&directory.path().join("a.db")).unwrap();
         let acme = || "acme".parse().unwrap();

@@ -221,7 +221,7 @@ mod tests {
     /// Every statement searches the index by all its parameters, so the number of rows it reads does not depend on
     /// the number of dead letters.
     #[test]
-    fn nothing_walks_through_dead_letters() {
+    fn dead_letters_are_not_scanned() {
         let conn = Connection::open_in_memory().expect("memory");
         for step in MIGRATIONS {
             conn.execute_batch(step).expect("a step");

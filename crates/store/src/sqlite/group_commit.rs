@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_be_on_disk_is_in_doubt() {
+    fn only_writes_that_may_be_on_disk_are_uncertain() {
         for (code, doubt) in [
             (ffi::SQLITE_IOERR_FSYNC, true),
             (ffi::SQLITE_IOERR_SHMSIZE, true),

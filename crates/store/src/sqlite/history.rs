@@ -190,7 +190,7 @@ mod tests {
     use crate::sqlite::open::open_writer;
 
     #[test]
-    fn what_is_rolled_back_still_waits() {
+    fn rolled_back_changes_are_not_applied() {
         let directory = tempfile::tempdir().unwrap();
         let conn = open_writer(&directory.path().join("store.db")).unwrap();
         let mut history = History::load(&conn).unwrap();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_mint_makes_has_no_place() {
+    fn ids_of_no_generator_have_no_row_key() {
         assert_eq!(look_up(77), None);
         assert_eq!(look_up(u128::MAX), None);
     }

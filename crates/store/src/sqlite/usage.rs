@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_months_go_even_if_nobody_comes_any_more() {
+    fn old_months_are_deleted_without_new_events() {
         let conn = Connection::open_in_memory().expect("it opens");
         conn.execute_batch("CREATE TABLE usage (tenant_no INTEGER, month INTEGER, events INTEGER)")
             .expect("a table");

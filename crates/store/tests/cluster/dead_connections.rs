@@ -27,12 +27,12 @@ fn a_read_on_a_dead_connection_is_repeated_on_a_new_one() {
     let fixture = Fixture::new();
     let node = fixture.node_with("a", LEASE_MS, |settings| settings.quick_readers = 1);
     for round in 0..ROUNDS {
-        node.gate.kill_unnoticed();
+        node.link.kill_unnoticed();
         // A single statement on each kind of connection, then several in one snapshot.
         assert_eq!(wait(node.store.tenant(acme())), Ok(None), "round {round}");
         let tenants = wait(node.store.tenants(first_page()));
         assert!(tenants.is_ok(), "round {round}: {tenants:?}");
-        node.gate.kill_unnoticed();
+        node.link.kill_unnoticed();
         let filter = DeliveryFilter::default();
         let listed = wait(node.store.deliveries(acme(), filter, first_page()));
         assert!(listed.is_ok(), "round {round}: {listed:?}");
@@ -45,7 +45,7 @@ fn a_question_to_another_node_is_sent_again_on_a_new_connection() {
     let a = fixture.node("a", LEASE_MS);
     let b = fixture.node("b", LEASE_MS);
     for round in 0..ROUNDS {
-        a.gate.kill_unnoticed();
+        a.link.kill_unnoticed();
         let within = Duration::from_secs(30);
         let answer = wait(a.cluster.ask(b.cluster.me(), json!(round), within));
         assert_eq!(answer, Ok(json!({ "by": "b", "to": round })));

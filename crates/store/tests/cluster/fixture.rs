@@ -14,7 +14,7 @@ use posthaste_store::{
 };
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
+use crate::link::DatabaseLink;
 use crate::postgres::{Database, Held, settings};
 
 /// Maximum time that a test waits for a condition. No result depends on the real duration.
@@ -54,7 +54,7 @@ pub(crate) struct Fixture {
 pub(crate) struct Node {
     pub(crate) store: PostgresStore,
     pub(crate) cluster: Arc<dyn Cluster>,
-    pub(crate) gate: Gate,
+    pub(crate) link: DatabaseLink,
 }
 
 struct EventForwarder {
@@ -102,9 +102,9 @@ impl Fixture {
         lease_ms: u64,
         adjust: impl FnOnce(&mut PostgresSettings),
     ) -> Node {
-        let gate = Gate::default();
+        let link = DatabaseLink::default();
         let mut settings = settings(self.database.url());
-        settings.dial = Arc::new(gate.clone());
+        settings.dial = Arc::new(link.clone());
         settings.lease = Span::from_millis(lease_ms);
         name.clone_into(&mut settings.name);
         adjust(&mut settings);
@@ -119,7 +119,7 @@ impl Fixture {
         Node {
             store,
             cluster,
-            gate,
+            link,
         }
     }
 

@@ -9,11 +9,11 @@
 #[path = "../engines/postgres.rs"]
 mod postgres;
 
+mod change_notifications;
 mod dead_connections;
 mod fixture;
-mod gate;
-mod hearing;
+mod link;
 mod metering;
-mod owning;
-mod sharing;
-mod talking;
+mod node_rpc;
+mod ownership;
+mod shard_distribution;

@@ -45,7 +45,7 @@ fn event() -> NewEvent {
 /// Events routed while this node owned the shards are committed before the shards go to another node, which reads
 /// only once.
 #[test]
-fn shards_stay_until_what_waits_for_a_meter_is_written() {
+fn shards_are_released_after_metered_writes() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LEASE);
     wait(a.store.create_tenant(NOW, tenant())).expect("it is made");

@@ -8,10 +8,10 @@
 mod engines;
 mod fixture;
 
-mod later;
-mod loss;
+mod concurrency_shares;
+mod connection_loss;
+mod future_values;
 mod metering;
 mod nodes;
-mod opening;
-mod patience;
-mod rooms;
+mod open;
+mod retries;

@@ -23,7 +23,7 @@ fn of(tenant: TenantId) -> NewEvent {
 }
 
 #[test]
-fn who_is_not_limited_does_not_wait_for_a_meter_that_another_node_holds() {
+fn unlimited_tenants_do_not_wait_for_a_locked_meter() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
@@ -55,7 +55,7 @@ fn who_is_not_limited_does_not_wait_for_a_meter_that_another_node_holds() {
 }
 
 #[test]
-fn what_waits_for_a_meter_is_written_before_the_store_is_closed() {
+fn metered_writes_are_written_before_the_store_closes() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();

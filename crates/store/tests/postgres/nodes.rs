@@ -18,7 +18,7 @@ const TAKE_ALL_SHARDS: &str =
     "DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1";
 
 #[test]
-fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
+fn writes_of_a_former_owner_change_nothing() {
     let database = Database::create();
     let old = node(&database, 1);
     let mut owns_nothing = settings(database.url());
@@ -48,7 +48,7 @@ fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
 }
 
 #[test]
-fn a_record_is_not_written_under_a_later_ownership() {
+fn a_record_is_not_written_under_a_later_epoch() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
@@ -81,7 +81,7 @@ fn a_record_is_not_written_under_a_later_ownership() {
 }
 
 #[test]
-fn a_batch_loses_only_what_came_too_late() {
+fn only_superseded_records_of_a_batch_are_refused() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
@@ -114,7 +114,7 @@ fn the_same_key_on_two_nodes_makes_one_event() {
 }
 
 #[test]
-fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
+fn two_nodes_do_not_exceed_the_quota_together() {
     let database = Database::create();
     let nodes = [node(&database, 1), node(&database, 2)];
     nodes[0].furnish();
@@ -149,7 +149,7 @@ fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
 }
 
 #[test]
-fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
+fn an_event_is_routed_by_the_current_directory() {
     let database = Database::create();
     let mut settings = settings(database.url());
     settings.works = false;
@@ -176,7 +176,7 @@ fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
 }
 
 #[test]
-fn a_floor_does_not_hide_what_comes_earlier() {
+fn a_due_watermark_does_not_hide_earlier_deliveries() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();

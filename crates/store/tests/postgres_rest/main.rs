@@ -4,14 +4,14 @@
     reason = "tests reach their own server without the egress crate"
 )]
 
+mod early_deletion;
 #[path = "../engines/mod.rs"]
 mod engines;
 mod fixture;
-mod keeping;
 
-mod days;
-mod dead;
-mod plans;
+mod dead_letters;
+mod partitions;
+mod query_plans;
 mod replays;
-mod vault;
-mod walking;
+mod retention_runs;
+mod shared_master_key;

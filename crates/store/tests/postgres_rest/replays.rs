@@ -43,7 +43,7 @@ fn step_together(one: &Given, other: &Given, replays: &[ReplayId]) {
 }
 
 #[test]
-fn two_nodes_never_set_the_same_going_twice() {
+fn two_nodes_do_not_replay_a_delivery_twice() {
     let fixture = Given::acme();
     let other = fixture.another(9);
     for n in 0..100 {
@@ -72,7 +72,7 @@ fn two_nodes_never_set_the_same_going_twice() {
 }
 
 #[test]
-fn two_replays_of_what_was_missed_make_one_delivery_each() {
+fn two_replays_of_missed_events_create_one_delivery_per_event() {
     let fixture = Given::acme();
     let other = fixture.another(9);
     let missed = 60;

@@ -39,7 +39,7 @@ fn another_process() {
 }
 
 #[test]
-fn only_its_owner_reads_it() {
+fn only_the_owner_can_read_the_files() {
     let fixture = Fixture::acme();
     assert!(recognise(&fixture.path()).is_ok(), "also while it is open");
     for name in ["posthaste.db", "posthaste.db-wal", "posthaste.db.lock"] {
@@ -49,7 +49,7 @@ fn only_its_owner_reads_it() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn foreign_files_are_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("notes.txt");
     std::fs::write(&text, "nothing to see here").unwrap();
@@ -77,7 +77,7 @@ fn what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn an_older_format_is_brought_up_with_everything_in_it() {
+fn an_older_schema_is_migrated_with_its_data() {
     let fixture = Fixture::acme();
     assert!(run(fixture.accept(10)).is_ok());
     let id = EndpointId(1);
@@ -147,7 +147,7 @@ fn layout(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_second_format_gains_what_a_new_file_has() {
+fn the_second_schema_is_migrated_to_the_newest() {
     let fixture = Fixture::acme();
     assert!(run(fixture.accept(10)).is_ok());
     run(fixture.store.close()).unwrap();
@@ -212,7 +212,7 @@ fn a_damaged_file_is_refused() {
 }
 
 #[test]
-fn an_interrupted_creation_is_begun_again() {
+fn an_interrupted_creation_is_repeated() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("posthaste.db");
     std::fs::write(&path, "").unwrap();
@@ -221,7 +221,7 @@ fn an_interrupted_creation_is_begun_again() {
 }
 
 #[test]
-fn what_was_answered_survives_a_power_cut() {
+fn acknowledged_writes_survive_a_power_cut() {
     let fixture = Fixture::acme();
     for _ in 0..20 {
         assert!(run(fixture.accept(10)).is_ok());
@@ -247,7 +247,7 @@ fn what_was_answered_survives_a_power_cut() {
 }
 
 #[test]
-fn a_backup_holds_everything_answered_before_it() {
+fn a_backup_contains_all_acknowledged_writes() {
     let fixture = Fixture::acme();
     for _ in 0..50 {
         assert!(run(fixture.accept(5_000)).is_ok());
@@ -289,7 +289,7 @@ fn a_backup_holds_everything_answered_before_it() {
 }
 
 #[test]
-fn a_store_that_nobody_has_open_can_be_backed_up() {
+fn a_closed_store_can_be_backed_up() {
     let fixture = Fixture::acme();
     assert!(run(fixture.accept(10)).is_ok());
     run(fixture.store.close()).unwrap();

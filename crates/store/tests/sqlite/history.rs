@@ -43,7 +43,7 @@ fn listed(fixture: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<Del
 }
 
 #[test]
-fn lists_go_on_beyond_the_mark() {
+fn lists_continue_beyond_the_history_mark() {
     let fixture = Fixture::acme();
     let other = fixture.store.create_tenant(NOW, tenant("other"));
     assert_eq!(run(other), Ok(CreateResult::Created));

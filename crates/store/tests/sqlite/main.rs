@@ -2,8 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test starts itself again")]
 
+mod file_size;
 mod files;
 mod fixture;
 mod history;
-mod keeping;
 mod writer;

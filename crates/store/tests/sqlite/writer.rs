@@ -11,7 +11,7 @@ use posthaste_store::{
 use crate::fixture::{Fixture, NOW, event, id, open, run, settings, succeed, tenant};
 
 #[test]
-fn what_gathers_during_a_commit_is_one_group() {
+fn operations_enqueued_during_a_commit_form_one_group() {
     let fixture = Fixture::acme();
     fixture.hand.shut();
     let first = fixture.accept(10);
@@ -28,7 +28,7 @@ fn what_gathers_during_a_commit_is_one_group() {
 }
 
 #[test]
-fn more_than_may_wait_is_refused_at_once() {
+fn a_full_write_queue_refuses_at_once() {
     let fixture = Fixture::acme_with(StoreSettings {
         max_waiting_writes: 3,
         ..settings()
@@ -87,7 +87,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
 }
 
 #[test]
-fn the_guilty_one_fails_alone() {
+fn a_failing_operation_fails_alone() {
     let fixture = Fixture::acme();
     fixture.hand.shut();
     let first = fixture.accept(10);
@@ -143,7 +143,7 @@ fn after_a_failed_commit_nothing_is_acknowledged() {
 }
 
 #[test]
-fn nobody_waits_again_for_a_file_in_other_hands() {
+fn a_locked_file_is_waited_for_once() {
     let fixture = Fixture::acme();
     fixture.hand.shut();
     let first = fixture.accept(10);
@@ -163,7 +163,7 @@ fn nobody_waits_again_for_a_file_in_other_hands() {
 }
 
 #[test]
-fn a_transaction_takes_only_so_many_events() {
+fn the_number_of_events_per_transaction_is_bounded() {
     let fixture = Fixture::acme();
     fixture.hand.shut();
     let first = fixture.accept(10);
@@ -195,7 +195,7 @@ impl HandOver for Clumsy {
 }
 
 #[test]
-fn a_store_whose_writer_fell_can_be_closed() {
+fn a_store_whose_writer_panicked_can_be_closed() {
     let fixture = Fixture::acme();
     let path = fixture.path();
     run(fixture.store.close()).unwrap();
@@ -212,7 +212,7 @@ fn a_store_whose_writer_fell_can_be_closed() {
 }
 
 #[test]
-fn what_is_handed_over_grows() {
+fn ids_are_handed_over_in_increasing_order() {
     let fixture = Fixture::acme();
     fixture.add_endpoint(2, "acme");
     std::thread::scope(|scope| {
@@ -236,7 +236,7 @@ fn what_is_handed_over_grows() {
 }
 
 #[test]
-fn a_dropped_store_has_written_everything() {
+fn a_dropped_store_has_written_all_operations() {
     let fixture = Fixture::acme();
     let answers: Vec<_> = (0..50).map(|_| fixture.accept(10)).collect();
     drop(answers);

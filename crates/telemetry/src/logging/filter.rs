@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_is_noticed() {
+    fn a_typing_error_is_reported() {
         for text in [
             "",
             "inof",

@@ -23,7 +23,7 @@ fn one_at_a_time() -> LaneSettings {
 }
 
 #[test]
-fn an_endpoint_is_introduced_before_it_is_sent_to() {
+fn an_endpoint_is_loaded_before_it_is_sent_to() {
     let mut bench = Bench::new();
     bench.by_hand.introductions = true;
     let endpoint = bench.endpoint(settings());

@@ -235,7 +235,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn milliseconds_that_come_and_go_do_not_change_a_page() {
+    fn changing_milliseconds_do_not_change_a_page() {
         let at =
             |ms: &str| health(&json!({"next_attempt_at": format!("2026-01-02T03:04:05.{ms}Z")}));
         let endpoint = endpoint(&json!({}));
@@ -245,7 +245,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn when_the_next_attempt_comes_is_told_or_why_none_does() {
+    fn the_next_attempt_or_its_absence_is_explained() {
         let waiting = health(&json!({"pending": 3}));
         let paused = endpoint(&json!({"status": "paused"}));
         assert_eq!(next_attempt(&paused, &waiting).0, "when it is resumed");

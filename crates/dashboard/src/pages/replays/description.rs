@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_said_in_words() {
+    fn the_filter_is_described_in_words() {
         let none = EndpointLookup::empty();
         let all = filter(json!({"status": "failed"}));
         assert_eq!(filter_text(&all, &none), "All that failed");

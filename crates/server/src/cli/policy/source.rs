@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_tells_the_format_and_else_the_text() {
+    fn the_format_follows_from_the_name_or_the_content() {
         let of = |path: &str, text: &str| Format::of(Path::new(path), text);
         assert_eq!(of("a.json", "preset = 'swift'"), Format::Json);
         assert_eq!(of("a.JSON", ""), Format::Json);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_cannot_say_is_not_taken_for_absent() {
+    fn values_without_json_form_are_errors() {
         let document =
             Format::Toml.parse("preset = 'swift'\nmax_attempts = nan\ngive_up_after = 2020-01-01");
         let errors = RetryPolicy::from_json(&document.expect("a document")).expect_err("mistakes");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_line_and_column() {
+    fn errors_name_line_and_column() {
         let error = Format::Toml
             .parse("preset = 'swift'\nmax_attempts = = 3")
             .expect_err("no TOML");

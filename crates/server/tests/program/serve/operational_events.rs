@@ -369,11 +369,11 @@ async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
             .any(|entry| entry["action"] == "endpoint.recovered")
     })
     .await;
-    let ops: Vec<Value> = told_of_operator(&fixture);
+    let ops: Vec<Value> = operational_events_received(&fixture);
     assert_eq!(ops, Vec::<Value>::new());
 }
 
-fn told_of_operator(fixture: &OperatorFixture) -> Vec<Value> {
+fn operational_events_received(fixture: &OperatorFixture) -> Vec<Value> {
     let events = received(&fixture.receiver.ledger());
     events
         .into_iter()

@@ -206,9 +206,9 @@ fn heads() -> Vec<Fault> {
             ExpectedOutcome::Delivered,
             Behaviour::Secured(|mut line| {
                 Box::pin(async move {
-                    let head = line.hear_head().await?;
+                    let head = line.read_head().await?;
                     line.say(OK).await?;
-                    line.hear_body(&head).await?;
+                    line.read_body(&head).await?;
                     Some(line)
                 })
             }),
@@ -219,7 +219,7 @@ fn heads() -> Vec<Fault> {
             ExpectedOutcome::Final("http"),
             Behaviour::Secured(|mut line| {
                 Box::pin(async move {
-                    line.hear_head().await?;
+                    line.read_head().await?;
                     let answer = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n\
                                   content-length: 0\r\n\r\n";
                     line.say(answer).await?;
@@ -398,7 +398,7 @@ fn endings() -> Vec<Fault> {
             late,
             Behaviour::Secured(|mut line| {
                 Box::pin(async move {
-                    line.hear_head().await?;
+                    line.read_head().await?;
                     // A receiver that stops reading does not notice that the other side has closed, either.
                     sleep(Duration::from_secs(5)).await;
                     None

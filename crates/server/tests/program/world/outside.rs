@@ -290,7 +290,7 @@ impl Line {
     }
 
     /// Reads the head of the next request.
-    pub(crate) async fn hear_head(&mut self) -> Option<String> {
+    pub(crate) async fn read_head(&mut self) -> Option<String> {
         const END: &[u8] = b"\r\n\r\n";
         loop {
             let end = self.read.windows(END.len()).position(|bytes| bytes == END);
@@ -303,7 +303,7 @@ impl Line {
     }
 
     /// Reads the body of the request with this head. Returns the id of its delivery, or an empty text.
-    pub(crate) async fn hear_body(&mut self, head: &str) -> Option<String> {
+    pub(crate) async fn read_body(&mut self, head: &str) -> Option<String> {
         let header = |wanted: &str| {
             let fields = head.lines().filter_map(|line| line.split_once(": "));
             let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
@@ -319,8 +319,8 @@ impl Line {
 
     /// Reads the next request and returns the id of its delivery.
     pub(crate) async fn hear(&mut self) -> Option<String> {
-        let head = self.hear_head().await?;
-        self.hear_body(&head).await
+        let head = self.read_head().await?;
+        self.read_body(&head).await
     }
 
     /// Reads exactly `count` bytes.

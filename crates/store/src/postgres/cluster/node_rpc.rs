@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_ever_and_not_everybody_may_wait() {
+    async fn waiting_is_bounded_in_time_and_number() {
         let node_rpc = NodeRpc::default();
         let within = Duration::from_secs(5);
         let first = node_rpc.ask(NodeNo(3), &json!("who"), within);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_was_asked_answers() {
+    async fn only_the_asked_node_may_answer() {
         let node_rpc = NodeRpc::default();
         let answer = node_rpc.ask(NodeNo(3), &json!("who"), Duration::from_secs(5));
         node_rpc.complete(NodeNo(4), 1, Ok(json!("I")));

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_without_a_gap_is_told() {
+    fn consecutive_changes_are_reported() {
         let evaluation = evaluate(4, found(6, &[5, 6]));
         assert_eq!(evaluation.changed.len(), 2);
         assert!(!evaluation.missed);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_missed() {
+    fn a_gap_is_reported_as_missed() {
         for (seen, last, numbers) in [
             (4, 8, vec![7, 8]),
             (4, 8, vec![]),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_missed() {
+    fn unreadable_changes_are_reported_as_missed() {
         let mut odd = found(5, &[5]);
         odd.changes[0].1 = None;
         let evaluation = evaluate(4, odd);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_look_is_followed_by_another() {
+    fn a_full_page_is_followed_by_another_read() {
         let numbers: Vec<i64> = (1..=MAX_AT_ONCE).collect();
         let evaluation = evaluate(0, found(MAX_AT_ONCE + 7, &numbers));
         assert!(evaluation.more && !evaluation.missed);

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_plot_and_so_have_those_without() {
+    fn every_failure_kind_has_a_group_number() {
         for kind in FailureKind::ALL {
             assert!(kind.code() < GROUPS_PER_ENDPOINT - 1);
         }

@@ -121,7 +121,7 @@ mod tests {
     const HERE: EndpointId = EndpointId(7);
 
     #[test]
-    fn a_fetch_begins_where_the_last_one_saw_something() {
+    fn a_fetch_starts_at_the_due_watermark() {
         let watermarks = DueWatermarks::default();
         let begun = watermarks.begin(HERE);
         assert_eq!(begun.watermark, Timestamp(0));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_does_not_raise_what_was_lowered_meanwhile() {
+    fn a_fetch_does_not_raise_a_lowered_watermark() {
         let watermarks = DueWatermarks::default();
         for known in [true, false] {
             if known {

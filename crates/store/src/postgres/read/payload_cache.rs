@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_makes_room() {
+    fn the_oldest_entry_is_evicted() {
         let contents = FetchedPayloadCache::default();
         for number in 0..20 {
             contents.keep(EventId(number), carried(1_024 * 1_024));

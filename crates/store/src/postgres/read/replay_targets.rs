@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_comes_back_as_it_was_packed() {
+    fn a_list_is_unpacked_as_it_was_packed() {
         let targets = [(7 << 100, 3), (u128::MAX, i64::MAX), (0, 1)];
         let mut packed = Vec::new();
         for (event, endpoint_no) in targets {

@@ -85,7 +85,7 @@ mod tests {
     use posthaste_core::rng::Rng;
 
     #[test]
-    fn what_was_accepted_in_a_time_lies_in_its_range() {
+    fn ids_of_a_time_range_lie_in_its_id_range() {
         let mut id_generator = IdGenerator::new(Rng::seeded(7));
         let mut clock_skew = 0;
         let mut made = Vec::new();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_costs_nothing() {
+    fn changes_that_cancel_out_write_nothing() {
         let mut count_changes = CountChanges::default();
         count_changes.count(7, None, Some(RowStatus::Pending));
         count_changes.count(7, Some(RowStatus::Pending), Some(RowStatus::Succeeded));

@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn payloads_are_what_the_statements_write() {
+    fn encoded_messages_match_the_sql_statements() {
         let endpoint = EndpointId(0x0192_4567_89ab_7cde_8f01_2345_6789_abcd);
         let work = NotifyMessage::Work(vec![(endpoint, Timestamp(1_800_000_000_000))]);
         assert_eq!(
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_none_and_work_is_work() {
+    fn unknown_messages_are_ignored_and_work_is_decoded() {
         for unknown in ["", "members", "members x", "party 3", "mail 3"] {
             assert_eq!(NotifyMessage::decode(unknown), None, "{unknown}");
         }

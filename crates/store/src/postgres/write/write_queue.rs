@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_takes_what_must_pass_through_it() {
+    async fn a_full_queue_accepts_operations_that_must_not_be_refused() {
         let (queue, refused) = (WriteQueue::new(1), Arc::default());
         queue.push(operation(1, &refused));
         queue.push(operation(2, &refused));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_connect_refuses_only_what_waited_for_it() {
+    async fn a_failed_connect_refuses_only_the_operations_waiting_for_it() {
         let (queue, refused) = (WriteQueue::new(9), Arc::default());
         queue.push(operation(1, &refused));
         queue.push(operation(2, &refused));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_answers_whatever_waits() {
+    async fn a_failure_is_returned_to_all_waiting_operations() {
         let (queue, refused) = (WriteQueue::new(9), Arc::default());
         queue.push(operation(1, &refused));
         queue.push_first(operation(2, &refused));

@@ -15,7 +15,7 @@ fn kept(deliveries: u64, payloads: u64, attempts: u64) -> Kept {
 }
 
 #[test]
-fn what_everybody_keeps_as_long_goes_with_its_day() {
+fn data_with_the_same_retention_is_deleted_with_its_partition() {
     let whole = Some(kept(30, 30, 7));
     let patient = early(kept(30, 30, 7), whole);
     assert_eq!(patient.shortest(), UNTIL_DAY_IS_DROPPED);
@@ -181,11 +181,11 @@ impl World {
     }
 }
 
-/// Number of events on a day of [`the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days`].
+/// Number of events on a day of [`work_is_proportional_to_the_deleted_rows`].
 const A_DAY: u64 = 9_600;
 
 #[test]
-fn the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days() {
+fn work_is_proportional_to_the_deleted_rows() {
     for (tenants, days) in [(1, 2), (20, 2), (400, 2), (400, 8)] {
         // Half of the tenants keep everything longer than the others. All delete payloads before events.
         let kept: Vec<Kept> = (0..tenants)
@@ -217,7 +217,7 @@ fn the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days() {
 }
 
 #[test]
-fn where_nothing_can_go_nothing_is_asked() {
+fn nothing_is_queried_where_nothing_can_expire() {
     let mut world = World::new(20, 2, &[kept(90, 90, 90); 100]);
     world.rounds(30 * DAY, 30 * DAY + HOUR, HOUR);
     let (asked, read) = (world.asked, world.read);
@@ -230,7 +230,7 @@ fn where_nothing_can_go_nothing_is_asked() {
 }
 
 #[test]
-fn a_few_who_keep_less_are_found_by_themselves() {
+fn tenants_with_shorter_retention_are_found_individually() {
     let mut tenants = vec![kept(90, 90, 90); 200];
     tenants[70] = kept(3, 3, 3);
     tenants[90] = kept(3, 1, 3);
@@ -242,7 +242,7 @@ fn a_few_who_keep_less_are_found_by_themselves() {
 }
 
 #[test]
-fn whose_mind_changes_is_heard_at_once() {
+fn a_retention_change_takes_effect_at_once() {
     let mut world = World::new(1, 4, &[kept(5, 5, 5), kept(5, 5, 5)]);
     world.rounds(DAY, 5 * DAY, HOUR);
     assert_eq!((world.gone, world.emptied), (0, 0));
@@ -261,7 +261,7 @@ fn whose_mind_changes_is_heard_at_once() {
 }
 
 #[test]
-fn minds_that_change_all_the_time_keep_nothing_from_going() {
+fn constant_retention_changes_do_not_prevent_deletion() {
     let mut world = World::new(1, 4, &[kept(5, 1, 5); 350]);
     let day = world.days[0];
     for hour in 24..60 {
@@ -288,7 +288,7 @@ fn minds_that_change_all_the_time_keep_nothing_from_going() {
 }
 
 #[test]
-fn no_more_than_so_much_is_remembered() {
+fn memory_is_bounded() {
     let mut partition_plans = PartitionPlans::default();
     let now = Timestamp(1_000 * DAY);
     for day in (0..30).map(|day| Day::at(Timestamp(day * DAY))) {
@@ -313,7 +313,7 @@ fn no_more_than_so_much_is_remembered() {
 }
 
 #[test]
-fn a_day_that_somebody_has_just_decided_to_keep_does_not_go() {
+fn a_partition_is_not_dropped_after_its_retention_was_extended() {
     let (day, now) = (Day::at(Timestamp(0)), Timestamp(7 * DAY));
     for policies in [kept(5, 5, 5), kept(8, 8, 8)] {
         let mut partition_plans = PartitionPlans::default();

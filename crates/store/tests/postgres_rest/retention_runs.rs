@@ -57,7 +57,7 @@ fn keep(fixture: &Given, name: &str, retention: Span) {
 }
 
 #[test]
-fn where_many_go_early_each_goes_at_its_own_time() {
+fn many_short_retentions_are_each_applied_in_time() {
     let fixture = large();
     for no in 0..70 {
         let retention = if no < 60 { 3 + no % 3 } else { 90 };
@@ -101,7 +101,7 @@ fn where_many_go_early_each_goes_at_its_own_time() {
 }
 
 #[test]
-fn whose_mind_changes_between_two_steps_is_heard() {
+fn a_retention_change_between_two_steps_takes_effect() {
     let fixture = large();
     fixture.add_tenant("hasty", days(1));
     fixture.add_tenant("patient", days(90));
@@ -131,7 +131,7 @@ fn whose_mind_changes_between_two_steps_is_heard() {
 }
 
 #[test]
-fn a_tenant_that_is_deleted_while_its_day_is_walked_through_keeps_as_the_server_says() {
+fn a_tenant_deleted_during_the_scan_gets_the_server_retention() {
     let fixture = large();
     fixture.add_tenant("hasty", days(1));
     fixture.add_tenant("patient", days(90));
@@ -172,7 +172,7 @@ fn holding(fixture: &Given, rows: &str) -> JoinHandle<Vec<String>> {
 
 /// Rows locked by another transaction are skipped, because otherwise all writes of this node would wait for them too.
 #[test]
-fn nobody_waits_for_what_is_in_other_hands() {
+fn locked_rows_are_skipped() {
     for small in [false, true] {
         // The first lock is that of a replay which creates deliveries of the event, the second that of a manual
         // retry.
@@ -202,7 +202,7 @@ fn nobody_waits_for_what_is_in_other_hands() {
 }
 
 #[test]
-fn what_is_being_sent_again_keeps_what_it_carries() {
+fn a_delivery_under_manual_retry_keeps_its_payload() {
     let fixture = large();
     let sent = fixture.send(at(HOUR));
     fixture.answer(sent.deliveries[0].id, at(HOUR), 400);
@@ -226,7 +226,7 @@ fn what_is_being_sent_again_keeps_what_it_carries() {
 }
 
 #[test]
-fn many_deliveries_that_a_replay_added_go_in_pieces_before_their_day() {
+fn many_replayed_deliveries_are_deleted_in_steps_before_the_drop() {
     const MANY: usize = 1_500;
     let fixture = large();
     fixture.add_tenant("late", None);
@@ -273,7 +273,7 @@ fn many_deliveries_that_a_replay_added_go_in_pieces_before_their_day() {
 }
 
 #[test]
-fn a_clock_that_was_ahead_leaves_nothing_behind() {
+fn a_run_with_a_clock_ahead_leaves_no_rows_behind() {
     for fixture in [large(), Given::acme()] {
         let sent = fixture.send(at(HOUR));
         let retention = Retention::all(Span::from_days(2), 10);
@@ -288,7 +288,7 @@ fn a_clock_that_was_ahead_leaves_nothing_behind() {
 
 /// A server that was off for a month finds many expired days.
 #[test]
-fn after_a_long_absence_every_day_goes_that_can() {
+fn after_a_long_downtime_every_expired_partition_is_dropped() {
     let fixture = large();
     for day in 0..30 {
         let sent = fixture.send(at(day * DAY));
@@ -303,7 +303,7 @@ fn after_a_long_absence_every_day_goes_that_can() {
 }
 
 #[test]
-fn two_nodes_that_tidy_at_once_remove_everything_once() {
+fn concurrent_retention_runs_delete_everything_once() {
     let fixture = large();
     let another = fixture.another_large(9);
     for day in 0..6 {
@@ -326,8 +326,9 @@ fn two_nodes_that_tidy_at_once_remove_everything_once() {
         emptied
     };
     let emptied: usize = std::thread::scope(|scope| {
-        let tidying = [&fixture, &another].map(|node| scope.spawn(|| run_retention_step(node)));
-        let emptied = tidying.map(|node| node.join().expect("it tidies"));
+        let retention_step =
+            [&fixture, &another].map(|node| scope.spawn(|| run_retention_step(node)));
+        let emptied = retention_step.map(|node| node.join().expect("it tidies"));
         emptied.iter().sum()
     });
     assert!(emptied <= 24, "{emptied}");

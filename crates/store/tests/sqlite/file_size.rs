@@ -50,7 +50,7 @@ fn pages(path: &std::path::Path) -> (i64, i64) {
 }
 
 #[test]
-fn the_file_stops_growing_when_as_much_goes_as_comes() {
+fn the_file_stops_growing_in_a_steady_state() {
     let fixture = quiet();
     let mut sizes = Vec::new();
     for number in 0..12 {
@@ -65,7 +65,7 @@ fn the_file_stops_growing_when_as_much_goes_as_comes() {
 }
 
 #[test]
-fn after_much_has_gone_the_room_is_used_again_or_given_back_by_a_copy() {
+fn freed_space_is_reused_or_returned_by_a_backup() {
     let fixture = quiet();
     for number in 0..6 {
         accept(&fixture, day(number));
@@ -92,7 +92,7 @@ fn after_much_has_gone_the_room_is_used_again_or_given_back_by_a_copy() {
 }
 
 #[test]
-fn many_replays_are_looked_at_a_few_in_each_round() {
+fn a_retention_step_examines_few_replays() {
     let fixture = quiet();
     let filter = ReplayFilter {
         endpoint: None,

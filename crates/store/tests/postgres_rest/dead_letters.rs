@@ -4,7 +4,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_store::{BoundedCount, MAX_GROUP_COUNT, PageRequest, Store};
 
 use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
-use crate::plans::wait_for_quiet;
+use crate::query_plans::wait_for_quiet;
 
 /// Number of dead letters in the two large groups together.
 const MANY: u64 = 60_000;
@@ -39,7 +39,7 @@ fn fill(fixture: &Given) {
 }
 
 #[test]
-fn groups_are_found_and_counted_without_walking_through_them() {
+fn groups_are_counted_without_reading_every_dead_letter() {
     for analysed in [false, true] {
         let fixture = Given::acme();
         fill(&fixture);

@@ -12,7 +12,7 @@ use crate::postgres::PlainDial;
 
 /// Connects, and lets nothing through while it is shut: neither a response nor an error comes back.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<Mutex<State>>);
+pub(crate) struct DatabaseLink(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -22,7 +22,7 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-impl Gate {
+impl DatabaseLink {
     pub(crate) fn set_shut(&self, shut: bool) {
         let waiting = {
             let mut state = self.0.lock().expect("nobody panicked");
@@ -70,15 +70,15 @@ impl Gate {
     }
 }
 
-impl Dial for Gate {
+impl Dial for DatabaseLink {
     fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
-        let gate = self.clone();
+        let link = self.clone();
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {
-            std::future::poll_fn(|context| gate.poll_open(context)).await;
+            std::future::poll_fn(|context| link.poll_open(context)).await;
             let wire: Box<dyn Wire> = Box::new(Gated {
-                gate: gate.clone(),
-                generation: gate.generation(),
+                link: link.clone(),
+                generation: link.generation(),
                 awaits_answer: false,
                 wire: dialled.await?,
             });
@@ -88,7 +88,7 @@ impl Dial for Gate {
 }
 
 struct Gated {
-    gate: Gate,
+    link: DatabaseLink,
     generation: u64,
     /// True if something was written since the last read.
     awaits_answer: bool,
@@ -97,7 +97,7 @@ struct Gated {
 
 impl Gated {
     fn is_dead(&self) -> bool {
-        self.generation < self.gate.generation()
+        self.generation < self.link.generation()
     }
 }
 
@@ -107,8 +107,8 @@ impl AsyncRead for Gated {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        std::task::ready!(self.gate.poll_open(context));
-        self.gate.wake_on_change(context);
+        std::task::ready!(self.link.poll_open(context));
+        self.link.wake_on_change(context);
         if self.is_dead() {
             return match self.awaits_answer {
                 true => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
@@ -129,7 +129,7 @@ impl AsyncWrite for Gated {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.gate.poll_open(context));
+        std::task::ready!(self.link.poll_open(context));
         if self.is_dead() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
@@ -138,7 +138,7 @@ impl AsyncWrite for Gated {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(self.gate.poll_open(context));
+        std::task::ready!(self.link.poll_open(context));
         Pin::new(&mut self.wire).poll_flush(context)
     }
 

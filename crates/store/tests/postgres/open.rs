@@ -45,7 +45,7 @@ fn layout(database: &Database) -> Vec<String> {
 }
 
 #[test]
-fn an_older_format_is_brought_up_with_everything_in_it() {
+fn an_older_schema_is_migrated_with_its_data() {
     let new = Database::create_empty();
     drop(node(&new, 1));
     let database = Database::create_empty();
@@ -80,7 +80,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
 }
 
 #[test]
-fn the_operator_is_told_what_to_do() {
+fn open_errors_say_what_to_do() {
     let database = Database::create_empty();
     let url = database.url();
     let nowhere = Place::Unix {

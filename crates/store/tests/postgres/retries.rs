@@ -6,7 +6,7 @@ use crate::engines::Database;
 use crate::fixture::{NOW, event, node, run};
 
 #[test]
-fn who_is_in_the_way_of_all_is_not_tried_again_with_each() {
+fn a_failing_operation_is_not_retried_with_every_other() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
@@ -34,7 +34,7 @@ fn who_is_in_the_way_of_all_is_not_tried_again_with_each() {
 }
 
 #[test]
-fn a_directory_that_never_rests_is_held_still() {
+fn a_constantly_changing_directory_is_locked() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
@@ -51,7 +51,7 @@ fn a_directory_that_never_rests_is_held_still() {
 }
 
 #[test]
-fn statements_that_are_lost_are_prepared_anew() {
+fn lost_statements_are_prepared_again() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();

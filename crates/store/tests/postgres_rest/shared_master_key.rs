@@ -3,7 +3,7 @@
 use crate::fixture::{Given, run};
 
 #[test]
-fn the_first_key_that_is_offered_is_everybodys() {
+fn the_first_offered_key_is_used_by_all_nodes() {
     let fixture = Given::acme();
     let other = fixture.another(9);
     assert_eq!(run(fixture.store.shared_master_keys()), Ok(None));

@@ -34,7 +34,7 @@ fn status(fixture: &Given, delivery: DeliveryId) -> Option<Status> {
 }
 
 #[test]
-fn a_large_day_goes_with_all_that_hangs_on_it() {
+fn a_large_partition_is_dropped_with_all_its_rows() {
     let fixture = large();
     let mut sent = Vec::new();
     for n in 0..12 {
@@ -83,7 +83,7 @@ fn a_large_day_goes_with_all_that_hangs_on_it() {
 }
 
 #[test]
-fn nothing_that_waits_goes_with_its_day() {
+fn waiting_deliveries_prevent_the_drop_of_a_partition() {
     let fixture = large();
     let done = fixture.send(at(HOUR)).deliveries[0].id;
     fixture.answer(done, at(HOUR), 200);
@@ -102,7 +102,7 @@ fn nothing_that_waits_goes_with_its_day() {
 }
 
 #[test]
-fn the_most_patient_tenant_keeps_its_own_and_nobody_elses() {
+fn a_longer_retention_keeps_only_the_rows_of_its_tenant() {
     let fixture = large();
     fixture.add_tenant("patient", Some(Span::from_days(30)));
     fixture.send(at(HOUR));
@@ -126,7 +126,7 @@ fn the_most_patient_tenant_keeps_its_own_and_nobody_elses() {
 }
 
 #[test]
-fn deliveries_that_a_replay_added_go_with_their_event() {
+fn deliveries_added_by_a_replay_are_deleted_with_their_event() {
     let fixture = large();
     let first = fixture.send(at(HOUR));
     fixture.answer(first.deliveries[0].id, at(HOUR), 200);
@@ -175,7 +175,7 @@ fn deliveries_that_a_replay_added_go_with_their_event() {
 }
 
 #[test]
-fn what_spills_over_midnight_goes_with_its_event() {
+fn deliveries_with_ids_of_the_next_day_are_deleted_with_their_event() {
     let fixture = large();
     for number in 2..30 {
         fixture.add_endpoint(number, "acme");
@@ -230,7 +230,7 @@ fn uuid(id: u128) -> String {
 }
 
 #[test]
-fn empty_days_leave_nothing_behind() {
+fn empty_partitions_are_removed() {
     let fixture = Given::acme();
     for day in 0..5 {
         let delivery = fixture.send(at(day * DAY)).deliveries[0].id;
@@ -249,7 +249,7 @@ fn empty_days_leave_nothing_behind() {
 
 /// A replay has found its event and is about to create a delivery of it while its day is being dropped.
 #[test]
-fn a_day_that_somebody_relies_on_stays() {
+fn a_partition_with_locked_events_is_not_dropped() {
     let fixture = large();
     let sent = fixture.send(at(HOUR));
     fixture.answer(sent.deliveries[0].id, at(HOUR), 200);
@@ -277,7 +277,7 @@ fn a_day_that_somebody_relies_on_stays() {
 }
 
 #[test]
-fn a_round_goes_on_where_it_was_though_others_fail_meanwhile() {
+fn a_retention_run_continues_after_other_writes_fail() {
     let fixture = Given::acme();
     fixture.add_tenant("patient", Some(Span::from_days(900)));
     fixture.accept(at(HOUR), crate::fixture::event("patient"));

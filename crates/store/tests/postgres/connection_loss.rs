@@ -72,7 +72,7 @@ impl Dial for ByCable {
     }
 }
 
-fn by_cable(database: &Database) -> (Node, Arc<TcpProxy>) {
+fn via_proxy(database: &Database) -> (Node, Arc<TcpProxy>) {
     let pauses = ReconnectBackoff {
         first: Duration::from_millis(1),
         most: Duration::from_millis(2),
@@ -100,9 +100,9 @@ fn await_recovery(node: &Node) {
 }
 
 #[test]
-fn a_lost_connection_refuses_and_comes_back_by_itself() {
+fn a_lost_connection_refuses_writes_and_reconnects() {
     let database = Database::create();
-    let (node, cable) = by_cable(&database);
+    let (node, cable) = via_proxy(&database);
     node.furnish();
     let before = node.accept(event(Some("a")));
     for _ in 0..3 {
@@ -126,7 +126,7 @@ fn a_lost_connection_refuses_and_comes_back_by_itself() {
 }
 
 #[test]
-fn one_failed_connect_answers_every_write_that_waited_for_it() {
+fn one_failed_connect_fails_all_writes_waiting_for_it() {
     const WRITES: u32 = 50;
     let database = Database::create();
     let pause = Duration::from_secs(1);
@@ -149,10 +149,10 @@ fn one_failed_connect_answers_every_write_that_waited_for_it() {
 }
 
 #[test]
-fn a_connection_that_cannot_be_opened_takes_no_read_from_one_that_works() {
+fn a_failing_connection_takes_no_reads_from_a_working_one() {
     const READS: usize = 50;
     let database = Database::create();
-    let (node, cable) = by_cable(&database);
+    let (node, cable) = via_proxy(&database);
     node.furnish();
     run(node.store.endpoint(HERE)).expect("one connection is open");
     cable.refuse_new();
@@ -163,9 +163,9 @@ fn a_connection_that_cannot_be_opened_takes_no_read_from_one_that_works() {
 }
 
 #[test]
-fn a_connection_that_the_server_ends_comes_back_by_itself() {
+fn a_connection_ended_by_the_server_is_restored() {
     let database = Database::create();
-    let (node, _cable) = by_cable(&database);
+    let (node, _cable) = via_proxy(&database);
     node.furnish();
     for _ in 0..3 {
         database.run(
@@ -180,9 +180,9 @@ fn a_connection_that_the_server_ends_comes_back_by_itself() {
 
 /// Simulates a failover to a server that has not received the last transaction of the old one.
 #[test]
-fn what_a_server_never_had_is_not_routed_by() {
+fn routes_missing_after_a_failover_are_not_used() {
     let database = Database::create();
-    let (node, cable) = by_cable(&database);
+    let (node, cable) = via_proxy(&database);
     node.furnish();
     let other = EndpointId(2);
     let made = run(node.store.create_endpoint(NOW, endpoint(other), 99));
@@ -203,9 +203,9 @@ fn what_a_server_never_had_is_not_routed_by() {
 }
 
 #[test]
-fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
+fn stats_with_a_lost_commit_answer_are_not_added_again() {
     let database = Database::create();
-    let (node, cable) = by_cable(&database);
+    let (node, cable) = via_proxy(&database);
     // The commit waits until the test releases the lock.
     database.run(
         "CREATE FUNCTION wait_there() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \

@@ -91,7 +91,7 @@ fn ask_everything(fixture: &Given) {
     };
     let found = run(fixture.store.events(id("acme"), filter, page));
     assert_eq!(found.expect("events").items.len(), 20);
-    ask_as_people_do(fixture);
+    run_typical_requests(fixture);
     let replay = ReplayFilter {
         endpoint: None,
         event_type: None,
@@ -118,7 +118,7 @@ fn ask_everything(fixture: &Given) {
 }
 
 /// Runs the queries of the dashboard.
-fn ask_as_people_do(fixture: &Given) {
+fn run_typical_requests(fixture: &Given) {
     let now = at(9 * DAY);
     for of in [
         AuditScope::All,
@@ -164,7 +164,7 @@ fn ask_as_people_do(fixture: &Given) {
 }
 
 #[test]
-fn a_small_tenant_reads_little_beside_a_crowd() {
+fn a_small_tenant_does_not_read_rows_of_large_ones() {
     let fixture = Given::acme();
     fill(&fixture);
     run(fixture.store.close()).expect("it closes");

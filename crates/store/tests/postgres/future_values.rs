@@ -6,7 +6,7 @@ use crate::engines::Database;
 use crate::fixture::{HERE, NOW, acme, event, node, run};
 
 #[test]
-fn a_word_of_a_later_version_is_an_error_and_no_panic() {
+fn an_unknown_enum_value_is_an_error_and_no_panic() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();

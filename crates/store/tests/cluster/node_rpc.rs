@@ -11,7 +11,7 @@ const LONG: u64 = 20_000;
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_question_is_answered_by_whom_it_was_put_to() {
+fn a_question_is_answered_by_the_addressed_node() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     let b = fixture.node("b", LONG);
@@ -30,7 +30,7 @@ fn a_question_is_answered_by_whom_it_was_put_to() {
 }
 
 #[test]
-fn who_is_gone_or_silent_is_not_waited_for() {
+fn a_dead_or_silent_node_does_not_block_questions() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     let b = fixture.node("b", LONG);
@@ -45,7 +45,7 @@ fn who_is_gone_or_silent_is_not_waited_for() {
 }
 
 #[test]
-fn a_node_that_was_renamed_is_asked_under_its_new_number() {
+fn a_reregistered_node_answers_under_its_new_number() {
     let fixture = Fixture::new();
     let a = fixture.node("a", 3_000);
     let b = fixture.node("b", 3_000);
@@ -59,16 +59,16 @@ fn a_node_that_was_renamed_is_asked_under_its_new_number() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_done() {
+fn expired_questions_are_not_executed() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     let b = fixture.node("b", LONG);
     // The first question cannot leave its node before it expires; the second has expired in the receiver's queue.
-    a.gate.set_shut(true);
+    a.link.set_shut(true);
     let within = Duration::from_millis(50);
     let given_up = a.cluster.ask(b.cluster.me(), json!("bag"), within);
     std::thread::sleep(within * 2);
-    a.gate.set_shut(false);
+    a.link.set_shut(false);
     wait(given_up).expect_err("nobody heard it in time");
     let (me, other) = (b.cluster.me().0, a.cluster.me().0);
     fixture.database.run(&format!(

@@ -15,7 +15,7 @@ fn globex() -> TenantId {
 
 /// Asks for a node's concurrency share. Returns its slots and how many of them are usable.
 fn ask(node: &Node, most: u32, in_force: u32, under_way: u32, wants: u32) -> (u32, u32) {
-    let room = one_room(run(asks(node, acme(), most, in_force, under_way, wants)));
+    let room = one_share(run(asks(node, acme(), most, in_force, under_way, wants)));
     (room.slots, room.usable)
 }
 
@@ -36,7 +36,7 @@ fn asks(
     cluster.share_room(vec![TenantDemand { tenant, most, ask }])
 }
 
-fn one_room(told: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
+fn one_share(told: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
     let [room] = told.expect("it is told")[..] else {
         panic!("one was asked for");
     };
@@ -44,7 +44,7 @@ fn one_room(told: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
 }
 
 #[test]
-fn nodes_share_what_a_tenant_may_have_under_way() {
+fn nodes_share_the_concurrency_limit_of_a_tenant() {
     let database = Database::create();
     let (here, there) = (node(&database, 1), node(&database, 2));
     here.furnish();
@@ -76,7 +76,7 @@ fn nodes_share_what_a_tenant_may_have_under_way() {
 }
 
 #[test]
-fn rooms_are_shared_while_the_writer_waits() {
+fn concurrency_shares_are_granted_while_the_writer_waits() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
@@ -95,7 +95,7 @@ fn rooms_are_shared_while_the_writer_waits() {
 }
 
 #[test]
-fn who_asks_for_another_tenant_does_not_wait() {
+fn shares_of_another_tenant_are_granted_without_waiting() {
     let database = Database::create();
     let (here, there) = (node(&database, 1), node(&database, 2));
     here.furnish();
@@ -108,15 +108,15 @@ fn who_asks_for_another_tenant_does_not_wait() {
     while database.run(waiting).is_empty() {
         std::thread::yield_now();
     }
-    let room = one_room(run(asks(&there, globex(), 3, 0, 0, 3)));
+    let room = one_share(run(asks(&there, globex(), 3, 0, 0, 3)));
     assert_eq!((room.slots, room.usable), (3, 3));
     assert!(!database.run(waiting).is_empty(), "it still waits");
     held.finish();
-    assert_eq!(one_room(run(waits)).slots, 2);
+    assert_eq!(one_share(run(waits)).slots, 2);
 }
 
 #[test]
-fn nodes_that_ask_at_once_never_have_more_than_is_allowed() {
+fn concurrent_requests_never_exceed_the_concurrency_limit() {
     const MOST: u32 = 5;
     let database = Database::create();
     let nodes = [1, 2, 3].map(|seed| node(&database, seed));
@@ -133,7 +133,7 @@ fn nodes_that_ask_at_once_never_have_more_than_is_allowed() {
             // Before it asks, a node has stopped using the slots it does not want.
             let in_force = usable[which].min(wants);
             let asked = asks(node, tenant, MOST, in_force, under_way, wants);
-            usable[which] = one_room(run(asked)).usable;
+            usable[which] = one_share(run(asked)).usable;
         }
     };
     std::thread::scope(|scope| {

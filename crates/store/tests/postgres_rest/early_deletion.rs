@@ -29,7 +29,7 @@ fn send(fixture: &Given, count: u64) -> Vec<DeliveryId> {
 }
 
 #[test]
-fn what_events_carried_goes_row_by_row() {
+fn payloads_are_deleted_row_by_row() {
     let fixture = large();
     let sent = send(&fixture, 12);
     let waits = fixture.send(at(13 * HOUR));
@@ -71,7 +71,7 @@ fn what_events_carried_goes_row_by_row() {
 }
 
 #[test]
-fn attempts_go_with_their_day_before_the_rest() {
+fn attempts_are_dropped_by_partition_before_their_deliveries() {
     let fixture = large();
     let sent = send(&fixture, 12);
     let young = {
@@ -100,7 +100,7 @@ fn attempts_go_with_their_day_before_the_rest() {
 }
 
 #[test]
-fn attempts_of_what_waits_stay_with_their_whole_day() {
+fn waiting_deliveries_keep_all_attempts_of_their_day() {
     let fixture = large();
     send(&fixture, 2);
     let waits = fixture.send(at(3 * HOUR)).deliveries[0].id;
@@ -119,7 +119,7 @@ fn attempts_of_what_waits_stay_with_their_whole_day() {
 }
 
 #[test]
-fn whoever_keeps_less_does_not_wait_for_the_others() {
+fn a_shorter_retention_does_not_wait_for_longer_ones() {
     let fixture = large();
     fixture.add_tenant("hasty", Some(Span::from_days(1)));
     fixture.add_tenant("patient", Some(Span::from_days(90)));

@@ -117,7 +117,7 @@ fn record(node: &Node, record: Record) -> Answer<Written> {
 }
 
 #[test]
-fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
+fn the_owner_is_notified_of_accepted_events_and_only_it_may_record() {
     let fixture = Fixture::new();
     let api = fixture.node_with("api", LONG, |settings| settings.works = false);
     let worker = fixture.node("worker", LONG);
@@ -144,7 +144,7 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
 }
 
 #[test]
-fn what_a_node_records_after_it_was_frozen_is_superseded() {
+fn records_of_a_frozen_node_are_superseded() {
     let fixture = Fixture::new();
     let a = fixture.node("a", SHORT);
     let b = fixture.node("b", SHORT);
@@ -170,7 +170,7 @@ fn what_a_node_records_after_it_was_frozen_is_superseded() {
 }
 
 #[test]
-fn only_the_owner_says_how_an_endpoint_stands() {
+fn only_the_owner_sets_the_status_of_an_endpoint() {
     let fixture = Fixture::new();
     let worker = fixture.node("worker", LONG);
     let api = fixture.node_with("api", LONG, |settings| settings.works = false);
@@ -190,7 +190,7 @@ fn only_the_owner_says_how_an_endpoint_stands() {
 }
 
 #[test]
-fn what_nobody_owns_anybody_may_stand_or_cancel() {
+fn any_node_may_set_the_status_or_cancel_without_an_owner() {
     let fixture = Fixture::new();
     let api = fixture.node_with("api", LONG, |settings| settings.works = false);
     let endpoint = EndpointId(7);

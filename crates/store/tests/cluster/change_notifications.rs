@@ -36,7 +36,7 @@ fn informed(fixture: &Fixture, node: &Node) {
 }
 
 #[test]
-fn changes_are_told_to_everybody_once() {
+fn every_node_is_notified_of_a_change_once() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     let b = fixture.node("b", LONG);
@@ -53,7 +53,7 @@ fn changes_are_told_to_everybody_once() {
 }
 
 #[test]
-fn what_was_trimmed_was_missed() {
+fn deleted_changes_are_reported_as_missed() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     informed(&fixture, &a);
@@ -79,18 +79,18 @@ fn what_was_trimmed_was_missed() {
 }
 
 #[test]
-fn who_cannot_look_is_not_informed() {
+fn a_node_that_cannot_read_the_change_log_is_not_informed() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     informed(&fixture, &a);
-    a.gate.set_shut(true);
+    a.link.set_shut(true);
     fixture.until("not being informed", || !a.cluster.is_up_to_date());
-    a.gate.set_shut(false);
+    a.link.set_shut(false);
     informed(&fixture, &a);
 }
 
 #[test]
-fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
+fn work_is_reported_after_the_listener_connection_was_lost() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     let listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%LISTEN posthaste%' \
@@ -118,7 +118,7 @@ fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
 }
 
 #[test]
-fn without_notices_everything_is_found_by_looking() {
+fn without_notify_everything_is_found_by_polling() {
     let fixture = Fixture::new();
     // `NOTIFY` stays within a database: a listener in another one receives nothing, as behind a pooling proxy.
     let elsewhere = fixture.database.url().with_database("postgres");

@@ -10,7 +10,7 @@ const LONG: u64 = 20_000;
 const SHORT: u64 = 3_000;
 
 #[test]
-fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
+fn shards_are_divided_and_taken_over_when_a_node_leaves() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     assert_eq!(
@@ -48,7 +48,7 @@ fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
 }
 
 #[test]
-fn what_is_recalled_stays_until_nothing_of_it_is_under_way() {
+fn a_revoked_shard_is_kept_until_nothing_is_in_flight() {
     let fixture = Fixture::new();
     let a = fixture.node("a", LONG);
     fixture.keep_revoked("a");
@@ -68,13 +68,13 @@ fn what_is_recalled_stays_until_nothing_of_it_is_under_way() {
 }
 
 #[test]
-fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
+fn a_node_without_renewal_stops_before_the_takeover() {
     let fixture = Fixture::new();
     let a = fixture.node("a", SHORT);
     let b = fixture.node("b", SHORT);
     fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
     let number = a.cluster.me();
-    a.gate.set_shut(true);
+    a.link.set_shut(true);
     fixture.until("all of it", || b.owns() == 256);
     let events = fixture.events();
     let expired = events
@@ -89,13 +89,13 @@ fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
     );
     assert_eq!(a.owns(), 0);
     assert_eq!(a.cluster.lease().begin_by().0, 0);
-    a.gate.set_shut(false);
+    a.link.set_shut(false);
     fixture.until("a share for who came back", || a.owns() == 128);
     assert_ne!(a.cluster.me(), number, "it is another node now");
 }
 
 #[test]
-fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
+fn a_frozen_node_owns_nothing_and_registers_again() {
     let fixture = Fixture::new();
     let a = fixture.node("a", SHORT);
     let b = fixture.node("b", SHORT);
@@ -115,7 +115,7 @@ fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
 }
 
 #[test]
-fn a_dead_nodes_last_commit_is_waited_for() {
+fn a_takeover_waits_for_the_last_commit_of_a_dead_node() {
     let fixture = Fixture::new();
     let a = fixture.node("a", SHORT);
     let b = fixture.node("b", SHORT);
@@ -125,7 +125,7 @@ fn a_dead_nodes_last_commit_is_waited_for() {
     let commit = fixture.hold(&format!(
         "SELECT 1 FROM nodes WHERE no = {number} FOR SHARE"
     ));
-    a.gate.set_shut(true);
+    a.link.set_shut(true);
     fixture.until("somebody waiting for the commit", || {
         let waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
              AND query LIKE '%strike_off%' AND datname = current_database()";
@@ -134,7 +134,7 @@ fn a_dead_nodes_last_commit_is_waited_for() {
     assert_eq!(b.owns(), 128);
     commit.finish();
     fixture.until("all of it", || b.owns() == 256);
-    a.gate.set_shut(false);
+    a.link.set_shut(false);
 }
 
 #[test]
