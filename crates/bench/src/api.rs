@@ -9,7 +9,7 @@ use http::{Method, Request};
 use http_body_util::Full;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Connection, Origin};
+use posthaste_egress::trusted_client::{self, Connection, Origin};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -55,7 +55,7 @@ impl Api {
     /// Connects to the server.
     pub async fn connect(address: SocketAddr, key: &str) -> Result<Api, Failure> {
         let origin = Origin::plain(address);
-        let connected = operator::connect(&origin, &Roots::none(), MAX_WAIT).await;
+        let connected = trusted_client::connect(&origin, &Roots::none(), MAX_WAIT).await;
         let connection = connected.map_err(|error| Failure::Unanswered {
             what: "connecting to the server".to_owned(),
             why: error.to_string(),

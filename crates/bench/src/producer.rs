@@ -15,7 +15,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
-use posthaste_egress::operator;
+use posthaste_egress::trusted_client;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -258,7 +258,7 @@ impl RequestTemplate {
     }
 
     async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
-        operator::dial(self.address)
+        trusted_client::dial(self.address)
             .await
             .map_err(|error| self.unanswered(&error))
     }

@@ -27,7 +27,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, IdGenerator};
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::{SigningKey, SigningKeys};
 use posthaste_core::time::Timestamp;
-use posthaste_egress::operator;
+use posthaste_egress::trusted_client;
 use posthaste_system::clock::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -314,7 +314,7 @@ async fn send(
 ) -> Option<()> {
     let sender = match connection {
         Some(open) => open,
-        None => connection.insert(operator::dial(endpoint.address).await.ok()?),
+        None => connection.insert(trusted_client::dial(endpoint.address).await.ok()?),
     };
     sender.ready().await.ok()?;
     let response = sender.send_request(endpoint.request(job)?).await.ok()?;

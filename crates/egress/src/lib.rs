@@ -1,7 +1,7 @@
 //! The only crate of posthaste that opens outbound connections.
 //!
 //! Every request to a URL that a tenant chose (webhooks, access tokens) leaves through [`Client::send`]. Three
-//! modules connect to servers that the operator named: [`operator`] (the command line's own server, collectors),
+//! modules connect to servers that the operator named: [`trusted_client`] (the command line's own server, collectors),
 //! [`database`] (PostgreSQL) and [`mail`] (SMTP).
 //!
 //! A webhook sender requests URLs that untrusted tenants chose, from inside the operator's network, and reads
@@ -38,7 +38,6 @@ mod identity;
 mod lookup_scheduler;
 pub mod mail;
 mod meter;
-pub mod operator;
 mod pool;
 mod proxy;
 mod report;
@@ -50,6 +49,7 @@ mod send_error;
 mod settings;
 mod stream;
 mod tls;
+pub mod trusted_client;
 mod wire;
 
 pub use client::Client;

@@ -104,7 +104,7 @@ struct PoolState {
 /// The connections of one client.
 pub(crate) struct Pool {
     settings: Arc<ClientSettings>,
-    shelves: Mutex<PoolState>,
+    state: Mutex<PoolState>,
     /// Limits the number of connections that are awaited until they are ready again.
     settling: Arc<Semaphore>,
 }
@@ -123,7 +123,7 @@ impl Pool {
         let most = settings.max_idle_total.min(Semaphore::MAX_PERMITS);
         Pool {
             settings,
-            shelves: Mutex::default(),
+            state: Mutex::default(),
             settling: Arc::new(Semaphore::new(most)),
         }
     }
@@ -136,22 +136,22 @@ impl Pool {
         identity: Option<&ClientIdentity>,
     ) -> Option<Lease> {
         let now = Instant::now();
-        let mut shelves = self.lock();
+        let mut state = self.lock();
         let PoolState {
             by_key, resting, ..
-        } = &mut *shelves;
-        let shelf = by_key.get_mut(key)?;
+        } = &mut *state;
+        let entries = by_key.get_mut(key)?;
         // The most recently used connection is the most likely to be still open. Closed ones are removed here
         // or by the sweep; checking all of them for every request would cost more than sending it.
-        let mut place = shelf.len();
+        let mut place = entries.len();
         let free = loop {
             place = place.checked_sub(1)?;
-            let entry = &shelf[place];
+            let entry = &entries[place];
             if !entry.origin.is_of(to, identity) {
                 continue;
             }
             if !self.is_usable(entry, now) {
-                let gone = shelf.remove(place);
+                let gone = entries.remove(place);
                 if let Some(serial) = gone.serial() {
                     resting.remove(&serial);
                 }
@@ -161,7 +161,7 @@ impl Pool {
                 break place;
             }
         };
-        let entry = &mut shelf[free];
+        let entry = &mut entries[free];
         if let Some(rest) = entry.rest.take() {
             resting.remove(&rest.serial);
         }
@@ -171,11 +171,11 @@ impl Pool {
                 (Arc::clone(&entry.origin), connection)
             }
             None => {
-                let entry = shelf.remove(free);
+                let entry = entries.remove(free);
                 (entry.origin, entry.connection)
             }
         };
-        drop(shelves);
+        drop(state);
         Some(self.lease(key, origin, connection))
     }
 
@@ -208,21 +208,21 @@ impl Pool {
     /// these end.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
-        let mut shelves = self.lock();
+        let mut state = self.lock();
         let PoolState {
             by_key, resting, ..
-        } = &mut *shelves;
-        by_key.retain(|_, shelf| {
-            retain_entries(shelf, resting, |entry| self.is_usable(entry, now));
-            !shelf.is_empty()
+        } = &mut *state;
+        by_key.retain(|_, entries| {
+            retain_entries(entries, resting, |entry| self.is_usable(entry, now));
+            !entries.is_empty()
         });
     }
 
     /// Closes the idle connections of a key and gives no new requests to those in use.
     pub(crate) fn forget(&self, key: &PoolKey) {
-        let mut shelves = self.lock();
-        if let Some(mut shelf) = shelves.by_key.remove(key) {
-            retain_entries(&mut shelf, &mut shelves.resting, |_| false);
+        let mut state = self.lock();
+        if let Some(mut entries) = state.by_key.remove(key) {
+            retain_entries(&mut entries, &mut state.resting, |_| false);
         }
     }
 
@@ -232,7 +232,7 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         // No code that runs under the lock can leave the state half changed.
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lease(
@@ -276,71 +276,71 @@ impl Pool {
         if connection.is_closed() || !self.is_young(&connection, now) || idle.is_zero() {
             return;
         }
-        let mut shelves = self.lock();
+        let mut state = self.lock();
         let entry = Entry {
             origin,
             connection,
             streams: 0,
             rest: None,
         };
-        let shelf = shelves.by_key.entry(key.clone()).or_default();
-        shelf.push(entry);
-        let position = shelf.len() - 1;
-        self.rest(&mut shelves, key, position, now + idle);
+        let entries = state.by_key.entry(key.clone()).or_default();
+        entries.push(entry);
+        let position = entries.len() - 1;
+        self.rest(&mut state, key, position, now + idle);
     }
 
-    fn rest(&self, shelves: &mut PoolState, key: &PoolKey, position: usize, until: Instant) {
-        let serial = shelves.next_serial;
-        shelves.next_serial += 1;
-        shelves.resting.insert(serial, key.clone());
-        if let Some(shelf) = shelves.by_key.get_mut(key) {
-            shelf[position].rest = Some(IdleState { serial, until });
-            let serials = || shelf.iter().filter_map(Entry::serial);
+    fn rest(&self, state: &mut PoolState, key: &PoolKey, position: usize, until: Instant) {
+        let serial = state.next_serial;
+        state.next_serial += 1;
+        state.resting.insert(serial, key.clone());
+        if let Some(entries) = state.by_key.get_mut(key) {
+            entries[position].rest = Some(IdleState { serial, until });
+            let serials = || entries.iter().filter_map(Entry::serial);
             // Idle connections are counted only if there could be too many of them.
-            if shelf.len() > self.settings.max_idle_per_key
+            if entries.len() > self.settings.max_idle_per_key
                 && serials().count() > self.settings.max_idle_per_key
                 && let Some(oldest) = serials().min()
             {
-                shelves.evict(oldest);
+                state.evict(oldest);
             }
         }
-        if shelves.resting.len() > self.settings.max_idle_total
-            && let Some((oldest, _)) = shelves.resting.first_key_value()
+        if state.resting.len() > self.settings.max_idle_total
+            && let Some((oldest, _)) = state.resting.first_key_value()
         {
             let oldest = *oldest;
-            shelves.evict(oldest);
+            state.evict(oldest);
         }
     }
 
     /// Ends a request on a shared connection. Other requests may still be in progress on it.
     fn end_stream(&self, key: &PoolKey, connection: &Connection, idle: Duration) {
-        let mut shelves = self.lock();
-        let Some(shelf) = shelves.by_key.get_mut(key) else {
+        let mut state = self.lock();
+        let Some(entries) = state.by_key.get_mut(key) else {
             return;
         };
-        let position = shelf
+        let position = entries
             .iter()
             .position(|entry| entry.connection.is(connection));
         // The connection may have been removed meanwhile: too old, or another request on it failed.
         let Some(position) = position else {
             return;
         };
-        let entry = &mut shelf[position];
+        let entry = &mut entries[position];
         entry.streams -= 1;
         if entry.streams == 0 {
-            self.rest(&mut shelves, key, position, Instant::now() + idle);
+            self.rest(&mut state, key, position, Instant::now() + idle);
         }
     }
 
     /// Removes a shared connection, so that it is closed when its remaining requests end.
     fn remove_shared(&self, key: &PoolKey, connection: &Connection) {
-        let mut shelves = self.lock();
+        let mut state = self.lock();
         let PoolState {
             by_key, resting, ..
-        } = &mut *shelves;
-        if let Some(shelf) = by_key.get_mut(key) {
-            retain_entries(shelf, resting, |entry| !entry.connection.is(connection));
-            if shelf.is_empty() {
+        } = &mut *state;
+        if let Some(entries) = by_key.get_mut(key) {
+            retain_entries(entries, resting, |entry| !entry.connection.is(connection));
+            if entries.is_empty() {
                 by_key.remove(key);
             }
         }
@@ -358,11 +358,11 @@ impl PoolState {
         let Some(key) = self.resting.get(&serial).cloned() else {
             return;
         };
-        if let Some(shelf) = self.by_key.get_mut(&key) {
-            retain_entries(shelf, &mut self.resting, |entry| {
+        if let Some(entries) = self.by_key.get_mut(&key) {
+            retain_entries(entries, &mut self.resting, |entry| {
                 entry.serial() != Some(serial)
             });
-            if shelf.is_empty() {
+            if entries.is_empty() {
                 self.by_key.remove(&key);
             }
         }
@@ -371,11 +371,11 @@ impl PoolState {
 
 /// Keeps the entries that `keep` accepts, and removes the others from the idle order too.
 fn retain_entries(
-    shelf: &mut Vec<Entry>,
+    entries: &mut Vec<Entry>,
     resting: &mut BTreeMap<u64, PoolKey>,
     keep: impl Fn(&Entry) -> bool,
 ) {
-    shelf.retain(|entry| {
+    entries.retain(|entry| {
         let kept = keep(entry);
         if !kept && let Some(serial) = entry.serial() {
             resting.remove(&serial);

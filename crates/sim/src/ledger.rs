@@ -16,8 +16,8 @@ use posthaste_core::policy::Jitter;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::disk::{Disk, Epoch};
-use crate::entries::{DeliveryRecord, EndpointRecord};
 use crate::oracle::{Broken, Oracle};
+use crate::records::{DeliveryRecord, EndpointRecord};
 use crate::scenario::Site;
 
 /// Maximum wait of a first attempt on an endpoint without faults. In a burst, a lane that keeps only one ready

@@ -8,10 +8,10 @@
 
 pub mod cluster;
 pub mod disk;
-mod entries;
 pub mod ledger;
 pub mod mutations;
 pub mod oracle;
 pub mod receiver;
+mod records;
 pub mod scenario;
 pub mod simulation;

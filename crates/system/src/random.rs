@@ -1,7 +1,7 @@
 //! Randomness. The only module that uses the random source of the operating system.
 //!
-//! Values that must not be guessable (secrets, keys, nonces) come from the operating system. Everything else uses the
-//! RNG [`Rng`], which is seeded here once.
+//! Values that must not be guessable (secrets, keys, nonces) come from the operating system. Everything else uses
+//! [`Rng`], which is seeded here once.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use posthaste_core::rng::Rng;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Connection, Origin};
+use posthaste_egress::trusted_client::{self, Connection, Origin};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -100,7 +100,7 @@ impl Api {
         body: Bytes,
     ) -> Option<Reply> {
         if self.connection.is_none() {
-            let connected = operator::connect(&self.origin, &Roots::none(), PATIENCE).await;
+            let connected = trusted_client::connect(&self.origin, &Roots::none(), PATIENCE).await;
             self.connection = Some(connected.ok()?);
         }
         let mut request = Request::builder().method(method).uri(path);

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use posthaste_charts::format;
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::sign::{SharedSecret, SigningKey, SigningKeys};
-use posthaste_egress::{Client, ClientSettings, MAX_TIME_LIMIT, PoolKey, Request, operator};
+use posthaste_egress::{Client, ClientSettings, MAX_TIME_LIMIT, PoolKey, Request, trusted_client};
 use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -178,7 +178,7 @@ async fn send_raw(
     for _ in 0..connections {
         let (source, host) = (Arc::clone(source), host.clone());
         senders.spawn(async move {
-            let mut sender = operator::dial(address).await?;
+            let mut sender = trusted_client::dial(address).await?;
             while let Some((mut headers, body)) = source.next() {
                 headers.insert(HOST, host.clone());
                 let mut request = http::Request::new(Full::new(body));

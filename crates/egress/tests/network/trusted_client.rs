@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Connection, MAX_ANSWER_BYTES, Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{
+    self, Connection, MAX_ANSWER_BYTES, Origin, TrustedClientError,
+};
 
 use crate::fixture::*;
 use crate::tls::{Authority, secured};
@@ -18,7 +20,7 @@ fn get(path: &str) -> Request<Full<Bytes>> {
 
 async fn connected(receiver: &Receiver) -> Connection {
     let origin = Origin::plain(receiver.address);
-    operator::connect(&origin, &Roots::none(), AMPLE)
+    trusted_client::connect(&origin, &Roots::none(), AMPLE)
         .await
         .unwrap()
 }
@@ -50,10 +52,10 @@ async fn https_urls_use_tls() {
     let origin: Origin = format!("https://localhost:{}", receiver.address.port())
         .parse()
         .unwrap();
-    let trusted = operator::connect(&origin, &authority.roots(), AMPLE).await;
+    let trusted = trusted_client::connect(&origin, &authority.roots(), AMPLE).await;
     let answer = trusted.unwrap().send(get("/"), AMPLE).await.unwrap();
     assert_eq!(&answer.body()[..], b"ok");
-    let distrusted = operator::connect(&origin, &Roots::mozilla(), AMPLE).await;
+    let distrusted = trusted_client::connect(&origin, &Roots::mozilla(), AMPLE).await;
     assert!(matches!(distrusted, Err(TrustedClientError::NotSecured(_))));
 }
 
@@ -66,7 +68,7 @@ async fn an_unreachable_server_and_a_slow_one_have_distinct_errors() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let refused = operator::connect(&Origin::plain(address), &Roots::none(), AMPLE).await;
+    let refused = trusted_client::connect(&Origin::plain(address), &Roots::none(), AMPLE).await;
     assert!(matches!(refused, Err(TrustedClientError::NotConnected(_))));
 }
 
@@ -98,7 +100,7 @@ async fn a_malformed_response_is_an_error() {
 #[tokio::test]
 async fn a_raw_connection_sends_bytes_unchanged() {
     let mut receiver = Receiver::answering(OK).await;
-    let mut sender = operator::dial(receiver.address).await.unwrap();
+    let mut sender = trusted_client::dial(receiver.address).await.unwrap();
     let answer = sender.send_request(get("/x")).await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
     assert_eq!(receiver.heard().await.lines(), ["GET /x HTTP/1.1"]);

@@ -7,7 +7,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use posthaste_api::resources::{FieldProblem, ProblemBody};
 use posthaste_charts::terminal::printable;
-use posthaste_egress::operator::{Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{Origin, TrustedClientError};
 use serde_json::Value;
 
 /// A request that failed.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use posthaste_egress::operator::{self, Connection, Origin};
+use posthaste_egress::trusted_client::{self, Connection, Origin};
 use posthaste_egress::{BundleError, Roots};
 use serde_json::Value;
 
@@ -174,11 +174,11 @@ impl ApiClient {
             .expect("the target is a valid URI, because its parts are escaped")
     }
 
-    async fn connected(&mut self) -> Result<&mut Connection, operator::TrustedClientError> {
+    async fn connected(&mut self) -> Result<&mut Connection, trusted_client::TrustedClientError> {
         let open = self.connection.take().filter(|open| !open.is_closed());
         let connection = match open {
             Some(connection) => connection,
-            None => operator::connect(&self.origin, &self.roots, TIMEOUT).await?,
+            None => trusted_client::connect(&self.origin, &self.roots, TIMEOUT).await?,
         };
         Ok(self.connection.insert(connection))
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::time::Span;
-use posthaste_egress::operator::Origin;
+use posthaste_egress::trusted_client::Origin;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinSet;

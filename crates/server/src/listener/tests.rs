@@ -2,7 +2,7 @@
 
 use super::*;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{self, Origin, TrustedClientError};
 
 /// Timeout that only a bug exceeds.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -12,7 +12,7 @@ async fn post(
     body: impl Into<Bytes>,
 ) -> Result<Response<Bytes>, TrustedClientError> {
     let origin = Origin::plain(listener.address());
-    let mut connection = operator::connect(&origin, &Roots::none(), TEST_TIMEOUT).await?;
+    let mut connection = trusted_client::connect(&origin, &Roots::none(), TEST_TIMEOUT).await?;
     let request = Request::post("/hook")
         .header("posthaste-attempt", "2")
         .header("posthaste-event-type", "invoice.paid")
@@ -120,7 +120,7 @@ async fn dropping_it_closes_its_connections() {
     let (listener, _request) =
         ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     let origin = Origin::plain(listener.address());
-    let mut connection = operator::connect(&origin, &Roots::none(), TEST_TIMEOUT)
+    let mut connection = trusted_client::connect(&origin, &Roots::none(), TEST_TIMEOUT)
         .await
         .unwrap();
     let get = || Request::get("/").body(Full::default()).unwrap();

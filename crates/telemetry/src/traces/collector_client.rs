@@ -13,7 +13,7 @@ use posthaste_core::classify::retry_after;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Connection, Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{self, Connection, Origin, TrustedClientError};
 use posthaste_system::backoff::Backoff;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
@@ -145,7 +145,7 @@ impl CollectorClient {
         let kept = self.connection.take();
         let mut connection = match kept.filter(|connection| !connection.is_closed()) {
             Some(connection) => connection,
-            None => operator::connect(&self.origin, &self.roots, TIME_LIMIT).await?,
+            None => trusted_client::connect(&self.origin, &self.roots, TIME_LIMIT).await?,
         };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = http::Method::POST;

@@ -3,7 +3,7 @@
 use http::HeaderName;
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
-use posthaste_egress::operator::Origin;
+use posthaste_egress::trusted_client::Origin;
 
 /// Resolution of the sampling ratio: one millionth.
 pub(super) const SAMPLE_PARTS: u32 = 1_000_000;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::Args;
-use posthaste_egress::operator::{Origin, OriginError};
+use posthaste_egress::trusted_client::{Origin, OriginError};
 
 use crate::cli::error::CommandError;
 use crate::cli::input;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::Full;
 use posthaste_egress::Roots;
-use posthaste_egress::operator;
+use posthaste_egress::trusted_client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -247,7 +247,7 @@ impl World {
 
     async fn metrics(&self) -> String {
         let origin = format!("http://{}", self.address).parse().expect("a URL");
-        let connected = operator::connect(&origin, &Roots::none(), PATIENCE).await;
+        let connected = trusted_client::connect(&origin, &Roots::none(), PATIENCE).await;
         let mut connection = connected.unwrap_or_else(|_| panic!("it listens"));
         let request = http::Request::builder()
             .uri("/metrics")
