@@ -182,7 +182,7 @@ impl StatCounters {
     }
 }
 
-/// Persists stats in time buckets, which [`run_retention_step`](crate::Store::run_retention_step) deletes when they
+/// Persists stats in time buckets, which [`step_retention`](crate::Store::step_retention) deletes when they
 /// expire.
 ///
 /// Stats of a deleted tenant or endpoint are neither added nor returned, so a later tenant with the same id sees

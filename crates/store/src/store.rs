@@ -47,7 +47,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 /// 6. **State never moves back.** A record is applied only if its delivery still waits and has made exactly one
 ///    attempt fewer; endpoint health only if it is newer than the stored one. Disabling never undoes a deletion. A
 ///    delivery that has ended changes only through [`retry`](Store::retry) and [`step_replay`](Store::step_replay),
-///    and is deleted only by [`run_retention_step`](Store::run_retention_step), which never touches a delivery that has
+///    and is deleted only by [`step_retention`](Store::step_retention), which never touches a delivery that has
 ///    not ended.
 /// 7. **Bounded cost.** A read never blocks a write. The cost of a call does not grow with the amount of stored data,
 ///    unless its documentation says so. Every queue is bounded: when it is full, the answer is
@@ -112,12 +112,7 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
     ) -> Answer<Page<LoginSession, SessionId>>;
 
     /// Ends a session of a tenant, or any session if `tenant` is `None`. Returns false if there is no such session.
-    fn end_session(
-        &self,
-        now: Timestamp,
-        tenant: Option<TenantId>,
-        session: SessionId,
-    ) -> Answer<bool>;
+    fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool>;
 
     // Audit log.
 
@@ -172,11 +167,7 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
     /// breaker or disabled by posthaste, then the paused ones, each newest first. So paused endpoints never push
     /// failing ones out of the list. Endpoints that a person disabled are not included. The cost is proportional to
     /// the number of such endpoints.
-    fn endpoints_needing_attention(
-        &self,
-        tenant: Option<TenantId>,
-        limit: usize,
-    ) -> Answer<Vec<EndpointRow>>;
+    fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
 
     /// Persists the status of an endpoint, and its health if that is newer than the stored one. A deleted endpoint
     /// stays deleted. Returns false if there is no such endpoint.
@@ -365,11 +356,7 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
     ///
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.
-    fn run_retention_step(
-        &self,
-        now: Timestamp,
-        retention: Retention,
-    ) -> Answer<RetentionStepResult>;
+    fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult>;
 
     /// Checks that the store can write: commits a tiny transaction and waits for the disk.
     fn probe(&self, now: Timestamp) -> Answer<()>;

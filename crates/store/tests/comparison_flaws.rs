@@ -461,7 +461,7 @@ impl Store for Flawed {
         })
     }
 
-    fn run_retention_step(
+    fn step_retention(
         &self,
         now: Timestamp,
         mut retention: Retention,
@@ -482,7 +482,7 @@ impl Store for Flawed {
         if self.has(Flaw::KnowsNoPlans) {
             retention.plans = Arc::default();
         }
-        self.inner.run_retention_step(now, retention)
+        self.inner.step_retention(now, retention)
     }
 
     fn create_replay(
@@ -551,14 +551,14 @@ impl Store for Flawed {
         create_session(now: Timestamp, session: LoginSession) -> Answer<CreateResult>;
         session(now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>>;
         sessions(now: Timestamp, tenant: TenantId, page: PageRequest<SessionId>) -> Answer<Page<LoginSession, SessionId>>;
-        end_session(now: Timestamp, tenant: Option<TenantId>, session: SessionId) -> Answer<bool>;
+        end_session(now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool>;
         begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
         tenant_of(named: OwnedObject) -> Answer<Option<TenantId>>;
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
-        endpoints_needing_attention(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
+        attention_list(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
         dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
         usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
         event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;

@@ -92,12 +92,12 @@ async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, P
 /// Returns endpoints that may need attention, with their recent results.
 async fn candidates(app: &App, tenant: Option<TenantId>) -> Result<Vec<Candidate>, Problem> {
     let now = app.clock.wall();
-    let endpoints_needing_attention = app
+    let attention_list = app
         .store
-        .endpoints_needing_attention(tenant.clone(), MAX_ROWS_READ)
+        .attention_list(tenant.clone(), MAX_ROWS_READ)
         .await?;
     let nothing = RecentAttempts::default();
-    let mut rows: Vec<(AttentionReason, EndpointRow)> = endpoints_needing_attention
+    let mut rows: Vec<(AttentionReason, EndpointRow)> = attention_list
         .into_iter()
         .filter_map(|row| Some((ranking::reason(&row, &nothing, now)?, row)))
         .collect();

@@ -72,7 +72,7 @@ impl PeriodicTask for RetentionTask {
         ControlFlow::Continue(
             match self
                 .store
-                .run_retention_step(self.clock.wall(), retention)
+                .step_retention(self.clock.wall(), retention)
                 .await
             {
                 Ok(step) => self.throttle.after(StepResult {

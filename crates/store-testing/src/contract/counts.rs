@@ -89,7 +89,7 @@ pub(super) async fn counts_equal_a_recount(harness: &dyn Harness) {
     assert_counted(&world, "a sweep").await;
     let world = world.reopened().await;
     assert_counted(&world, "a restart").await;
-    assert!(world.run_retention_step(at(9 * DAY), DAY).await > 0);
+    assert!(world.step_retention(at(9 * DAY), DAY).await > 0);
     assert_counted(&world, "tidying").await;
     assert_eq!(
         world

@@ -240,10 +240,7 @@ fn tripped(revision: u64) -> Health {
 }
 
 async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u128> {
-    let found = world
-        .store
-        .endpoints_needing_attention(tenant.map(id), limit)
-        .await;
+    let found = world.store.attention_list(tenant.map(id), limit).await;
     let found = found.expect("the store can be read").into_iter();
     found.map(|row: EndpointRow| row.endpoint.id.0).collect()
 }
@@ -282,7 +279,7 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
     assert_eq!(named(&world, Some("nobody"), 99).await, [0; 0]);
     let mut found = world
         .store
-        .endpoints_needing_attention(None, 2)
+        .attention_list(None, 2)
         .await
         .expect("the store can be read");
     let read = world.store.endpoint(EndpointId(4)).await;

@@ -429,13 +429,13 @@ impl<'a> World<'a> {
     ) -> RetentionStepResult {
         let retention = Retention::all(Span::from_millis(keep_ms), step);
         self.store
-            .run_retention_step(now, retention)
+            .step_retention(now, retention)
             .await
             .expect("the retention step succeeds")
     }
 
     /// Makes retention runs until everything has been checked, and returns the number of removed events.
-    pub(super) async fn run_retention_step(&self, now: Timestamp, keep_ms: u64) -> usize {
+    pub(super) async fn step_retention(&self, now: Timestamp, keep_ms: u64) -> usize {
         let retention = Retention::all(Span::from_millis(keep_ms), 4);
         self.run_retention_as(now, &retention).await.events
     }
@@ -449,7 +449,7 @@ impl<'a> World<'a> {
         let mut sum = RetentionStepResult::default();
         for _ in 0..3 {
             loop {
-                let step = self.store.run_retention_step(now, retention.clone()).await;
+                let step = self.store.step_retention(now, retention.clone()).await;
                 let step = step.expect("the retention step succeeds");
                 sum.events += step.events;
                 sum.payloads += step.payloads;

@@ -43,16 +43,11 @@ fn lines(recipient: &str, numbers: std::ops::Range<u64>) -> Vec<(String, EmailLi
 }
 
 impl World<'_> {
-    async fn complete_notifications(
-        &self,
-        now: Timestamp,
-        lines: Vec<(String, EmailLine)>,
-        due_at: Timestamp,
-    ) {
-        let last_processed = self.store.last_processed_notification().await.unwrap();
+    async fn add_lines(&self, now: Timestamp, lines: Vec<(String, EmailLine)>, due_at: Timestamp) {
+        let processed = self.store.last_processed_notification().await.unwrap();
         let moved = self
             .store
-            .complete_notifications(now, last_processed, last_processed, lines, due_at)
+            .complete_notifications(now, processed, processed, lines, due_at)
             .await;
         assert_eq!(moved, Ok(true));
     }
@@ -169,6 +164,7 @@ pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harnes
 
 pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
+    let store = &world.store;
     world.add_endpoint(1).await;
     for ms in 1..=3 {
         let sent = world.send(at(ms), "a.b").await;
@@ -176,7 +172,7 @@ pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harnes
         settled.endpoint_changes = vec![EndpointChange::Recovered];
         assert_eq!(world.record(at(ms), settled).await, Written::Applied);
     }
-    let notifications = world.store.notifications(0, 9).await.unwrap();
+    let notifications = store.notifications(0, 9).await.unwrap();
     let numbers: Vec<u64> = notifications.iter().map(|it| it.number).collect();
     let first = numbers[0];
     assert_eq!(
@@ -184,53 +180,43 @@ pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harnes
         [first, first + 1, first + 2],
         "the numbers have no gaps"
     );
-    let last_processed = world.store.last_processed_notification().await.unwrap();
-    assert_eq!(last_processed + 1, first);
-    let complete_notifications = |from, up_to| {
+    let processed = store.last_processed_notification().await.unwrap();
+    assert_eq!(processed + 1, first);
+    let complete = |from, up_to| {
         let due = at(9);
-        world
-            .store
-            .complete_notifications(at(9), from, up_to, lines(OPS, 0..1), due)
+        store.complete_notifications(at(9), from, up_to, lines(OPS, 0..1), due)
     };
+    assert_eq!(complete(processed, numbers[1]).await, Ok(true));
     assert_eq!(
-        complete_notifications(last_processed, numbers[1]).await,
-        Ok(true)
-    );
-    assert_eq!(
-        complete_notifications(last_processed, numbers[2]).await,
+        complete(processed, numbers[2]).await,
         Ok(false),
         "the position has already been advanced"
     );
-    assert_eq!(
-        world.store.last_processed_notification().await,
-        Ok(numbers[1])
-    );
+    assert_eq!(store.last_processed_notification().await, Ok(numbers[1]));
     let world = world.reopened().await;
-    assert_eq!(
-        world.store.last_processed_notification().await,
-        Ok(numbers[1])
-    );
-    let left = world.store.notifications(0, 9).await.unwrap();
+    let store = &world.store;
+    assert_eq!(store.last_processed_notification().await, Ok(numbers[1]));
+    let left = store.notifications(0, 9).await.unwrap();
     assert_eq!(left, notifications[2..]);
     let emails = world.claim(at(9)).await;
     assert_eq!(emails.len(), 1);
     assert_eq!(emails[0].lines, [line(0)], "the notification is sent once");
     // The number of the last dispatched notification is not reused.
-    let moved = world
-        .store
-        .complete_notifications(at(9), numbers[1], numbers[2], vec![], at(9));
+    let moved = store.complete_notifications(at(9), numbers[1], numbers[2], vec![], at(9));
     assert_eq!(moved.await, Ok(true));
     let world = world.reopened().await;
+    let store = &world.store;
     let sent = world.send(at(20), "a.b").await;
     let mut settled = attempt(&world.delivery(sent).await, at(20), answered(200));
     settled.endpoint_changes = vec![EndpointChange::Recovered];
     assert_eq!(world.record(at(20), settled).await, Written::Applied);
-    let next = world.store.notifications(numbers[2], 9).await.unwrap();
+    let next = store.notifications(numbers[2], 9).await.unwrap();
     assert_eq!(next[0].number, numbers[2] + 1);
 }
 
 pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
+    let store = &world.store;
     let made = world.add_endpoint(1).await;
     let alert = |number, scope| Alert {
         id: AlertId(number),
@@ -248,14 +234,14 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
         Scope::Everything,
     ];
     for (number, scope) in (1..).zip(scopes.clone()) {
-        let raised = world.store.raise_alert(at(1), alert(number, scope)).await;
+        let raised = store.raise_alert(at(1), alert(number, scope)).await;
         assert_eq!(raised, Ok(CreateResult::Created));
     }
-    let deleted = world.store.delete_tenant(at(1), id("acme")).await;
+    let deleted = store.delete_tenant(at(1), id("acme")).await;
     assert!(deleted.unwrap().is_some());
     world.add_tenant("acme").await;
     let own = alert(9, Scope::Tenant(id("acme")));
-    let raised = world.store.raise_alert(at(1), own).await;
+    let raised = store.raise_alert(at(1), own).await;
     assert_eq!(raised, Ok(CreateResult::Created));
     let act = |notification: u64, tenant| AuditEntry {
         id: AuditId(id_of(first_moment(at(1)), notification)),
@@ -269,7 +255,7 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
         resource: format!("/v1/{notification}"),
         outcome: Some(AuditOutcome::Done),
     };
-    let notifications = world.store.notifications(0, 9).await.unwrap();
+    let notifications = store.notifications(0, 9).await.unwrap();
     assert_eq!(notifications.len(), 4);
     let acme = || Some(id("acme"));
     let acts: Vec<AuditEntry> = notifications
@@ -278,34 +264,32 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
         .map(|(notification, tenant)| act(notification.number, tenant))
         .collect();
     for (notification, act) in notifications.iter().zip(&acts) {
-        let kept = world
-            .store
+        let kept = store
             .audit_notification(notification.number, act.clone())
             .await;
         assert_eq!(kept, Ok(CreateResult::Created));
-        let again = world
-            .store
+        let again = store
             .audit_notification(notification.number, act.clone())
             .await;
         assert_eq!(again, Ok(CreateResult::Taken), "once");
     }
     // After a notification was dispatched, no audit entry can be added for it.
-    let last_processed = world.store.last_processed_notification().await.unwrap();
+    let processed = store.last_processed_notification().await.unwrap();
     let last = notifications[3].number;
-    let moved = world
-        .store
-        .complete_notifications(at(2), last_processed, last, vec![], at(2))
+    let moved = store
+        .complete_notifications(at(2), processed, last, vec![], at(2))
         .await;
     assert_eq!(moved, Ok(true));
-    let late = world.store.audit_notification(last, act(99, acme())).await;
+    let late = store.audit_notification(last, act(99, acme())).await;
     assert_eq!(late, Ok(CreateResult::Taken));
     let world = world.reopened().await;
+    let store = &world.store;
     let read = async |of| {
         let filter = AuditFilter {
             of,
             ..AuditFilter::default()
         };
-        let mut found = all(9, |page| world.store.audit(filter.clone(), page)).await;
+        let mut found = all(9, |page| store.audit(filter.clone(), page)).await;
         found.reverse();
         found
     };
@@ -317,6 +301,7 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
 
 pub(super) async fn the_number_of_waiting_notifications_is_bounded(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
+    let store = &world.store;
     world.add_endpoint(1).await;
     let most = MAX_PENDING_NOTIFICATIONS as usize;
     for (ms, count) in [(1, most), (2, 3)] {
@@ -325,32 +310,27 @@ pub(super) async fn the_number_of_waiting_notifications_is_bounded(harness: &dyn
         settled.endpoint_changes = vec![EndpointChange::Recovered; count];
         assert_eq!(world.record(at(ms), settled).await, Written::Applied);
     }
-    let last_processed = world.store.last_processed_notification().await.unwrap();
-    let waiting = world
-        .store
-        .notifications(last_processed, most + 9)
-        .await
-        .unwrap();
+    let processed = store.last_processed_notification().await.unwrap();
+    let waiting = store.notifications(processed, most + 9).await.unwrap();
     assert_eq!(waiting.len(), most);
     // The oldest were removed, which shows as a gap in the numbers.
-    assert_eq!(waiting[0].number, last_processed + 4);
+    assert_eq!(waiting[0].number, processed + 4);
     assert_eq!(
         waiting[most - 1].number,
-        last_processed + 3 + MAX_PENDING_NOTIFICATIONS
+        processed + 3 + MAX_PENDING_NOTIFICATIONS
     );
     let up_to = waiting[most - 1].number;
-    let moved = world
-        .store
-        .complete_notifications(at(9), last_processed, up_to, vec![], at(9))
+    let moved = store
+        .complete_notifications(at(9), processed, up_to, vec![], at(9))
         .await;
     assert_eq!(moved, Ok(true));
-    assert_eq!(world.store.notifications(0, 9).await, Ok(Vec::new()));
+    assert_eq!(store.notifications(0, 9).await, Ok(Vec::new()));
 }
 
 pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
-    let pending_notifications = || world.store.oldest_pending_notification();
-    assert_eq!(pending_notifications().await, Ok(None));
+    let oldest_pending = || world.store.oldest_pending_notification();
+    assert_eq!(oldest_pending().await, Ok(None));
     // The clock is put back in between.
     for (number, ms) in [(1, 50), (2, 30), (3, 70)] {
         let alert = Alert {
@@ -366,23 +346,20 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
         let raised = world.store.raise_alert(at(ms), alert).await;
         assert_eq!(raised, Ok(CreateResult::Created));
         assert_eq!(
-            pending_notifications().await,
+            oldest_pending().await,
             Ok(Some(at(50))),
             "the time of the oldest notification is returned"
         );
     }
-    let mut last_processed = world.store.last_processed_notification().await.unwrap();
+    let mut processed = world.store.last_processed_notification().await.unwrap();
     for left in [Some(at(30)), Some(at(70)), None] {
-        let moved = world.store.complete_notifications(
-            at(80),
-            last_processed,
-            last_processed + 1,
-            vec![],
-            at(80),
-        );
+        let moved =
+            world
+                .store
+                .complete_notifications(at(80), processed, processed + 1, vec![], at(80));
         assert_eq!(moved.await, Ok(true));
-        last_processed += 1;
-        assert_eq!(pending_notifications().await, Ok(left));
+        processed += 1;
+        assert_eq!(oldest_pending().await, Ok(left));
     }
 
     // An email counts as unsent after a failed try, for its recipient.
@@ -391,19 +368,15 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
         let of = of.iter().map(|it| (*it).to_owned());
         world.store.unsent_since(of.collect())
     };
-    world
-        .complete_notifications(at(100), lines(OPS, 0..1), at(100))
-        .await;
-    world
-        .complete_notifications(at(110), lines(odd, 0..1), at(110))
-        .await;
+    world.add_lines(at(100), lines(OPS, 0..1), at(100)).await;
+    world.add_lines(at(110), lines(odd, 0..1), at(110)).await;
     assert_eq!(unsent(&[OPS, odd]).await, Ok(None));
     for email in world.claim(at(120)).await {
         let again = EmailResult::Later { at: at(200) };
         assert!(world.settle(&email, again).await);
     }
     assert_eq!(
-        pending_notifications().await,
+        oldest_pending().await,
         Ok(None),
         "emails are not counted as notifications"
     );
@@ -465,11 +438,9 @@ pub(super) async fn the_stored_size_grows_with_the_data(harness: &dyn Harness) {
 
 pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dyn Harness) {
     let world = World::open(harness);
-    world
-        .complete_notifications(at(0), lines(OPS, 0..2), at(30))
-        .await;
+    world.add_lines(at(0), lines(OPS, 0..2), at(30)).await;
     let both = [lines(OWNER, 0..1), lines(OPS, 2..3)].concat();
-    world.complete_notifications(at(10), both, at(40)).await;
+    world.add_lines(at(10), both, at(40)).await;
     assert_eq!(world.claim(at(29)).await, []);
     let world = world.reopened().await;
     let emails = world.claim(at(30)).await;
@@ -490,12 +461,8 @@ pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dy
 
 pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &dyn Harness) {
     let world = World::open(harness);
-    world
-        .complete_notifications(at(0), lines(OWNER, 0..1), at(20))
-        .await;
-    world
-        .complete_notifications(at(0), lines(OPS, 0..1), at(10))
-        .await;
+    world.add_lines(at(0), lines(OWNER, 0..1), at(20)).await;
+    world.add_lines(at(0), lines(OPS, 0..1), at(10)).await;
     let claim = |now, most| {
         let longest = MaxEmailDelay::ANY;
         world.store.claim_emails(now, at(60), longest, most)
@@ -515,13 +482,9 @@ pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &d
 
 pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &dyn Harness) {
     let world = World::open(harness);
-    world
-        .complete_notifications(at(0), lines(OPS, 0..2), at(10))
-        .await;
+    world.add_lines(at(0), lines(OPS, 0..2), at(10)).await;
     let sending = world.claim(at(10)).await.remove(0);
-    world
-        .complete_notifications(at(11), lines(OPS, 2..5), at(20))
-        .await;
+    world.add_lines(at(11), lines(OPS, 2..5), at(20)).await;
     let sent = EmailResult::Sent {
         quiet_until: at(600),
     };
@@ -543,18 +506,14 @@ pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &
         "the email was already sent"
     );
     // No lines were left, and the recipient still gets no email before `quiet_until`.
-    world
-        .complete_notifications(at(700), lines(OPS, 5..6), at(730))
-        .await;
+    world.add_lines(at(700), lines(OPS, 5..6), at(730)).await;
     assert_eq!(world.claim(at(899)).await, []);
     assert_eq!(world.claim(at(900)).await[0].lines, [line(5)]);
 }
 
 pub(super) async fn an_email_is_retried_or_dropped(harness: &dyn Harness) {
     let world = World::open(harness);
-    world
-        .complete_notifications(at(0), lines(OPS, 0..1), at(10))
-        .await;
+    world.add_lines(at(0), lines(OPS, 0..1), at(10)).await;
     for tries in 0..3 {
         let now = at(10 + 100 * u64::from(tries));
         let email = world.claim(now).await.remove(0);
@@ -569,9 +528,7 @@ pub(super) async fn an_email_is_retried_or_dropped(harness: &dyn Harness) {
     assert!(!world.settle(&email, EmailResult::Dropped).await);
     assert_eq!(world.claim(at(1_000_000)).await, []);
     // An email that was not delivered causes no quiet time.
-    world
-        .complete_notifications(at(500), lines(OPS, 7..8), at(530))
-        .await;
+    world.add_lines(at(500), lines(OPS, 7..8), at(530)).await;
     assert_eq!(world.claim(at(530)).await[0].lines, [line(7)]);
 }
 
@@ -580,12 +537,8 @@ pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness
     world.add_endpoint(1).await;
     let sent = world.send(at(DAY), "a.b").await;
     world.fail(sent, at(DAY)).await;
-    world
-        .complete_notifications(at(DAY), lines(OPS, 0..1), at(DAY))
-        .await;
-    world
-        .complete_notifications(at(DAY), lines(OWNER, 0..1), at(DAY))
-        .await;
+    world.add_lines(at(DAY), lines(OPS, 0..1), at(DAY)).await;
+    world.add_lines(at(DAY), lines(OWNER, 0..1), at(DAY)).await;
     let emails = world.claim(at(DAY)).await;
     let quiet_until = at(DAY + 600);
     assert!(
@@ -599,9 +552,7 @@ pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness
             .settle(&emails[1], EmailResult::Later { at: again })
             .await
     );
-    world
-        .complete_notifications(at(DAY), lines(OPS, 1..2), at(DAY))
-        .await;
+    world.add_lines(at(DAY), lines(OPS, 1..2), at(DAY)).await;
     let longest = MaxEmailDelay {
         untried: Span::from_millis(600),
         tried: Span::from_millis(3_600),
@@ -631,23 +582,19 @@ pub(super) async fn a_long_email_counts_its_omitted_lines(harness: &dyn Harness)
     let world = World::open(harness);
     let most = MAX_EMAIL_LINES as u64;
     world
-        .complete_notifications(at(0), lines(OPS, 0..most + 5), at(10))
+        .add_lines(at(0), lines(OPS, 0..most + 5), at(10))
         .await;
     let email = world.claim(at(10)).await.remove(0);
     assert_eq!(email.lines.len(), MAX_EMAIL_LINES);
     assert_eq!((email.omitted, email.revision), (5, most + 5));
-    world
-        .complete_notifications(at(11), lines(OPS, 0..3), at(20))
-        .await;
+    world.add_lines(at(11), lines(OPS, 0..3), at(20)).await;
     let sent = EmailResult::Sent {
         quiet_until: at(50),
     };
     assert!(world.settle(&email, sent).await);
     let next = world.claim(at(50)).await.remove(0);
     assert_eq!((next.lines.len(), next.omitted), (0, 3));
-    world
-        .complete_notifications(at(52), lines(OPS, 9..10), at(60))
-        .await;
+    world.add_lines(at(52), lines(OPS, 9..10), at(60)).await;
     let next = world.claim(at(1_050)).await.remove(0);
     assert_eq!((next.lines.len(), next.omitted), (1, 3));
 }

@@ -269,7 +269,7 @@ pub(super) async fn usage_is_shared_and_survives_a_restart(harness: &dyn Harness
     for delivery in world.listed(DeliveryFilter::default()).await {
         world.succeed(delivery, at(2)).await;
     }
-    assert_eq!(world.run_retention_step(at(3 * DAY), DAY).await, 4);
+    assert_eq!(world.step_retention(at(3 * DAY), DAY).await, 4);
     assert!(
         world
             .events("acme", EventFilter::default())

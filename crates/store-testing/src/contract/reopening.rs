@@ -152,7 +152,7 @@ pub(super) async fn ids_increase_even_if_the_clock_goes_back(harness: &dyn Harne
         // Ids are not reused, not even those of removed events.
         if round % 2 == 1 {
             step += world
-                .run_retention_step(at(1_000 * super::fixture::DAY), 1)
+                .step_retention(at(1_000 * super::fixture::DAY), 1)
                 .await;
         }
         world = world.reopened().await;

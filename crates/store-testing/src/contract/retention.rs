@@ -26,7 +26,7 @@ pub(super) async fn unfinished_data_is_kept(harness: &dyn Harness) {
     world.add_endpoint(2).await;
     let half = world.accept(at(0), event("acme", "a.b")).await;
     world.succeed(half.deliveries[0].id, at(1)).await;
-    assert_eq!(world.run_retention_step(at(EVER), 1).await, 0);
+    assert_eq!(world.step_retention(at(EVER), 1).await, 0);
     for sent in [pending, retrying, again] {
         assert!(!world.status(sent).await.is_terminal());
     }
@@ -42,14 +42,11 @@ pub(super) async fn unfinished_data_is_kept(harness: &dyn Harness) {
     );
     world.succeed(half.deliveries[1].id, at(EVER)).await;
     assert_eq!(
-        world.run_retention_step(at(EVER), DAY).await,
+        world.step_retention(at(EVER), DAY).await,
         0,
         "the delivery ended too recently"
     );
-    assert_eq!(
-        world.run_retention_step(at(EVER + DAY + 1_000), DAY).await,
-        1
-    );
+    assert_eq!(world.step_retention(at(EVER + DAY + 1_000), DAY).await, 1);
 }
 
 pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn Harness) {
@@ -65,8 +62,8 @@ pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn
         Written::Applied
     );
     // The event whose delivery ended later is kept for longer.
-    assert_eq!(world.run_retention_step(at(DAY), DAY).await, 0);
-    assert_eq!(world.run_retention_step(at(DAY + 1_000), DAY).await, 1);
+    assert_eq!(world.step_retention(at(DAY), DAY).await, 0);
+    assert_eq!(world.step_retention(at(DAY + 1_000), DAY).await, 1);
     assert_eq!(world.store.event(id("acme"), first.id).await, Ok(None));
     assert_eq!(world.store.content(first.id).await, Ok(None));
     assert_eq!(world.store.delivery(id("acme"), sent).await, Ok(None));
@@ -96,7 +93,7 @@ pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn
         )
         .await;
     world.accept(at(DAY), event("acme", "a.b")).await;
-    assert_eq!(world.run_retention_step(at(3 * DAY), DAY).await, 2);
+    assert_eq!(world.step_retention(at(3 * DAY), DAY).await, 2);
     assert_eq!(world.event_ids("acme", EventFilter::default()).await, []);
 }
 
@@ -115,7 +112,7 @@ pub(super) async fn a_tenant_can_have_its_own_retention(harness: &dyn Harness) {
     }
     let mut left = Vec::new();
     for days in [2, 8, 31] {
-        world.run_retention_step(at(days * DAY), 7 * DAY).await;
+        world.step_retention(at(days * DAY), 7 * DAY).await;
         for name in ["short", "usual", "long"] {
             left.push(world.event_ids(name, EventFilter::default()).await.len());
         }
@@ -126,7 +123,7 @@ pub(super) async fn a_tenant_can_have_its_own_retention(harness: &dyn Harness) {
 pub(super) async fn a_removed_event_frees_its_idempotency_key(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let old = world.accept(at(0), keyed("acme", "k", "content")).await;
-    assert_eq!(world.run_retention_step(at(2 * DAY), DAY).await, 1);
+    assert_eq!(world.step_retention(at(2 * DAY), DAY).await, 1);
     let fresh = world
         .accept_all(at(2 * DAY), vec![keyed("acme", "k", "other")])
         .await;
@@ -155,7 +152,7 @@ pub(super) async fn retention_steps_start_over_at_the_end(harness: &dyn Harness)
     for delivery in &sent[8..] {
         world.succeed(*delivery, at(2 * DAY)).await;
     }
-    assert_eq!(world.run_retention_step(at(4 * DAY), DAY).await, 2);
+    assert_eq!(world.step_retention(at(4 * DAY), DAY).await, 2);
 }
 
 pub(super) async fn expired_replays_are_removed(harness: &dyn Harness) {
@@ -174,7 +171,7 @@ pub(super) async fn expired_replays_are_removed(harness: &dyn Harness) {
     let running = replays::failed(&world, at(0)).await;
     let mut left = Vec::new();
     for now in [DAY + DAY - 1_000, 2 * DAY + 1_000, EVER] {
-        world.run_retention_step(at(now), DAY).await;
+        world.step_retention(at(now), DAY).await;
         let listed = all(9, |page| world.store.replays(id("acme"), page)).await;
         left.push(listed.iter().map(|it| it.id).collect::<Vec<_>>());
     }

@@ -259,17 +259,15 @@ pub(super) async fn old_buckets_are_removed_in_small_steps(harness: &dyn Harness
         (true, 146),
         "a step removes at most its limit"
     );
-    world.run_retention_step(now, hour).await;
+    world.step_retention(now, hour).await;
     let buckets = world.buckets(&scope, BucketWidth::Minute).await;
     assert_eq!((buckets[0].0, buckets.len()), (30 * MINUTE, 120));
     assert_eq!(quarters().await, 10);
-    world.run_retention_step(at(WHOLE + 25 * hour), hour).await;
+    world.step_retention(at(WHOLE + 25 * hour), hour).await;
     assert_eq!((minutes().await, quarters().await), (0, 10));
-    world
-        .run_retention_step(at(WHOLE + 25 * hour + 1), hour)
-        .await;
+    world.step_retention(at(WHOLE + 25 * hour + 1), hour).await;
     assert_eq!(quarters().await, 9);
-    world.run_retention_step(at(WHOLE + 28 * hour), hour).await;
+    world.step_retention(at(WHOLE + 28 * hour), hour).await;
     assert_eq!(quarters().await, 0);
 }
 

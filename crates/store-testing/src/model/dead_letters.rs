@@ -70,14 +70,14 @@ impl Tables {
         })
     }
 
-    pub(super) fn endpoints_needing_attention(
+    pub(super) fn attention_list(
         &self,
         tenant: Option<&TenantId>,
         limit: usize,
     ) -> Vec<EndpointRow> {
         let owner = tenant.map(|tenant| self.owner(tenant));
         let endpoints = self.endpoints.values().rev();
-        let mut endpoints_needing_attention: Vec<&EndpointRow> = endpoints
+        let mut attention_list: Vec<&EndpointRow> = endpoints
             .filter(|owned| owner.is_none_or(|owner| owner == Some(owned.owner)))
             .map(|owned| &owned.row)
             .filter(|row| match row.status {
@@ -90,11 +90,7 @@ impl Tables {
                 EndpointStatus::Deleted => false,
             })
             .collect();
-        endpoints_needing_attention.sort_by_key(|row| row.status == EndpointStatus::Paused);
-        endpoints_needing_attention
-            .into_iter()
-            .take(limit)
-            .cloned()
-            .collect()
+        attention_list.sort_by_key(|row| row.status == EndpointStatus::Paused);
+        attention_list.into_iter().take(limit).cloned().collect()
     }
 }

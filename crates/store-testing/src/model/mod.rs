@@ -204,13 +204,8 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.sessions(now, &tenant, page)))
     }
 
-    fn end_session(
-        &self,
-        now: Timestamp,
-        tenant: Option<TenantId>,
-        session: SessionId,
-    ) -> Answer<bool> {
-        answer(self.write(|tables| tables.end_session(now, tenant.as_ref(), session)))
+    fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool> {
+        answer(self.write(|tables| tables.end_session(now, tenant.as_ref(), id)))
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -263,12 +258,8 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.endpoints(&tenant, page)))
     }
 
-    fn endpoints_needing_attention(
-        &self,
-        tenant: Option<TenantId>,
-        limit: usize,
-    ) -> Answer<Vec<EndpointRow>> {
-        answer(self.read(|tables| tables.endpoints_needing_attention(tenant.as_ref(), limit)))
+    fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
+        answer(self.read(|tables| tables.attention_list(tenant.as_ref(), limit)))
     }
 
     fn set_endpoint_status(
@@ -431,12 +422,8 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
     }
 
-    fn run_retention_step(
-        &self,
-        now: Timestamp,
-        retention: Retention,
-    ) -> Answer<RetentionStepResult> {
-        answer(self.write(|tables| tables.run_retention_step(now, &retention)))
+    fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
+        answer(self.write(|tables| tables.step_retention(now, &retention)))
     }
 
     fn probe(&self, _now: Timestamp) -> Answer<()> {

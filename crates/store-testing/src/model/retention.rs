@@ -50,7 +50,7 @@ impl Tables {
 
     /// Checks the next events in the order of their ids. After the last event, the next step starts again with
     /// the first.
-    pub(super) fn run_retention_step(
+    pub(super) fn step_retention(
         &mut self,
         now: Timestamp,
         retention: &Retention,

@@ -308,7 +308,7 @@ pub(super) fn endpoints(
 }
 
 /// Returns endpoints that need attention, of one tenant or of all; paused ones last.
-pub(super) fn endpoints_needing_attention(
+pub(super) fn attention_list(
     conn: &Connection,
     tenant: Option<&TenantId>,
     limit: usize,
@@ -320,12 +320,12 @@ pub(super) fn endpoints_needing_attention(
             None => return Ok(Vec::new()),
         },
     };
-    conn.prepare_cached(&needing_attention_sql(tenant_no.is_some()))?
+    conn.prepare_cached(&attention_sql(tenant_no.is_some()))?
         .query_map((tenant_no, most(limit)), read)?
         .collect()
 }
 
-fn needing_attention_sql(of_one: bool) -> String {
+fn attention_sql(of_one: bool) -> String {
     let condition = if of_one {
         "tenant_no = ?1"
     } else {

@@ -257,8 +257,8 @@ impl Store for SqliteStore {
         })
     }
 
-    fn create_session(&self, _now: Timestamp, session: LoginSession) -> Answer<CreateResult> {
-        self.write(move |context| sessions::create(context, &session))
+    fn create_session(&self, _now: Timestamp, new: LoginSession) -> Answer<CreateResult> {
+        self.write(move |context| sessions::create(context, &new))
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
@@ -278,13 +278,8 @@ impl Store for SqliteStore {
         })
     }
 
-    fn end_session(
-        &self,
-        now: Timestamp,
-        tenant: Option<TenantId>,
-        session: SessionId,
-    ) -> Answer<bool> {
-        self.write(move |context| sessions::end(context, now, tenant.as_ref(), session))
+    fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool> {
+        self.write(move |context| sessions::end(context, now, tenant.as_ref(), id))
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -347,13 +342,9 @@ impl Store for SqliteStore {
         })
     }
 
-    fn endpoints_needing_attention(
-        &self,
-        tenant: Option<TenantId>,
-        limit: usize,
-    ) -> Answer<Vec<EndpointRow>> {
+    fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
         self.read(ReadClass::Long, move |conn| {
-            endpoints::endpoints_needing_attention(conn, tenant.as_ref(), limit)
+            endpoints::attention_list(conn, tenant.as_ref(), limit)
         })
     }
 
@@ -575,11 +566,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn run_retention_step(
-        &self,
-        now: Timestamp,
-        retention: Retention,
-    ) -> Answer<RetentionStepResult> {
+    fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         self.write(move |context| retention::step(context, now, &retention))
     }
 

@@ -259,7 +259,7 @@ fn stats_with_a_lost_commit_answer_are_not_added_again() {
     let later = Timestamp(NOW.0 + 2 * BucketWidth::Quarter.kept().as_millis());
     run(node
         .store
-        .run_retention_step(later, Retention::all(Span::from_days(1), 9)))
+        .step_retention(later, Retention::all(Span::from_days(1), 9)))
     .expect("it tidies");
     assert_eq!(database.run(number).len(), 0);
 }

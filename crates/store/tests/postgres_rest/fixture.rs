@@ -170,7 +170,7 @@ impl Given {
     }
 
     /// Runs retention steps until there is nothing more to do. Returns the number of deleted events.
-    pub(crate) fn run_retention_step(&self, now: Timestamp, keep: Span) -> usize {
+    pub(crate) fn step_retention(&self, now: Timestamp, keep: Span) -> usize {
         self.run_retention_as(now, &Retention::all(keep, 10)).events
     }
 
@@ -182,8 +182,7 @@ impl Given {
     ) -> RetentionStepResult {
         let mut sum = RetentionStepResult::default();
         for _ in 0..1_000 {
-            let step =
-                run(self.store.run_retention_step(now, retention.clone())).expect("it tidies");
+            let step = run(self.store.step_retention(now, retention.clone())).expect("it tidies");
             sum.events += step.events;
             sum.payloads += step.payloads;
             sum.attempts += step.attempts;

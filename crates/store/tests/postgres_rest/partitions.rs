@@ -58,11 +58,11 @@ fn a_large_partition_is_dropped_with_all_its_rows() {
     let partitions = fixture.partitions("events").len();
 
     assert_eq!(
-        fixture.run_retention_step(at(2 * DAY + 23 * HOUR), KEEP),
+        fixture.step_retention(at(2 * DAY + 23 * HOUR), KEEP),
         0,
         "too early"
     );
-    assert_eq!(fixture.run_retention_step(at(3 * DAY), KEEP), 12);
+    assert_eq!(fixture.step_retention(at(3 * DAY), KEEP), 12);
 
     assert_eq!(fixture.partitions("events").len(), partitions - 1);
     for table in ["events", "ended", "attempts"] {
@@ -88,16 +88,16 @@ fn waiting_deliveries_prevent_the_drop_of_a_partition() {
     let done = fixture.send(at(HOUR)).deliveries[0].id;
     fixture.answer(done, at(HOUR), 200);
     let waits = fixture.send(at(2 * HOUR)).deliveries[0].id;
-    assert_eq!(fixture.run_retention_step(at(3 * DAY + HOUR), KEEP), 0);
+    assert_eq!(fixture.step_retention(at(3 * DAY + HOUR), KEEP), 0);
     assert_eq!(status(&fixture, done), Some(Status::Succeeded));
     // The rest of the day is not kept for as long as that.
-    assert_eq!(fixture.run_retention_step(at(900 * DAY), KEEP), 1);
+    assert_eq!(fixture.step_retention(at(900 * DAY), KEEP), 1);
     assert_eq!(status(&fixture, done), None);
     assert_eq!(status(&fixture, waits), Some(Status::Pending));
     // It has only just ended.
     fixture.answer(waits, at(900 * DAY), 200);
-    assert_eq!(fixture.run_retention_step(at(901 * DAY), KEEP), 0);
-    assert_eq!(fixture.run_retention_step(at(903 * DAY), KEEP), 1);
+    assert_eq!(fixture.step_retention(at(901 * DAY), KEEP), 0);
+    assert_eq!(fixture.step_retention(at(903 * DAY), KEEP), 1);
     assert_eq!(events(&fixture), 0);
 }
 
@@ -118,11 +118,11 @@ fn a_longer_retention_keeps_only_the_rows_of_its_tenant() {
     for stored in waiting.expect("deliveries").items {
         fixture.answer(stored.delivery.id(), at(HOUR), 200);
     }
-    assert_eq!(fixture.run_retention_step(at(2 * DAY), KEEP), 0);
-    assert_eq!(fixture.run_retention_step(at(10 * DAY), KEEP), 1);
+    assert_eq!(fixture.step_retention(at(2 * DAY), KEEP), 0);
+    assert_eq!(fixture.step_retention(at(10 * DAY), KEEP), 1);
     assert_eq!(events(&fixture), 0);
-    assert_eq!(fixture.run_retention_step(at(10 * DAY), KEEP), 0);
-    assert_eq!(fixture.run_retention_step(at(31 * DAY + HOUR), KEEP), 1);
+    assert_eq!(fixture.step_retention(at(10 * DAY), KEEP), 0);
+    assert_eq!(fixture.step_retention(at(31 * DAY + HOUR), KEEP), 1);
 }
 
 #[test]
@@ -145,11 +145,7 @@ fn deliveries_added_by_a_replay_are_deleted_with_their_event() {
     assert_eq!(replay.total, 1);
     let step = run(fixture.store.step_replay(week, replay.id, 9)).expect("it goes on");
     assert_eq!(step.expect("a step").replay.status, ReplayStatus::Done);
-    assert_eq!(
-        fixture.run_retention_step(at(90 * DAY), KEEP),
-        0,
-        "it waits"
-    );
+    assert_eq!(fixture.step_retention(at(90 * DAY), KEEP), 0, "it waits");
     let of_event = DeliveryFilter {
         event: Some(first.id),
         endpoint: Some(late),
@@ -163,11 +159,11 @@ fn deliveries_added_by_a_replay_are_deleted_with_their_event() {
     let added = found.items[0].delivery.id();
     fixture.answer(added, at(90 * DAY), 400);
     assert_eq!(
-        fixture.run_retention_step(at(91 * DAY), KEEP),
+        fixture.step_retention(at(91 * DAY), KEEP),
         0,
         "it has only just ended"
     );
-    assert_eq!(fixture.run_retention_step(at(93 * DAY), KEEP), 1);
+    assert_eq!(fixture.step_retention(at(93 * DAY), KEEP), 1);
     assert_eq!(status(&fixture, added), None);
     assert_eq!(fixture.count("SELECT count(*) FROM added"), 0);
     assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
@@ -210,10 +206,10 @@ fn deliveries_with_ids_of_the_next_day_are_deleted_with_their_event() {
         uuid(midnight)
     ));
     assert_eq!(late, 1);
-    assert_eq!(fixture.run_retention_step(at(90 * DAY), KEEP), 199);
+    assert_eq!(fixture.step_retention(at(90 * DAY), KEEP), 199);
     let first = deliveries.iter().find(|id| id.0 >= midnight);
     fixture.answer(*first.expect("one spilled"), at(90 * DAY), 200);
-    assert_eq!(fixture.run_retention_step(at(93 * DAY), KEEP), 1);
+    assert_eq!(fixture.step_retention(at(93 * DAY), KEEP), 1);
     assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
 }
 
@@ -237,8 +233,8 @@ fn empty_partitions_are_removed() {
         fixture.answer(delivery, at(day * DAY), 200);
     }
     assert!(fixture.partitions("events").len() >= 5);
-    assert_eq!(fixture.run_retention_step(at(30 * DAY), KEEP), 5);
-    fixture.run_retention_step(at(30 * DAY), KEEP);
+    assert_eq!(fixture.step_retention(at(30 * DAY), KEEP), 5);
+    fixture.step_retention(at(30 * DAY), KEEP);
     for table in ["events", "ended", "attempts"] {
         assert_eq!(fixture.partitions(table), Vec::<String>::new(), "{table}");
     }
@@ -269,9 +265,9 @@ fn a_partition_with_locked_events_is_not_dropped() {
     while fixture.count(holds) == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(fixture.run_retention_step(at(90 * DAY), KEEP), 0);
+    assert_eq!(fixture.step_retention(at(90 * DAY), KEEP), 0);
     replaying.join().expect("it commits");
-    assert_eq!(fixture.run_retention_step(at(90 * DAY), KEEP), 0);
+    assert_eq!(fixture.step_retention(at(90 * DAY), KEEP), 0);
     assert_eq!(events(&fixture), 1);
     assert_eq!(fixture.count("SELECT count(*) FROM waiting"), 1);
 }
@@ -287,7 +283,7 @@ fn a_retention_run_continues_after_other_writes_fail() {
     let step = || {
         run(fixture
             .store
-            .run_retention_step(at(90 * DAY), retention.clone()))
+            .step_retention(at(90 * DAY), retention.clone()))
         .expect("it tidies")
     };
     assert_eq!(step().events, 0, "the patient one's comes first");

@@ -113,7 +113,7 @@ fn ask_everything(fixture: &Given) {
         attempts: Some(Span::from_hours(1)),
         ..Retention::all(Span::from_days(1), 20)
     };
-    run(fixture.store.run_retention_step(at(9 * DAY), retention)).expect("it tidies");
+    run(fixture.store.step_retention(at(9 * DAY), retention)).expect("it tidies");
     run(fixture.store.counts()).expect("counts");
 }
 

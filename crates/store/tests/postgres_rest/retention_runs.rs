@@ -39,7 +39,7 @@ fn emptied(fixture: &Given) -> u64 {
 }
 
 fn step(fixture: &Given, now: Timestamp, retention: &Retention) -> RetentionStepResult {
-    run(fixture.store.run_retention_step(now, retention.clone())).expect("it tidies")
+    run(fixture.store.step_retention(now, retention.clone())).expect("it tidies")
 }
 
 /// Changes the retention period of a tenant.
@@ -313,21 +313,20 @@ fn concurrent_retention_runs_delete_everything_once() {
         }
     }
     let retention = a_month(3);
-    let run_retention_step = |node: &Given| {
+    let step_retention = |node: &Given| {
         let mut emptied = 0;
         for now in [at(9 * DAY), at(90 * DAY)] {
             for _ in 0..60 {
                 // A step fails if the other node has dropped its partition in the meantime. The next step tries
                 // again.
-                let step = run(node.store.run_retention_step(now, retention.clone()));
+                let step = run(node.store.step_retention(now, retention.clone()));
                 emptied += step.map_or(0, |step| step.payloads);
             }
         }
         emptied
     };
     let emptied: usize = std::thread::scope(|scope| {
-        let retention_step =
-            [&fixture, &another].map(|node| scope.spawn(|| run_retention_step(node)));
+        let retention_step = [&fixture, &another].map(|node| scope.spawn(|| step_retention(node)));
         let emptied = retention_step.map(|node| node.join().expect("it tidies"));
         emptied.iter().sum()
     });

@@ -29,11 +29,11 @@ fn accept(fixture: &Fixture, now: Timestamp) {
 }
 
 /// Deletes everything older than two days. Returns the number of deleted events.
-fn run_retention_step(fixture: &Fixture, now: Timestamp) -> usize {
+fn step_retention(fixture: &Fixture, now: Timestamp) -> usize {
     let retention = Retention::all(Span::from_days(2), 50);
     let mut gone = 0;
     for _ in 0..1_000 {
-        let step = run(fixture.store.run_retention_step(now, retention.clone())).unwrap();
+        let step = run(fixture.store.step_retention(now, retention.clone())).unwrap();
         gone += step.events;
         if !step.more {
             return gone;
@@ -55,7 +55,7 @@ fn the_file_stops_growing_in_a_steady_state() {
     let mut sizes = Vec::new();
     for number in 0..12 {
         accept(&fixture, day(number));
-        let gone = run_retention_step(&fixture, day(number));
+        let gone = step_retention(&fixture, day(number));
         assert_eq!(gone, if number < 2 { 0 } else { A_DAY });
         sizes.push(pages(&fixture.path()).0);
     }
@@ -71,7 +71,7 @@ fn freed_space_is_reused_or_returned_by_a_backup() {
         accept(&fixture, day(number));
     }
     let (before, _) = pages(&fixture.path());
-    assert_eq!(run_retention_step(&fixture, day(90)), 6 * A_DAY);
+    assert_eq!(step_retention(&fixture, day(90)), 6 * A_DAY);
     let (after, free) = pages(&fixture.path());
     assert_eq!(after, before, "the file does not shrink");
     assert!(10 * free > 9 * after, "{free} of {after} are free");
@@ -80,7 +80,7 @@ fn freed_space_is_reused_or_returned_by_a_backup() {
     }
     assert_eq!(pages(&fixture.path()).0, after, "nor does it grow");
     // The documented way to get the disk space back.
-    run_retention_step(&fixture, day(180));
+    step_retention(&fixture, day(180));
     run(fixture.store.close()).unwrap();
     let copy = fixture.directory.path().join("small.db");
     backup(&fixture.path(), &copy, |_, _| {}).unwrap();
@@ -117,7 +117,7 @@ fn a_retention_step_examines_few_replays() {
     assert_eq!(left(), 600);
     let mut sizes = Vec::new();
     for _ in 0..2 {
-        run_retention_step(&fixture, day(9));
+        step_retention(&fixture, day(9));
         sizes.push(left());
     }
     assert_eq!(sizes, [100, 0]);

@@ -126,7 +126,7 @@ fn lists_continue_beyond_the_history_mark() {
     let mut removed = 0;
     for _ in 0..2 * EVENTS / retention.step {
         let now = Timestamp(NOW.0 + 1_000_000);
-        removed += run(store.run_retention_step(now, retention.clone()))
+        removed += run(store.step_retention(now, retention.clone()))
             .unwrap()
             .events;
     }

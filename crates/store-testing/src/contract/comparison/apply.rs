@@ -277,7 +277,7 @@ impl Side<'_> {
                     plans: Arc::new(plans()),
                     ..Retention::all(Span::from_millis(keep_ms), step)
                 };
-                self.run_retention_step(now, &retention).await
+                self.step_retention(now, &retention).await
             }
             Operation::Outbox(telling) => self.on_the_outbox(telling).await,
             Operation::Reopen => {

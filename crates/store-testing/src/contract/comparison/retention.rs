@@ -16,11 +16,11 @@ const RETENTION_ROUNDS: usize = 3;
 
 impl Side<'_> {
     /// Makes retention runs until everything has been checked.
-    pub(super) async fn run_retention_step(&self, now: Timestamp, retention: &Retention) -> String {
+    pub(super) async fn step_retention(&self, now: Timestamp, retention: &Retention) -> String {
         let (mut removed, mut payloads) = (0, 0);
         for _ in 0..RETENTION_ROUNDS {
             loop {
-                let step = self.store.run_retention_step(now, retention.clone()).await;
+                let step = self.store.step_retention(now, retention.clone()).await;
                 let step: RetentionStepResult = step.expect("the retention step succeeds");
                 let acted_on = step.events + step.payloads;
                 assert!(acted_on <= retention.step, "the step exceeded its limit");

@@ -70,12 +70,7 @@ impl Side<'_> {
             put(self.describe(&self.store.tenant_of(OwnedObject::Endpoint(endpoint)).await));
             scopes.push(Scope::Endpoint(endpoint));
         }
-        put(self.describe(
-            &self
-                .store
-                .endpoints_needing_attention(None, pages.limit())
-                .await,
-        ));
+        put(self.describe(&self.store.attention_list(None, pages.limit()).await));
         let running = self
             .store
             .running_replays()
@@ -133,12 +128,7 @@ impl Side<'_> {
         put(self.describe(&keys));
         let endpoints = all(pages.limit(), |page| self.store.endpoints(name(), page)).await;
         put(self.describe(&endpoints));
-        put(self.describe(
-            &self
-                .store
-                .endpoints_needing_attention(Some(name()), pages.limit())
-                .await,
-        ));
+        put(self.describe(&self.store.attention_list(Some(name()), pages.limit()).await));
         let dead = all(pages.limit(), |page| {
             self.store.dead_groups(name(), None, page)
         })

@@ -112,7 +112,7 @@ pub(in crate::postgres) async fn endpoints(
 }
 
 /// Returns endpoints that need attention, of one tenant or of all. Paused endpoints come last.
-pub(in crate::postgres) async fn endpoints_needing_attention(
+pub(in crate::postgres) async fn attention_list(
     conn: &PgConnection,
     tenant: Option<&TenantId>,
     limit: usize,

@@ -174,10 +174,8 @@ impl Store for PostgresStore {
         })
     }
 
-    fn create_session(&self, _now: Timestamp, session: LoginSession) -> Answer<CreateResult> {
-        self.write(async move |context: &mut WriteContext| {
-            sessions::create(context, &session).await
-        })
+    fn create_session(&self, _now: Timestamp, new: LoginSession) -> Answer<CreateResult> {
+        self.write(async move |context: &mut WriteContext| sessions::create(context, &new).await)
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
@@ -197,14 +195,9 @@ impl Store for PostgresStore {
         })
     }
 
-    fn end_session(
-        &self,
-        now: Timestamp,
-        tenant: Option<TenantId>,
-        session: SessionId,
-    ) -> Answer<bool> {
+    fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool> {
         self.write(async move |context: &mut WriteContext| {
-            sessions::end(context, now, tenant.as_ref(), session).await
+            sessions::end(context, now, tenant.as_ref(), id).await
         })
     }
 
@@ -274,13 +267,9 @@ impl Store for PostgresStore {
         })
     }
 
-    fn endpoints_needing_attention(
-        &self,
-        tenant: Option<TenantId>,
-        limit: usize,
-    ) -> Answer<Vec<EndpointRow>> {
+    fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
         self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            read::endpoints::endpoints_needing_attention(conn, tenant.as_ref(), limit).await
+            read::endpoints::attention_list(conn, tenant.as_ref(), limit).await
         })
     }
 
@@ -570,11 +559,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn run_retention_step(
-        &self,
-        now: Timestamp,
-        retention: Retention,
-    ) -> Answer<RetentionStepResult> {
+    fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         let contents = self.shared.contents.clone();
         self.write(async move |context: &mut WriteContext| {
             let mut deleted = run::step(context, now, &retention).await?;
