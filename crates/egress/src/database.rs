@@ -1,7 +1,7 @@
 //! Opens connections to the operator's PostgreSQL server.
 //!
 //! The operator configured the server, so the rules for destinations do not apply, as in
-//! [`trusted_client`](crate::operator). [`dial`] requests TLS with PostgreSQL's 8-byte `SSLRequest` and a one-byte
+//! [`trusted_client`](crate::trusted_client). [`dial`] requests TLS with PostgreSQL's 8-byte `SSLRequest` and a one-byte
 //! answer. [`TlsVerification`] determines how the server is verified:
 //!
 //! | | TLS | accepted certificates |
