@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Span;
 
-/// Number of retries after a response that may or may not be permanent (404, 409, 425, a name that does not
-/// resolve) before it is treated as permanent.
+/// Number of retries after a response that may or may not be permanent (404, 409, 425) before it is treated as permanent.
 pub const AMBIGUOUS_RETRIES: u32 = 3;
 
 /// An HTTP status from 100 to 599.
@@ -238,6 +237,13 @@ pub struct Failure {
     pub retry_after: Option<Span>,
 }
 
+impl Failure {
+    /// Returns true if the receiver answered and refused the request: it is up, but does not accept this delivery.
+    pub fn is_refusal(&self) -> bool {
+        self.kind == FailureKind::Http && self.scope == Scope::Delivery
+    }
+}
+
 /// Classifies `outcome` for an endpoint with these rules. The first rule that matches wins, then the default table
 /// applies.
 pub fn classify(outcome: Outcome, rules: &[Rule]) -> Classification {
@@ -317,10 +323,10 @@ fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
 fn default_for_fault(fault: Fault) -> (Verdict, Scope) {
     match fault {
         // Without a token the next delivery would fail as well.
-        Fault::Timeout | Fault::Tls | Fault::Connection | Fault::NoToken => {
+        // A resolver can be out of order for longer than a few retries take.
+        Fault::Timeout | Fault::Dns | Fault::Tls | Fault::Connection | Fault::NoToken => {
             (Verdict::Retry, Scope::Destination)
         }
-        Fault::Dns => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Destination),
         Fault::UnsafeDestination => (Verdict::GiveUp, Scope::Destination),
         // The cause is unknown, so it does not count against the destination.
         Fault::Unknown => (Verdict::Retry, Scope::Delivery),

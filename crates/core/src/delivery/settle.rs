@@ -6,6 +6,9 @@
 //! A delivery is dead-lettered if the failure is permanent, if the attempts or the retries of the failure's own
 //! limit are used up, or if the next retry would fall after the deadline. The wait is the longer of backoff and
 //! `Retry-After`.
+//!
+//! A probe that the receiver refuses does not fail its delivery and uses up none of the policy's attempts: the breaker
+//! chose this delivery to test the destination, and the answer may be the same for every delivery.
 
 use super::{DeadReason, Delivery, IllegalTransition, ScheduledAttempt, State, Trigger};
 use crate::classify::{Classification, Failure, Outcome, Verdict, classify};
@@ -71,18 +74,23 @@ impl Delivery {
         };
         let number = self.attempt_number();
         self.facts.attempts = number;
-        self.facts.spent = self.facts.spent.saturating_add(1);
         let meaning = classify(outcome, &terms.policy.rules);
         let (state, retry_after) = match meaning {
-            Classification::Success => (State::Succeeded { at: now }, None),
+            Classification::Success => {
+                self.facts.spent = self.facts.spent.saturating_add(1);
+                (State::Succeeded { at: now }, None)
+            }
             Classification::Failure(failure) => {
                 let asked = failure
                     .retry_after
                     .map(|asked| asked.min(terms.retry_after_cap));
-                (
-                    self.after_failure(now, failure, asked, terms.policy, rng),
-                    asked,
-                )
+                let state = if trigger == Trigger::Probe && failure.is_refusal() {
+                    self.after_refused_probe(now, asked, terms.policy, rng)
+                } else {
+                    self.facts.spent = self.facts.spent.saturating_add(1);
+                    self.after_failure(now, failure, asked, terms.policy, rng)
+                };
+                (state, asked)
             }
         };
         self.state = state;
@@ -135,6 +143,23 @@ impl Delivery {
         }
         State::Retrying(ScheduledAttempt {
             at,
+            trigger: Trigger::Automatic,
+        })
+    }
+
+    /// Returns the waiting state after a probe that the receiver refused. The delivery waits for as long as after a failed
+    /// attempt, so that the next probe uses another delivery if there is one.
+    fn after_refused_probe(
+        &self,
+        now: Timestamp,
+        asked: Option<Span>,
+        policy: &RetryPolicy,
+        rng: &mut Rng,
+    ) -> State {
+        let retry = self.facts.spent.max(1);
+        let drawn = policy.delay(retry, self.facts.previous_delay, rng);
+        State::Retrying(ScheduledAttempt {
+            at: now.after(asked.map_or(drawn, |asked| asked.max(drawn))),
             trigger: Trigger::Automatic,
         })
     }

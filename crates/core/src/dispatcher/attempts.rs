@@ -20,7 +20,15 @@ use crate::lane::{
     Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, EndpointStatus,
     HealthVerdict, LaneSettings, Signal, StoredTrip, TripReason,
 };
-use crate::time::{Now, Timestamp};
+use crate::time::{Now, Tick, Timestamp};
+
+/// What the dispatcher remembers of an attempt that is being made.
+#[derive(Clone, Copy)]
+struct AttemptOrigin {
+    /// True if it is the probe of a tripped breaker.
+    probe: bool,
+    started_at: Tick,
+}
 
 impl Dispatcher {
     /// Starts attempts while there are free slots and a lane is waiting for its turn.
@@ -72,7 +80,11 @@ impl Dispatcher {
         );
         let ticket = self.flights.begin(InFlight {
             lane,
-            stage: Stage::Sending { delivery, probe },
+            stage: Stage::Sending {
+                delivery,
+                probe,
+                started_at: now.tick,
+            },
             retries: false,
         });
         commands.push(Command::Send(Attempt {
@@ -97,8 +109,15 @@ impl Dispatcher {
             return;
         };
         let lane = flight.lane;
-        let (delivery, probe) = match &mut flight.stage {
-            Stage::Sending { delivery, probe } => (delivery, *probe),
+        let (delivery, origin) = match &mut flight.stage {
+            Stage::Sending {
+                delivery,
+                probe,
+                started_at,
+            } => {
+                let (probe, started_at) = (*probe, *started_at);
+                (delivery, AttemptOrigin { probe, started_at })
+            }
             // The result is already known; this is a repetition.
             Stage::Recording(_) => return,
         };
@@ -107,12 +126,12 @@ impl Dispatcher {
                 let mut delivery = delivery.clone();
                 delivery.abandon().expect("the delivery is in progress");
                 self.flights.end(ticket);
-                self.undo_attempt(now, lane, &delivery, probe);
+                self.undo_attempt(now, lane, &delivery, origin);
             }
             Finish::Ran(outcome) => {
                 let mut delivery = delivery.clone();
                 self.lanes[lane].reset_faults(now.tick);
-                let record = self.settle(now, lane, &mut delivery, outcome, probe, commands);
+                let record = self.settle(now, lane, &mut delivery, outcome, origin, commands);
                 let record = Record::Attempt(Box::new(record));
                 let flight = self
                     .flights
@@ -126,7 +145,7 @@ impl Dispatcher {
     }
 
     /// Takes back an attempt that an internal fault ended.
-    fn undo_attempt(&mut self, now: Now, lane: usize, delivery: &Delivery, probe: bool) {
+    fn undo_attempt(&mut self, now: Now, lane: usize, delivery: &Delivery, origin: AttemptOrigin) {
         let entry = &mut self.lanes[lane];
         let config = entry
             .config
@@ -134,8 +153,10 @@ impl Dispatcher {
             .expect("attempts are made only to loaded endpoints");
         let back = AttemptFeedback {
             signal: Signal::NoEvidence,
-            probe,
+            probe: origin.probe,
+            started_at: origin.started_at,
             failures_in_a_row: entry.health.consecutive_failures,
+            refusals_in_a_row: entry.health.refusals,
             overloaded: false,
         };
         entry
@@ -156,7 +177,7 @@ impl Dispatcher {
         lane: usize,
         delivery: &mut Delivery,
         outcome: Outcome,
-        probe: bool,
+        origin: AttemptOrigin,
         commands: &mut Vec<Command>,
     ) -> AttemptRecord {
         let entry = &mut self.lanes[lane];
@@ -174,7 +195,7 @@ impl Dispatcher {
             .expect("the delivery is in progress");
         let health_before = entry.health.clone();
         let commands_before = commands.len();
-        let disable = self.update_endpoint(now, lane, &settlement, &settings, probe, commands);
+        let disable = self.update_endpoint(now, lane, &settlement, &settings, origin, commands);
         self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
         self.note_if_exhausted(now, lane, delivery, &settlement, &settings, commands);
         let entry = &mut self.lanes[lane];
@@ -211,18 +232,22 @@ impl Dispatcher {
         lane: usize,
         settlement: &SettledAttempt,
         settings: &LaneSettings,
-        probe: bool,
+        origin: AttemptOrigin,
         commands: &mut Vec<Command>,
     ) -> Option<DisableCause> {
         let entry = &mut self.lanes[lane];
         let endpoint = entry.endpoint;
         let mut notify =
             |change| commands.push(Command::Notify(EndpointNotification { endpoint, change }));
-        let health_verdict = entry.health.note(now.wall, settlement.meaning);
+        let health_verdict = entry
+            .health
+            .note(now.wall, settlement.meaning, &settings.disable);
         let back = AttemptFeedback {
             signal: signal(settlement.meaning),
-            probe,
+            probe: origin.probe,
+            started_at: origin.started_at,
             failures_in_a_row: entry.health.consecutive_failures,
+            refusals_in_a_row: entry.health.refusals,
             overloaded: match settlement.meaning {
                 Classification::Success => false,
                 Classification::Failure(failure) => failure.overloaded,

@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::command::{Record, Ticket};
 use crate::delivery::Delivery;
+use crate::time::Tick;
 
 /// One attempt from the moment it is sent until its result is recorded, or one cancellation being recorded.
 #[derive(Debug)]
@@ -22,7 +23,11 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The attempt is being made.
-    Sending { delivery: Delivery, probe: bool },
+    Sending {
+        delivery: Delivery,
+        probe: bool,
+        started_at: Tick,
+    },
     /// The result is being written to the store.
     Recording(Record),
 }

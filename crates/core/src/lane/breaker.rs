@@ -3,7 +3,8 @@
 //! [`Breaker`] is `Passing`, `Tripped` or `Probing` ([`BreakerState`]). It guarantees:
 //!
 //! - It trips on sustained failure of the destination: too large a share of recent requests, too many failures in a
-//!   row, or too many dead-lettered deliveries. Refused payloads never trip it.
+//!   row, or too many dead-lettered deliveries. It also trips on many refusals without a success: then the receiver
+//!   refuses every delivery, not only some payloads.
 //! - While it is tripped, nothing passes until the waiting time is over. Then one single probe passes.
 //! - A successful probe closes it. A failed probe trips it again, for longer.
 //! - The waiting time is randomised, so that breakers that tripped together do not probe together.
@@ -24,8 +25,11 @@ pub struct BreakerSettings {
     pub failure_ratio: f64,
     /// Number of failures in a row that trips the breaker, over any period.
     pub consecutive_failures: u32,
-    /// Number of dead-lettered deliveries within a day that trips the breaker.
+    /// Number of dead-lettered deliveries within a day that trips the breaker, if fewer than half of the deliveries that
+    /// ended succeeded.
     pub exhausted_deliveries: u32,
+    /// Number of refusals without a success that trips the breaker.
+    pub refusals: u32,
     /// Time from the trip to the first probe.
     pub first_wait: Span,
     /// Maximum time between two probes. Each failed probe doubles the wait up to this value.
@@ -40,6 +44,7 @@ impl Default for BreakerSettings {
             failure_ratio: 0.5,
             consecutive_failures: 20,
             exhausted_deliveries: 10,
+            refusals: 100,
             first_wait: Span::from_secs(5),
             longest_wait: Span::from_mins(5),
         }
@@ -56,6 +61,8 @@ pub enum TripReason {
     ConsecutiveFailures,
     /// Too many deliveries were dead-lettered within a day.
     ExhaustedDeliveries,
+    /// Too many deliveries were refused without a success.
+    Refusals,
 }
 
 /// Evidence about the destination from one result.
@@ -69,6 +76,17 @@ pub enum Signal {
     Down,
     /// No information: an internal fault of posthaste ended the attempt.
     NoEvidence,
+}
+
+/// A result and those before it, as the breaker needs them.
+#[derive(Clone, Copy, Debug)]
+pub struct BreakerEvidence {
+    /// Evidence about the destination.
+    pub signal: Signal,
+    /// Number of failures of the destination since the last success, including this one.
+    pub failures_in_a_row: u32,
+    /// Number of refusals since the last success, including this one.
+    pub refusals_in_a_row: u32,
 }
 
 /// The breaker's state.
@@ -190,14 +208,13 @@ impl Breaker {
         };
     }
 
-    /// Applies the result of an ordinary request, with `in_a_row` failures in a row including it.
+    /// Applies the result of an ordinary request.
     ///
     /// The result of a request that was sent before the breaker tripped is ignored: it carries no new information.
     pub fn result(
         &mut self,
         now: Tick,
-        signal: Signal,
-        in_a_row: u32,
+        evidence: BreakerEvidence,
         settings: &BreakerSettings,
         rng: &mut Rng,
     ) -> Option<BreakerChange> {
@@ -206,15 +223,20 @@ impl Breaker {
             BreakerState::Tripped { .. } | BreakerState::Probing { .. } => return None,
         }
         let slice = self.slice(now, settings);
-        match signal {
-            Signal::Up => slice.up += 1,
-            Signal::Down => slice.down += 1,
+        let reason = match evidence.signal {
+            Signal::Up => {
+                slice.up += 1;
+                return None;
+            }
+            Signal::Down => {
+                slice.down += 1;
+                self.reason_to_trip(now, evidence.failures_in_a_row, settings)?
+            }
+            Signal::Refused if evidence.refusals_in_a_row >= settings.refusals => {
+                TripReason::Refusals
+            }
             Signal::Refused | Signal::NoEvidence => return None,
-        }
-        if signal == Signal::Up {
-            return None;
-        }
-        let reason = self.reason_to_trip(now, in_a_row, settings)?;
+        };
         Some(self.trip(now, reason, settings, rng))
     }
 
@@ -232,11 +254,15 @@ impl Breaker {
             BreakerState::Passing | BreakerState::Tripped { .. } => return None,
         };
         match signal {
-            Signal::Up | Signal::Refused => {
+            Signal::Refused if reason != TripReason::Refusals => {
                 self.close();
                 Some(BreakerChange::Recovered)
             }
-            Signal::Down => {
+            Signal::Up => {
+                self.close();
+                Some(BreakerChange::Recovered)
+            }
+            Signal::Refused | Signal::Down => {
                 self.failed_probes = self.failed_probes.saturating_add(1);
                 let until = now.after(self.wait(settings, rng));
                 self.state = BreakerState::Tripped { until, reason };
@@ -327,16 +353,22 @@ mod tests {
 
     fn feed(breaker: &mut Breaker, signals: &[(u64, Signal)]) -> Option<BreakerChange> {
         let settings = BreakerSettings::default();
-        let mut in_a_row = 0;
+        let (mut failures, mut refusals) = (0, 0);
         let mut rng = Rng::seeded(1);
         let mut change = None;
         for (ms, signal) in signals {
-            in_a_row = match signal {
-                Signal::Down => in_a_row + 1,
-                Signal::Up => 0,
-                Signal::Refused | Signal::NoEvidence => in_a_row,
+            (failures, refusals) = match signal {
+                Signal::Down => (failures + 1, refusals),
+                Signal::Up => (0, 0),
+                Signal::Refused => (failures, refusals + 1),
+                Signal::NoEvidence => (failures, refusals),
             };
-            let result = breaker.result(Tick(*ms), *signal, in_a_row, &settings, &mut rng);
+            let evidence = BreakerEvidence {
+                signal: *signal,
+                failures_in_a_row: failures,
+                refusals_in_a_row: refusals,
+            };
+            let result = breaker.result(Tick(*ms), evidence, &settings, &mut rng);
             change = change.or(result);
         }
         change
@@ -382,10 +414,36 @@ mod tests {
     }
 
     #[test]
-    fn refused_payloads_and_internal_faults_never_trip_the_breaker() {
-        for signal in [Signal::Refused, Signal::NoEvidence] {
-            let history: Vec<_> = (0..1_000).map(|n| (n, signal)).collect();
-            assert_eq!(feed(&mut Breaker::default(), &history), None);
+    fn trips_on_one_hundred_refusals_without_a_success() {
+        let refusals = |count: u64| (0..count).map(|n| (n * 3_600_000, Signal::Refused));
+        let tripped = Some(BreakerChange::Tripped(TripReason::Refusals));
+        let history: Vec<_> = refusals(100).collect();
+        assert_eq!(feed(&mut Breaker::default(), &history), tripped);
+        let mut interrupted: Vec<_> = refusals(99).collect();
+        interrupted.push((0, Signal::Up));
+        interrupted.extend(refusals(99));
+        assert_eq!(feed(&mut Breaker::default(), &interrupted), None);
+    }
+
+    #[test]
+    fn internal_faults_never_trip_the_breaker() {
+        let history: Vec<_> = (0..1_000).map(|n| (n, Signal::NoEvidence)).collect();
+        assert_eq!(feed(&mut Breaker::default(), &history), None);
+    }
+
+    #[test]
+    fn a_refused_probe_closes_the_breaker_unless_refusals_tripped_it() {
+        let settings = BreakerSettings::default();
+        let mut rng = Rng::seeded(5);
+        let recovered = Some(BreakerChange::Recovered);
+        for (reason, expected) in [
+            (TripReason::FailureRatio, recovered),
+            (TripReason::Refusals, None),
+        ] {
+            let mut breaker = Breaker::tripped(Tick(0), reason, 0);
+            breaker.send_probe(Tick(0));
+            let change = breaker.probe_result(Tick(10), Signal::Refused, &settings, &mut rng);
+            assert_eq!(change, expected, "{reason:?}");
         }
     }
 
@@ -446,7 +504,12 @@ mod tests {
                     BreakerDecision::Open => {
                         prop_assert_eq!(breaker.state(), BreakerState::Passing);
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
-                        if breaker.result(now, signal, in_a_row, &settings, &mut rng).is_some() {
+                        let evidence = BreakerEvidence {
+                            signal,
+                            failures_in_a_row: in_a_row,
+                            refusals_in_a_row: 0,
+                        };
+                        if breaker.result(now, evidence, &settings, &mut rng).is_some() {
                             in_a_row = 0;
                         }
                     }

@@ -7,8 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::backpressure::{Adjustment, Backpressure, LoadResult};
 use super::breaker::{
-    Breaker, BreakerChange, BreakerDecision, BreakerSettings, BreakerState, Signal, TripReason,
+    Breaker, BreakerChange, BreakerDecision, BreakerEvidence, BreakerSettings, BreakerState,
+    Signal, TripReason,
 };
 use super::rate::{RateBucket, RateLimit};
 use super::window::Window;
@@ -53,11 +55,18 @@ pub struct Gate {
     breaker: Breaker,
     window: Window,
     rate: RateBucket,
+    backpressure: Backpressure,
     last_left: Tick,
+    last_success: Option<Tick>,
+    /// Failures in a row that do not count for the breaker, see [`OVERLOAD_GRACE`].
+    overloads_in_a_row: u32,
 }
 
 /// Time after the last result for which a gate is remembered, with its window and its recent failures.
 const KEEP_AFTER_LAST_RESULT: Span = Span::from_secs(60);
+/// Refusals for overload within this time of a success are no failures for the breaker: a receiver that has just
+/// accepted a request is not down. Backpressure lowers the rate instead.
+const OVERLOAD_GRACE: Span = Span::from_secs(1);
 
 impl Gate {
     /// Creates a gate for an endpoint with this status and these limits.
@@ -68,7 +77,10 @@ impl Gate {
             breaker: Breaker::default(),
             window: Window::new(max_in_flight),
             rate: RateBucket::new(rate),
+            backpressure: Backpressure::default(),
             last_left: Tick::START,
+            last_success: None,
+            overloads_in_a_row: 0,
         }
     }
 
@@ -191,27 +203,86 @@ impl Gate {
     ) -> Option<BreakerChange> {
         self.window.leave();
         self.last_left = now;
+        let spared = self.is_overload_only(now, back);
         match back.signal {
             Signal::Up => {
                 self.window.widen();
                 self.rate.speed_up();
+                self.last_success = Some(now);
+                self.overloads_in_a_row = 0;
             }
-            Signal::Down => self.window.narrow(),
-            Signal::Refused | Signal::NoEvidence => {}
+            Signal::Down if spared => {
+                self.overloads_in_a_row = self.overloads_in_a_row.saturating_add(1);
+            }
+            Signal::Down | Signal::Refused | Signal::NoEvidence => {}
         }
-        if back.overloaded {
-            self.rate.slow_down(now);
-        }
-        let change = if back.probe {
+        // Probes, and results that arrive after the trip, say nothing about the load.
+        let adjustment = match self.breaker.state() {
+            BreakerState::Passing => self.adapt(now, back),
+            BreakerState::Tripped { .. } | BreakerState::Probing { .. } => Adjustment::None,
+        };
+        let evidence = BreakerEvidence {
+            signal: if spared {
+                Signal::NoEvidence
+            } else {
+                back.signal
+            },
+            failures_in_a_row: back
+                .failures_in_a_row
+                .saturating_sub(self.overloads_in_a_row),
+            refusals_in_a_row: back.refusals_in_a_row,
+        };
+        let mut change = if back.probe {
             self.breaker.probe_result(now, back.signal, settings, rng)
         } else {
-            self.breaker
-                .result(now, back.signal, back.failures_in_a_row, settings, rng)
+            self.breaker.result(now, evidence, settings, rng)
         };
-        if change == Some(BreakerChange::Recovered) {
-            self.start_slowly(now);
+        if let Adjustment::NotLoad { share } = adjustment
+            && share >= settings.failure_ratio
+        {
+            let reason = TripReason::FailureRatio;
+            change = change.or_else(|| self.trip(now, reason, settings, rng));
+        }
+        match change {
+            Some(BreakerChange::Tripped(_)) => {
+                self.backpressure.interrupt(now);
+                self.apply_backpressure();
+            }
+            Some(BreakerChange::Recovered) => self.start_slowly(now),
+            None => {}
         }
         change
+    }
+
+    /// Returns true if the receiver refused the request for overload, but has just accepted another one.
+    fn is_overload_only(&self, now: Tick, back: AttemptFeedback) -> bool {
+        let is_recent = |success: Tick| now.since(success) <= OVERLOAD_GRACE;
+        back.overloaded && !back.probe && self.last_success.is_some_and(is_recent)
+    }
+
+    /// Adapts the rate to what the receiver accepts.
+    fn adapt(&mut self, now: Tick, back: AttemptFeedback) -> Adjustment {
+        let result = match back.signal {
+            Signal::NoEvidence => return Adjustment::None,
+            Signal::Up | Signal::Refused => LoadResult::Accepted,
+            Signal::Down if back.overloaded => LoadResult::Overloaded,
+            Signal::Down => LoadResult::Failed,
+        };
+        let limit = self.rate.limit_per_second();
+        let adjustment = self
+            .backpressure
+            .finished(now, back.started_at, result, limit);
+        self.apply_backpressure();
+        match adjustment {
+            Adjustment::Lowered => self.rate.drain(now),
+            Adjustment::None | Adjustment::Raised | Adjustment::NotLoad { .. } => {}
+        }
+        adjustment
+    }
+
+    fn apply_backpressure(&mut self) {
+        self.rate
+            .set_backpressure(self.backpressure.max_per_second());
     }
 
     /// Trips the breaker if it is passing.
@@ -262,8 +333,12 @@ pub struct AttemptFeedback {
     pub signal: Signal,
     /// True if it was the probe.
     pub probe: bool,
-    /// Number of failures of the destination in a row, including this one.
+    /// Start time of the attempt.
+    pub started_at: Tick,
+    /// Number of failures of the destination since the last success, including this one.
     pub failures_in_a_row: u32,
+    /// Number of refusals since the last success, including this one.
+    pub refusals_in_a_row: u32,
     /// True if the receiver reported that it is overloaded.
     pub overloaded: bool,
 }
@@ -291,7 +366,9 @@ mod tests {
         AttemptFeedback {
             signal,
             probe,
+            started_at: LATER,
             failures_in_a_row: 0,
+            refusals_in_a_row: 0,
             overloaded: false,
         }
     }
@@ -372,12 +449,12 @@ mod tests {
     }
 
     #[test]
-    fn only_destination_failures_shrink_the_window() {
-        for (signal, room) in [
-            (Signal::Down, 4),
-            (Signal::Up, 9),
-            (Signal::Refused, 9),
-            (Signal::NoEvidence, 9),
+    fn a_single_result_changes_no_limit() {
+        for signal in [
+            Signal::Down,
+            Signal::Up,
+            Signal::Refused,
+            Signal::NoEvidence,
         ] {
             let mut gate = gate();
             for _ in 0..2 {
@@ -388,7 +465,7 @@ mod tests {
             while gate.admit(LATER) == (Admission::Admit { probe: false }) {
                 admitted += 1;
             }
-            assert_eq!(admitted, room, "{signal:?}");
+            assert_eq!(admitted, 9, "{signal:?}");
         }
     }
 
@@ -455,7 +532,7 @@ mod tests {
             let settings = BreakerSettings::default();
             let mut rng = Rng::seeded(seed);
             let mut now = Tick(0);
-            let mut out: Vec<bool> = Vec::new();
+            let mut out: Vec<(bool, Tick)> = Vec::new();
             let mut sent: Vec<Tick> = Vec::new();
             let mut in_a_row = 0;
             for (pause, what) in steps {
@@ -463,8 +540,8 @@ mod tests {
                 match what {
                     0..=4 => match gate.admit(now) {
                         Admission::Admit { probe } => {
-                            prop_assert!(!probe || !out.contains(&true), "two probes are in flight at once");
-                            out.push(probe);
+                            prop_assert!(!probe || !out.iter().any(|(probe, _)| *probe), "two probes are in flight at once");
+                            out.push((probe, now));
                             sent.push(now);
                         }
                         Admission::Wait(until) => {
@@ -474,14 +551,21 @@ mod tests {
                             prop_assert!(then != Admission::Wait(until) && then != Admission::Shut);
                         }
                         Admission::Full => prop_assert!(!out.is_empty()),
-                        Admission::Shut => prop_assert!(out.contains(&true) || gate.status() == EndpointStatus::Paused),
+                        Admission::Shut => prop_assert!(out.iter().any(|(probe, _)| *probe) || gate.status() == EndpointStatus::Paused),
                     },
                     5..=7 if !out.is_empty() => {
-                        let probe = out.swap_remove(0);
+                        let (probe, started_at) = out.swap_remove(0);
                         let signal = [Signal::Up, Signal::Down, Signal::Refused][usize::from(what - 5)];
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
                         let overloaded = pause % 2 == 0;
-                        let back = AttemptFeedback { signal, probe, failures_in_a_row: in_a_row, overloaded };
+                        let back = AttemptFeedback {
+                            signal,
+                            probe,
+                            started_at,
+                            failures_in_a_row: in_a_row,
+                            refusals_in_a_row: 0,
+                            overloaded,
+                        };
                         gate.leave(now, back, &settings, &mut rng);
                     }
                     8 => gate.pause_for(now, Span::from_millis(pause)),

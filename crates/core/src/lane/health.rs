@@ -1,31 +1,42 @@
 //! Long-term failure history of an endpoint, and when it is disabled.
 //!
 //! The breaker reacts within seconds; [`Health`] covers days and is stored with the endpoint. An endpoint is
-//! disabled when its receiver answers 410, when 100 deliveries were permanently refused without a success in between,
-//! or after five days in which every attempt failed. A warning precedes the last two. If deliveries are rare and the
-//! warning about days of failure comes late, the endpoint still gets one day between the warning and the disabling.
+//! disabled when its receiver answers 410, or after days in which every attempt failed ([`DisableSettings`]). A
+//! warning precedes the latter. If deliveries are rare and the warning comes late, the endpoint still gets the whole
+//! time between the warning and the disabling.
 
 use serde::{Deserialize, Serialize};
 
 use super::breaker::TripReason;
-use crate::classify::{Classification, Scope, Verdict};
+use crate::classify::{Classification, Scope};
 use crate::time::{Span, Timestamp};
 
-/// Number of permanently refused deliveries in a row that disables an endpoint.
-pub const PERMANENT_FAILURES_TO_DISABLE: u32 = 100;
-/// Number of permanently refused deliveries in a row that triggers the warning.
-pub const PERMANENT_FAILURES_TO_WARN: u32 = 80;
-/// Duration of uninterrupted failure that disables an endpoint.
-pub const FAILING_TO_DISABLE: Span = Span::from_days(5);
-/// Duration of uninterrupted failure that triggers the warning.
-pub const FAILING_TO_WARN: Span = Span::from_days(4);
-/// Minimum time between a warning about days of failure and the disabling.
-pub const WARNING_LEAD: Span = Span::from_days(1);
 /// Time for which a dead-lettered delivery counts towards tripping the breaker.
 pub const EXHAUSTED_WINDOW: Span = Span::from_hours(24);
 /// Maximum number of dead-lettered deliveries that are remembered, and so the highest threshold that can trip a
 /// breaker.
 pub const MAX_EXHAUSTED: u32 = 100;
+
+/// When posthaste disables an endpoint by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DisableSettings {
+    /// Duration of uninterrupted failure that disables the endpoint.
+    pub after: Span,
+    /// Minimum time between the warning and the disabling.
+    pub warn_before: Span,
+    /// True if a 410 of the receiver disables the endpoint at once.
+    pub on_gone: bool,
+}
+
+impl Default for DisableSettings {
+    fn default() -> DisableSettings {
+        DisableSettings {
+            after: Span::from_days(5),
+            warn_before: Span::from_days(1),
+            on_gone: true,
+        }
+    }
+}
 
 /// The cause for which posthaste disables an endpoint, or is about to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,7 +44,7 @@ pub const MAX_EXHAUSTED: u32 = 100;
 pub enum DisableCause {
     /// The receiver answered 410.
     Gone,
-    /// Too many deliveries in a row were permanently refused.
+    /// Too many deliveries in a row were permanently refused. Only versions before 0.2 disabled for this cause.
     PermanentFailures,
     /// Every attempt has failed for days.
     FailingForDays,
@@ -69,13 +80,15 @@ pub struct Health {
     pub revision: u64,
     /// Number of failures of the destination in a row.
     pub consecutive_failures: u32,
-    /// Number of permanently refused deliveries since the last success.
-    pub permanent_failures: u32,
+    /// Number of refusals since the last success: responses that say nothing about the destination's availability, such
+    /// as 403 or 404.
+    #[serde(rename = "permanent_failures")]
+    pub refusals: u32,
     /// Time of the first failure since the last success.
     pub failing_since: Option<Timestamp>,
     /// Time at which the tenant was warned about days of failure.
     pub warned_of_days_at: Option<Timestamp>,
-    /// True if the tenant was warned about too many refused deliveries.
+    /// Always false. Nodes of version 0.1 cannot read a health without this field.
     pub warned_of_refusals: bool,
     /// Times at which deliveries were dead-lettered recently, oldest first.
     pub exhausted_at: Vec<Timestamp>,
@@ -87,11 +100,16 @@ pub struct Health {
 
 impl Health {
     /// Adds the result of an attempt and returns its consequence.
-    pub fn note(&mut self, now: Timestamp, meaning: Classification) -> HealthVerdict {
+    pub fn note(
+        &mut self,
+        now: Timestamp,
+        meaning: Classification,
+        settings: &DisableSettings,
+    ) -> HealthVerdict {
         let failure = match meaning {
             Classification::Success => {
                 self.consecutive_failures = 0;
-                self.permanent_failures = 0;
+                self.refusals = 0;
                 self.failing_since = None;
                 self.warned_of_days_at = None;
                 self.warned_of_refusals = false;
@@ -105,31 +123,23 @@ impl Health {
             }
             Scope::Delivery => {}
         }
+        if failure.is_refusal() {
+            self.refusals = self.refusals.saturating_add(1);
+        }
         let failing_since = *self.failing_since.get_or_insert(now);
-        match failure.verdict {
-            Verdict::GiveUp => self.permanent_failures = self.permanent_failures.saturating_add(1),
-            Verdict::Retry | Verdict::RetryUpTo(_) => {}
-        }
-        if failure.gone {
+        if failure.gone && settings.on_gone {
             return HealthVerdict::Disable(DisableCause::Gone);
-        }
-        if self.permanent_failures >= PERMANENT_FAILURES_TO_DISABLE {
-            return HealthVerdict::Disable(DisableCause::PermanentFailures);
-        }
-        if self.permanent_failures >= PERMANENT_FAILURES_TO_WARN && !self.warned_of_refusals {
-            self.warned_of_refusals = true;
-            return HealthVerdict::Warn(DisableCause::PermanentFailures);
         }
         let failing_for = now.since(failing_since);
         match self.warned_of_days_at {
             Some(warned_at) => {
-                let warned_long_ago = now.since(warned_at) >= WARNING_LEAD;
-                if failing_for >= FAILING_TO_DISABLE && warned_long_ago {
+                let warned_long_ago = now.since(warned_at) >= settings.warn_before;
+                if failing_for >= settings.after && warned_long_ago {
                     return HealthVerdict::Disable(DisableCause::FailingForDays);
                 }
                 HealthVerdict::Fine
             }
-            None if failing_for >= FAILING_TO_WARN => {
+            None if failing_for.plus(settings.warn_before) >= settings.after => {
                 self.warned_of_days_at = Some(now);
                 HealthVerdict::Warn(DisableCause::FailingForDays)
             }
@@ -195,33 +205,21 @@ mod tests {
         START.after(Span::from_hours(count))
     }
 
-    #[test]
-    fn one_hundred_consecutive_refusals_warn_and_then_disable() {
-        let mut health = Health::default();
-        let concerns: Vec<HealthVerdict> =
-            (0..100).map(|_| health.note(START, answer(401))).collect();
-        let warned = HealthVerdict::Warn(DisableCause::PermanentFailures);
-        for (index, concern) in concerns.iter().enumerate() {
-            let expected = match index + 1 {
-                PERMANENT_WARN => warned,
-                PERMANENT_END => HealthVerdict::Disable(DisableCause::PermanentFailures),
-                1.. | 0 => HealthVerdict::Fine,
-            };
-            assert_eq!(*concern, expected, "after refusal {}", index + 1);
-        }
+    fn note(health: &mut Health, now: Timestamp, meaning: Classification) -> HealthVerdict {
+        health.note(now, meaning, &DisableSettings::default())
     }
-    const PERMANENT_WARN: usize = PERMANENT_FAILURES_TO_WARN as usize;
-    const PERMANENT_END: usize = PERMANENT_FAILURES_TO_DISABLE as usize;
 
     #[test]
-    fn one_success_resets_the_count() {
+    fn refusals_are_counted_until_a_success_and_do_not_disable() {
         let mut health = Health::default();
-        for _ in 0..99 {
-            health.note(START, answer(401));
+        for code in [401, 403, 404, 409, 422].into_iter().cycle().take(1_000) {
+            assert_eq!(note(&mut health, START, answer(code)), HealthVerdict::Fine);
         }
-        health.note(START, answer(200));
+        assert_eq!((health.refusals, health.consecutive_failures), (1_000, 0));
+        note(&mut health, START, answer(503));
+        assert_eq!((health.refusals, health.consecutive_failures), (1_000, 1));
+        note(&mut health, START, answer(200));
         assert_eq!(health, Health::default());
-        assert_eq!(health.note(START, answer(401)), HealthVerdict::Fine);
     }
 
     #[test]
@@ -229,7 +227,7 @@ mod tests {
         let mut health = Health::default();
         let mut concerns = Vec::new();
         for hour in 0..=5 * 24 {
-            let concern = health.note(hours(hour), answer(503));
+            let concern = note(&mut health, hours(hour), answer(503));
             if concern != HealthVerdict::Fine {
                 concerns.push((hour, concern));
             }
@@ -246,15 +244,18 @@ mod tests {
     #[test]
     fn the_warning_precedes_the_disable_by_a_day_after_an_idle_time() {
         let mut health = Health::default();
-        assert_eq!(health.note(hours(0), answer(503)), HealthVerdict::Fine);
-        let warned = HealthVerdict::Warn(DisableCause::FailingForDays);
-        assert_eq!(health.note(hours(24 * 9), answer(503)), warned);
         assert_eq!(
-            health.note(hours(24 * 9 + 23), answer(503)),
+            note(&mut health, hours(0), answer(503)),
+            HealthVerdict::Fine
+        );
+        let warned = HealthVerdict::Warn(DisableCause::FailingForDays);
+        assert_eq!(note(&mut health, hours(24 * 9), answer(503)), warned);
+        assert_eq!(
+            note(&mut health, hours(24 * 9 + 23), answer(503)),
             HealthVerdict::Fine
         );
         let disabled = HealthVerdict::Disable(DisableCause::FailingForDays);
-        assert_eq!(health.note(hours(24 * 10), answer(503)), disabled);
+        assert_eq!(note(&mut health, hours(24 * 10), answer(503)), disabled);
     }
 
     #[test]
@@ -263,9 +264,9 @@ mod tests {
         let mut older = Health::default();
         older.note_recovered();
         let mut newer = older.clone();
-        newer.permanent_failures = 5;
+        newer.refusals = 5;
         newer.start_afresh();
-        assert_eq!(newer.permanent_failures, 0);
+        assert_eq!(newer.refusals, 0);
         stored.update(&newer);
         stored.update(&older);
         assert_eq!(stored, newer);
@@ -274,7 +275,14 @@ mod tests {
     #[test]
     fn a_410_disables_at_once() {
         let gone = HealthVerdict::Disable(DisableCause::Gone);
-        assert_eq!(Health::default().note(START, answer(410)), gone);
+        let mut health = Health::default();
+        assert_eq!(note(&mut health, START, answer(410)), gone);
+        let keep = DisableSettings {
+            on_gone: false,
+            ..DisableSettings::default()
+        };
+        let verdict = Health::default().note(START, answer(410), &keep);
+        assert_eq!(verdict, HealthVerdict::Fine);
     }
 
     #[test]
@@ -293,17 +301,25 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_its_own_warning() {
+    fn a_shorter_limit_disables_earlier() {
+        let settings = DisableSettings {
+            after: Span::from_hours(3),
+            warn_before: Span::from_hours(1),
+            on_gone: true,
+        };
         let mut health = Health::default();
-        health.note(hours(0), answer(503));
-        let of_days = HealthVerdict::Warn(DisableCause::FailingForDays);
-        assert_eq!(health.note(hours(96), answer(503)), of_days);
-        let concerns: Vec<HealthVerdict> = (0..80)
-            .map(|_| health.note(hours(97), answer(401)))
+        let verdicts: Vec<HealthVerdict> = (0..=3)
+            .map(|hour| health.note(hours(hour), answer(503), &settings))
             .collect();
+        let cause = DisableCause::FailingForDays;
         assert_eq!(
-            concerns[79],
-            HealthVerdict::Warn(DisableCause::PermanentFailures)
+            verdicts,
+            [
+                HealthVerdict::Fine,
+                HealthVerdict::Fine,
+                HealthVerdict::Warn(cause),
+                HealthVerdict::Disable(cause),
+            ]
         );
     }
 }

@@ -5,6 +5,7 @@
 //! delivery in the store is due. Ten million waiting deliveries therefore need no memory.
 
 mod backlog;
+mod backpressure;
 mod breaker;
 mod gate;
 mod health;
@@ -12,12 +13,14 @@ mod rate;
 mod window;
 
 pub use backlog::{Backlog, Claim, Fetched};
-pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Signal, TripReason};
+pub use backpressure::{Adjustment, Backpressure, LoadResult};
+pub use breaker::{
+    Breaker, BreakerChange, BreakerEvidence, BreakerSettings, BreakerState, Signal, TripReason,
+};
 pub use gate::{Admission, AttemptFeedback, EndpointStatus, Gate};
 pub use health::{
-    DisableCause, EXHAUSTED_WINDOW, FAILING_TO_DISABLE, FAILING_TO_WARN, Health, HealthVerdict,
-    MAX_EXHAUSTED, PERMANENT_FAILURES_TO_DISABLE, PERMANENT_FAILURES_TO_WARN, StoredTrip,
-    WARNING_LEAD,
+    DisableCause, DisableSettings, EXHAUSTED_WINDOW, Health, HealthVerdict, MAX_EXHAUSTED,
+    StoredTrip,
 };
 pub use rate::{MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateBucket, RateLimit};
 pub use window::{MAX_IN_FLIGHT, Window};
@@ -48,6 +51,8 @@ pub struct LaneSettings {
     pub ordered: bool,
     /// Thresholds and waiting times of the breaker.
     pub breaker: BreakerSettings,
+    /// When the endpoint is disabled automatically.
+    pub disable: DisableSettings,
 }
 
 /// Returns true if deliveries to an endpoint are shown as held, according to its stored state: it is paused, or its
@@ -66,6 +71,7 @@ impl Default for LaneSettings {
             rate: RateLimit::default(),
             ordered: false,
             breaker: BreakerSettings::default(),
+            disable: DisableSettings::default(),
         }
     }
 }

@@ -5,9 +5,9 @@
 //! admits at most `burst + t × rate` requests. It returns the exact time at which the next request is admitted, so
 //! callers need not poll.
 //!
-//! The limit is what the tenant configured; the receiver may be able to take less. When the receiver reports
-//! overload, the pace drops by a third, at most once per second. Each success raises it a little. The pace
-//! therefore settles just below what the receiver can take, and never exceeds the limit.
+//! The limit is what the tenant configured. Two things lower the rate below it: after an interruption the pace restarts
+//! at a fifth of the limit and rises with each success; and [`Backpressure`](super::Backpressure) sets a maximum while
+//! the receiver is overloaded.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +35,8 @@ pub struct RateLimit {
 impl Default for RateLimit {
     fn default() -> RateLimit {
         RateLimit {
-            per_second: 50.0,
-            burst: 100,
+            per_second: 100.0,
+            burst: 200,
         }
     }
 }
@@ -61,14 +61,10 @@ impl RateLimit {
 
 /// The full pace: the limit itself. Paces are counted in millionths of it.
 const FULL_PACE: u64 = 1_000_000;
-/// The minimum pace: a hundredth of the limit.
-const SLOWEST_PACE: u64 = FULL_PACE / 100;
 /// The pace after an interruption: a fifth of the limit.
 const RESTART_PACE: u64 = FULL_PACE / 5;
 /// The increase of the pace by each success.
 const PACE_STEP_UP: u64 = FULL_PACE / 200;
-/// Minimum time between two drops of the pace, in milliseconds: refusals that arrive together count once.
-const DROP_EVERY_MS: u64 = 1_000;
 
 /// The state of one endpoint's rate limit.
 #[derive(Clone, Debug)]
@@ -77,7 +73,8 @@ pub struct RateBucket {
     tolerance_ns: u64,
     theoretical_arrival_ns: u64,
     pace: u64,
-    may_drop_at: Tick,
+    /// Minimum time between requests while the receiver is overloaded; 0 if there is none.
+    backpressure_ns: u64,
 }
 
 impl RateBucket {
@@ -90,7 +87,7 @@ impl RateBucket {
             tolerance_ns,
             theoretical_arrival_ns: 0,
             pace: FULL_PACE,
-            may_drop_at: Tick::START,
+            backpressure_ns: 0,
         };
         bucket.exhaust(Tick::START);
         bucket
@@ -144,13 +141,27 @@ impl RateBucket {
             .saturating_add(self.paced_interval_ns());
     }
 
-    /// Lowers the pace and drops the burst, because the receiver reported overload.
-    pub fn slow_down(&mut self, now: Tick) {
-        if now >= self.may_drop_at {
-            self.pace = (self.pace * 2 / 3).max(SLOWEST_PACE);
-            self.may_drop_at = Tick(now.0.saturating_add(DROP_EVERY_MS));
-            self.drain(now);
-        }
+    /// Returns the rate limit of the endpoint, in requests per second.
+    pub fn limit_per_second(&self) -> f64 {
+        NS_PER_SECOND / self.interval_ns as f64
+    }
+
+    /// Returns the rate in force, in requests per second.
+    pub fn per_second(&self) -> f64 {
+        NS_PER_SECOND / self.paced_interval_ns() as f64
+    }
+
+    /// Returns true while the rate in force is below the limit.
+    pub fn is_reduced(&self) -> bool {
+        self.paced_interval_ns() > self.interval_ns
+    }
+
+    /// Sets or removes the maximum rate that the receiver's overload imposes.
+    pub fn set_backpressure(&mut self, max_per_second: Option<f64>) {
+        self.backpressure_ns = max_per_second.map_or(0, |per_second| {
+            let burst = 1;
+            RateLimit { per_second, burst }.interval_ns()
+        });
     }
 
     /// Raises the pace a little, because the receiver accepted a request.
@@ -172,7 +183,8 @@ impl RateBucket {
 
     fn paced_interval_ns(&self) -> u64 {
         let paced = u128::from(self.interval_ns) * u128::from(FULL_PACE) / u128::from(self.pace);
-        u64::try_from(paced).unwrap_or(u64::MAX)
+        let paced = u64::try_from(paced).unwrap_or(u64::MAX);
+        paced.max(self.backpressure_ns)
     }
 
     /// Drops the burst available at `at`: from then on requests are evenly spaced.
@@ -193,7 +205,6 @@ fn rounded_up(ns: u64) -> Tick {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
     use proptest::prelude::*;
 
     const LATER: Tick = Tick(3_600_000);
@@ -260,26 +271,21 @@ mod tests {
     }
 
     #[test]
-    fn overload_lowers_the_rate_and_successes_restore_it() {
-        let mut bucket = full(50.0, 100);
-        bucket.slow_down(LATER);
-        bucket.slow_down(LATER);
+    fn backpressure_lowers_the_rate_and_never_raises_it() {
         let second = |bucket: &mut RateBucket, from: u64| {
             let ticks = (LATER.0 + from..LATER.0 + from + 1_000).map(Tick);
             ticks.map(|now| take_all(bucket, now)).sum::<u32>()
         };
-        // Two thirds of 50 per second and no burst; two refusals within one second count once.
-        assert!((33..=34).contains(&second(&mut bucket, 0)));
-        for _ in 0..100 {
-            bucket.speed_up();
-        }
-        assert!((49..=50).contains(&second(&mut bucket, 1_000)));
-        for drop in 0..100 {
-            bucket.slow_down(Tick(LATER.0 + 2_000 + drop * 1_000));
-        }
-        let pause = bucket.opens_at();
-        bucket.spend(pause);
-        assert_eq!(bucket.opens_at().since(pause), Span::from_secs(2));
+        let mut bucket = full(50.0, 100);
+        bucket.drain(LATER);
+        bucket.set_backpressure(Some(10.0));
+        assert!(bucket.is_reduced());
+        assert!((10..=11).contains(&second(&mut bucket, 0)));
+        bucket.set_backpressure(Some(1_000.0));
+        assert!(!bucket.is_reduced());
+        assert!((49..=51).contains(&second(&mut bucket, 1_000)));
+        bucket.set_backpressure(None);
+        assert!((49..=51).contains(&second(&mut bucket, 2_000)));
     }
 
     #[test]

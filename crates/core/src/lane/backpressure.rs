@@ -1,0 +1,435 @@
+//! Backpressure: lowers the rate to a receiver that is overloaded, and only to such a receiver.
+//!
+//! [`Backpressure`] counts results per interval and decides from shares, never from a single result. It is in one of two
+//! phases:
+//!
+//! - **Steady.** If too large a share of an interval failed, the rate is lowered to just below what the receiver accepted,
+//!   as a trial. Otherwise a lowered rate is raised, in steps that grow, until the endpoint's own limit applies again.
+//! - **Trial.** Requests sent at the lower rate show whether the rate matters. A sequential probability ratio test
+//!   compares the two explanations: the receiver was overloaded, so that much fewer fail now; or failures do not depend on
+//!   the rate, so that as many fail as before. If it was overload, the lower rate stays. If not, the rate is restored, and
+//!   the share is tolerated for a while.
+//!
+//! So a receiver that fails a fifth of its requests at random is served at full speed, and one that is overloaded settles
+//! just below its capacity. An attempt counts for the interval that it was started in: results of requests that were sent at
+//! another rate do not count, however slow the receiver is.
+
+use crate::time::{Span, Tick};
+
+/// Minimum duration of an interval: longer than the period of most limits at receivers.
+const MIN_INTERVAL: Span = Span::from_secs(2);
+/// Duration after which an interval without failures ends with few results.
+const SHORT_INTERVAL: Span = Span::from_secs(3);
+/// Duration after which an interval ends with few results, or is discarded without them.
+const MAX_INTERVAL: Span = Span::from_secs(10);
+/// Minimum number of results of an interval.
+const MIN_RESULTS: u32 = 20;
+/// Minimum number of results of an interval without failures.
+const MIN_RESULTS_WITHOUT_FAILURE: u32 = 10;
+/// Minimum number of results of an interval that has lasted long.
+const MIN_RESULTS_OF_LONG_INTERVAL: u32 = 3;
+/// Time after a change of the rate in which the results of new requests do not count: a receiver with a limit per second
+/// still refuses what exceeds it because of the old rate.
+const SETTLING_TIME: Span = Span::from_secs(1);
+
+/// Share of failures above the tolerated one that starts the first trial.
+const EXCESS_SHARE: f64 = 0.10;
+/// The same while the rate is lowered, because the receiver was found to be overloaded.
+const EXCESS_SHARE_IF_LOWERED: f64 = 0.05;
+/// Number of standard deviations by which failures must exceed that share before the first trial: a few failures too many
+/// can be chance.
+const SIGNIFICANT_DEVIATIONS: f64 = 2.0;
+/// The same while the rate is lowered: then failures too many are probably overload.
+const SIGNIFICANT_DEVIATIONS_IF_LOWERED: f64 = 1.0;
+/// Number of refusals for overload in a row that starts a trial at once, if some requests were accepted before.
+const REFUSALS_IN_A_ROW: u32 = 10;
+/// The rate in a trial, as a share of what the receiver accepted.
+const TRIAL_RATE: f64 = 0.9;
+/// The rate that a receiver is expected to accept after refusals in a row, as a share of the endpoint's limit, if no
+/// interval has shown it yet.
+const FIRST_GUESS: f64 = 0.1;
+/// Minimum rate, in requests per second. The breaker protects receivers that take less.
+const MIN_RATE: f64 = 1.0;
+/// The part of the failing share that remains if the receiver was overloaded.
+const SHARE_IF_OVERLOADED: f64 = 1.0 / 3.0;
+/// Minimum of that share: a few requests fail for other reasons.
+const MIN_SHARE_IF_OVERLOADED: f64 = 0.03;
+/// The part of the failing share that remains if failures do not depend on the rate.
+const SHARE_IF_INDEPENDENT: f64 = 0.95;
+/// Log-likelihood ratio at which a trial is decided: the odds are 20 to 1.
+const DECISIVE: f64 = 3.0;
+/// Maximum number of results of a trial; then the more likely explanation counts.
+const MAX_TRIAL_RESULTS: u32 = 200;
+/// The first step up after a reduction. Each further step is twice as large, up to [`MAX_STEP`].
+const FIRST_STEP: f64 = 0.05;
+/// The largest step up: doubles the rate.
+const MAX_STEP: f64 = 1.0;
+/// Time for which a share of failures is tolerated after the first trial without effect. It doubles with each one.
+const FIRST_TOLERANCE: Span = Span::from_secs(15);
+/// Maximum time for which a share of failures is tolerated until the next trial.
+const MAX_TOLERANCE: Span = Span::from_secs(60);
+/// Maximum share of failures that is tolerated.
+const MAX_TOLERATED_SHARE: f64 = 0.6;
+
+/// The result of one request, as far as the receiver's load is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadResult {
+    /// The receiver processed the request.
+    Accepted,
+    /// The request failed, but the receiver did not say that it is overloaded.
+    Failed,
+    /// The receiver reported overload: 429 or 503.
+    Overloaded,
+}
+
+/// A decision about the rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Adjustment {
+    /// Nothing changes.
+    None,
+    /// The rate was lowered. The saved burst must not be used.
+    Lowered,
+    /// The rate was raised or restored.
+    Raised,
+    /// A lower rate does not help: this share of requests fails at any rate.
+    NotLoad {
+        /// The share of failures before the trial.
+        share: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    /// Attempts started before this time do not belong to the interval.
+    counts_from: Tick,
+    /// Start time of the first attempt of the interval that has ended.
+    first_started_at: Option<Tick>,
+    accepted: u32,
+    failed: u32,
+    overloaded_in_a_row: u32,
+    latency_ms: u64,
+}
+
+impl Interval {
+    fn new(counts_from: Tick) -> Interval {
+        Interval {
+            counts_from,
+            first_started_at: None,
+            accepted: 0,
+            failed: 0,
+            overloaded_in_a_row: 0,
+            latency_ms: 0,
+        }
+    }
+
+    fn add(&mut self, now: Tick, started_at: Tick, result: LoadResult) {
+        let first = self
+            .first_started_at
+            .map_or(started_at, |first| first.min(started_at));
+        self.first_started_at = Some(first);
+        let latency_ms = now.since(started_at).as_millis();
+        self.latency_ms = self.latency_ms.saturating_add(latency_ms);
+        match result {
+            LoadResult::Accepted => self.accepted += 1,
+            LoadResult::Failed | LoadResult::Overloaded => self.failed += 1,
+        }
+        match result {
+            LoadResult::Accepted | LoadResult::Failed => self.overloaded_in_a_row = 0,
+            LoadResult::Overloaded => self.overloaded_in_a_row += 1,
+        }
+    }
+
+    fn results(&self) -> u32 {
+        self.accepted + self.failed
+    }
+
+    fn failed_share(&self) -> f64 {
+        f64::from(self.failed) / f64::from(self.results().max(1))
+    }
+
+    fn duration(&self, now: Tick) -> Span {
+        self.first_started_at
+            .map_or(Span::ZERO, |first| now.since(first))
+    }
+
+    fn is_complete(&self, now: Tick) -> bool {
+        let (duration, results) = (self.duration(now), self.results());
+        let long = if self.failed == 0 {
+            SHORT_INTERVAL
+        } else {
+            MAX_INTERVAL
+        };
+        let enough = if self.failed == 0 {
+            MIN_RESULTS_WITHOUT_FAILURE
+        } else {
+            MIN_RESULTS
+        };
+        duration >= MIN_INTERVAL && results >= enough
+            || duration >= long && results >= MIN_RESULTS_OF_LONG_INTERVAL
+    }
+
+    /// Returns the requests per second that the receiver accepted. Attempts that have not ended are left out, with the
+    /// time in which they were started.
+    fn accepted_per_second(&self, now: Tick) -> f64 {
+        let duration_ms = self.duration(now).as_millis();
+        let mean_latency_ms = self.latency_ms / u64::from(self.results().max(1));
+        let counted_ms = if duration_ms < MIN_INTERVAL.as_millis() {
+            // The receiver may have a limit per second: what it accepts in a part of one shows nothing.
+            MIN_INTERVAL.as_millis()
+        } else {
+            duration_ms
+                .saturating_sub(mean_latency_ms)
+                .max(duration_ms / 2)
+        };
+        f64::from(self.accepted) * 1_000.0 / counted_ms as f64
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Steady,
+    Trial(Trial),
+}
+
+/// A lower rate, and whether it helps so far.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    share_before: f64,
+    rate_before: Option<f64>,
+    /// True if the rate is a guess after refusals in a row. If it does not help, it may still be too high.
+    is_guess: bool,
+    /// How much more likely overload explains the results than failures at any rate; logarithm of the ratio.
+    log_ratio: f64,
+}
+
+impl Trial {
+    fn add(&mut self, failed: bool) {
+        let overload = (self.share_before * SHARE_IF_OVERLOADED).max(MIN_SHARE_IF_OVERLOADED);
+        let independent = self.share_before * SHARE_IF_INDEPENDENT;
+        self.log_ratio += if failed {
+            (overload / independent).ln()
+        } else {
+            ((1.0 - overload) / (1.0 - independent)).ln()
+        };
+    }
+}
+
+/// A share of failures that does not depend on the rate.
+#[derive(Clone, Copy, Debug)]
+struct Tolerated {
+    share: f64,
+    until: Tick,
+}
+
+/// The adaptive rate limit of one endpoint.
+#[derive(Clone, Debug)]
+pub struct Backpressure {
+    interval: Interval,
+    phase: Phase,
+    /// Maximum rate, in requests per second; `None` if only the endpoint's own limit applies.
+    max_per_second: Option<f64>,
+    /// The rate that the receiver accepted in the last complete interval.
+    last_accepted: Option<f64>,
+    /// The rate that the receiver accepted when the rate was lowered last. Steps up are small above it.
+    capacity: Option<f64>,
+    /// The next step up, as a part of the rate.
+    step: f64,
+    tolerated: Option<Tolerated>,
+    next_tolerance: Span,
+}
+
+impl Default for Backpressure {
+    fn default() -> Backpressure {
+        Backpressure {
+            interval: Interval::new(Tick::START),
+            phase: Phase::Steady,
+            max_per_second: None,
+            last_accepted: None,
+            capacity: None,
+            step: FIRST_STEP,
+            tolerated: None,
+            next_tolerance: FIRST_TOLERANCE,
+        }
+    }
+}
+
+impl Backpressure {
+    /// Returns the maximum rate, in requests per second, if it is below the endpoint's own limit.
+    pub fn max_per_second(&self) -> Option<f64> {
+        self.max_per_second
+    }
+
+    /// Counts the result of an attempt that was started at `started_at`. `limit_per_second` is the endpoint's own rate
+    /// limit.
+    pub fn finished(
+        &mut self,
+        now: Tick,
+        started_at: Tick,
+        result: LoadResult,
+        limit_per_second: f64,
+    ) -> Adjustment {
+        if started_at < self.interval.counts_from {
+            return Adjustment::None;
+        }
+        self.interval.add(now, started_at, result);
+        match self.phase {
+            Phase::Steady => self.adjust(now, limit_per_second),
+            Phase::Trial(mut trial) => {
+                trial.add(result != LoadResult::Accepted);
+                self.phase = Phase::Trial(trial);
+                self.judge(now, trial)
+            }
+        }
+    }
+
+    /// Ends the current interval without a decision, because the breaker has tripped. A trial that is not decided is
+    /// undone: after the interruption the rate starts low anyway.
+    pub fn interrupt(&mut self, now: Tick) {
+        match self.phase {
+            Phase::Steady => {}
+            Phase::Trial(trial) => self.max_per_second = trial.rate_before,
+        }
+        self.phase = Phase::Steady;
+        self.next_interval(now);
+    }
+
+    fn adjust(&mut self, now: Tick, limit_per_second: f64) -> Adjustment {
+        let interval = self.interval;
+        if interval.overloaded_in_a_row >= REFUSALS_IN_A_ROW && interval.accepted > 0 {
+            let measured = f64::from(interval.accepted) / MIN_INTERVAL.as_secs_f64();
+            let known = match (self.last_accepted, self.max_per_second) {
+                (Some(accepted), _) => accepted,
+                (None, Some(rate)) => rate,
+                (None, None) => FIRST_GUESS * limit_per_second,
+            };
+            let guess = measured.max(TRIAL_RATE * known);
+            return self.start_trial(now, guess, true);
+        }
+        if !interval.is_complete(now) {
+            if interval.duration(now) >= MAX_INTERVAL {
+                // Too little traffic to learn from, and too little to overload the receiver.
+                self.next_interval(now);
+                return self.raise(limit_per_second);
+            }
+            return Adjustment::None;
+        }
+        self.last_accepted = Some(interval.accepted_per_second(now));
+        let results = f64::from(interval.results());
+        let is_lowered = self.max_per_second.is_some();
+        let (excess_share, deviations) = match is_lowered {
+            true => (EXCESS_SHARE_IF_LOWERED, SIGNIFICANT_DEVIATIONS_IF_LOWERED),
+            false => (EXCESS_SHARE, SIGNIFICANT_DEVIATIONS),
+        };
+        let usual_share = self.tolerated_share(now) + excess_share;
+        let deviation = (results * usual_share * (1.0 - usual_share)).sqrt();
+        let excess = f64::from(interval.failed) - results * usual_share;
+        if excess > deviations * deviation && interval.accepted > 0 {
+            return self.lower(now);
+        }
+        self.next_interval(now);
+        if excess > 0.0 {
+            return Adjustment::None;
+        }
+        self.raise(limit_per_second)
+    }
+
+    fn tolerated_share(&self, now: Tick) -> f64 {
+        self.tolerated
+            .filter(|tolerated| now < tolerated.until)
+            .map_or(0.0, |tolerated| tolerated.share)
+    }
+
+    /// Lowers the rate to just below what the receiver accepts, as a trial.
+    fn lower(&mut self, now: Tick) -> Adjustment {
+        // A tolerated failure uses up the receiver's capacity as an accepted request does.
+        let accepted = self.interval.accepted_per_second(now);
+        let capacity = accepted / (1.0 - self.tolerated_share(now));
+        self.capacity = Some(capacity);
+        self.start_trial(now, TRIAL_RATE * capacity, false)
+    }
+
+    fn start_trial(&mut self, now: Tick, rate: f64, is_guess: bool) -> Adjustment {
+        self.phase = Phase::Trial(Trial {
+            share_before: self.interval.failed_share(),
+            rate_before: self.max_per_second,
+            is_guess,
+            log_ratio: 0.0,
+        });
+        let highest = TRIAL_RATE * self.max_per_second.unwrap_or(f64::MAX);
+        self.max_per_second = Some(rate.min(highest).max(MIN_RATE));
+        self.next_interval(now.after(SETTLING_TIME));
+        Adjustment::Lowered
+    }
+
+    fn judge(&mut self, now: Tick, trial: Trial) -> Adjustment {
+        let interval = self.interval;
+        let (duration, results) = (interval.duration(now), interval.results());
+        let is_long = duration >= MAX_INTERVAL && results >= MIN_RESULTS_OF_LONG_INTERVAL;
+        let is_overload = trial.log_ratio >= DECISIVE;
+        // A receiver with a limit per second or two may still refuse everything for a moment.
+        let settled = match trial.is_guess && results >= MAX_TRIAL_RESULTS {
+            true => SETTLING_TIME,
+            false => MIN_INTERVAL,
+        };
+        let is_independent = trial.log_ratio <= -DECISIVE && duration >= settled;
+        let has_enough = results >= MAX_TRIAL_RESULTS && duration >= MIN_INTERVAL;
+        if !(is_overload || is_independent || has_enough || is_long) {
+            return Adjustment::None;
+        }
+        self.step = FIRST_STEP;
+        if trial.log_ratio > 0.0 {
+            // Failures that remain at the lower rate are not a matter of load.
+            let tolerated = self.tolerated_share(now) / 2.0;
+            self.tolerate(now, interval.failed_share().max(tolerated));
+            self.next_tolerance = FIRST_TOLERANCE;
+            self.phase = Phase::Steady;
+            self.next_interval(now);
+            return Adjustment::None;
+        }
+        if trial.is_guess && interval.accepted > 0 {
+            return self.lower(now);
+        }
+        self.phase = Phase::Steady;
+        self.next_interval(now);
+        let share = trial.share_before.max(interval.failed_share());
+        if share <= MAX_TOLERATED_SHARE {
+            self.max_per_second = None;
+            self.capacity = None;
+            self.tolerate(now, share);
+            self.next_tolerance = self.next_tolerance.times(2).min(MAX_TOLERANCE);
+        }
+        Adjustment::NotLoad { share }
+    }
+
+    fn tolerate(&mut self, now: Tick, share: f64) {
+        self.tolerated = Some(Tolerated {
+            share: share.min(MAX_TOLERATED_SHARE),
+            until: now.after(self.next_tolerance),
+        });
+    }
+
+    fn raise(&mut self, limit_per_second: f64) -> Adjustment {
+        let Some(rate) = self.max_per_second else {
+            return Adjustment::None;
+        };
+        let mut raised = rate * (1.0 + self.step);
+        self.step = (2.0 * self.step).min(MAX_STEP);
+        if let Some(capacity) = self.capacity
+            && rate < capacity
+            && capacity < raised
+        {
+            raised = capacity;
+            self.step = FIRST_STEP;
+        }
+        self.max_per_second = (raised < limit_per_second).then_some(raised);
+        Adjustment::Raised
+    }
+
+    /// Starts an interval of the attempts that are started after `time`.
+    fn next_interval(&mut self, time: Tick) {
+        self.interval = Interval::new(time.after(Span::from_millis(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests;
