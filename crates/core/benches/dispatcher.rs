@@ -179,6 +179,7 @@ impl World {
                     } => inputs.push(self.fetch(ticket, endpoint, limit)),
                     Command::LoadEndpoint(endpoint) => inputs.push(self.load_endpoint(endpoint)),
                     Command::PersistStatus { .. }
+                    | Command::CountEnded(_)
                     | Command::TooLateToCancel(_)
                     | Command::Sweep { .. }
                     | Command::ReadyToRelease(_)

@@ -87,7 +87,7 @@ fn each_outcome_ends_with_the_expected_reason() {
         (status(302, None), Some(DeadReason::Permanent), 1),
         (status(503, None), Some(DeadReason::Exhausted), 5),
         (status(404, None), Some(DeadReason::Exhausted), 4),
-        (Outcome::Failed(Fault::Dns), Some(DeadReason::Exhausted), 4),
+        (Outcome::Failed(Fault::Dns), Some(DeadReason::Exhausted), 5),
         (
             Outcome::Failed(Fault::UnsafeDestination),
             Some(DeadReason::UnsafeDestination),

@@ -15,10 +15,10 @@ use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Classification, Outcome, Scope};
-use crate::delivery::{DeadReason, Delivery, RetrySettings, SettledAttempt, State};
+use crate::delivery::{Delivery, RetrySettings, SettledAttempt};
 use crate::lane::{
     Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, EndpointStatus,
-    HealthVerdict, LaneSettings, Signal, StoredTrip, TripReason,
+    HealthVerdict, LaneSettings, Signal, StoredTrip,
 };
 use crate::time::{Now, Tick, Timestamp};
 
@@ -197,7 +197,10 @@ impl Dispatcher {
         let commands_before = commands.len();
         let disable = self.update_endpoint(now, lane, &settlement, &settings, origin, commands);
         self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
-        self.note_if_exhausted(now, lane, delivery, &settlement, &settings, commands);
+        if signal(settlement.meaning) == Signal::Down {
+            // A refused payload is no evidence about the destination, even after many attempts.
+            self.note_if_exhausted(now, lane, delivery, &settings, commands);
+        }
         let entry = &mut self.lanes[lane];
         entry.health.trip = stored_trip(now, entry.gate.breaker(), entry.health.trip);
         let quiet_until = entry.gate.quiet_until();
@@ -206,6 +209,8 @@ impl Dispatcher {
             (Some(stored), Some(now)) if is_about(stored, now) => Some(stored),
             (_, quiet_until) => quiet_until,
         };
+        let mut endpoint_changes = std::mem::take(&mut entry.unrecorded_changes);
+        endpoint_changes.extend(commands[commands_before..].iter().filter_map(change_of));
         let unsaved = std::mem::take(&mut entry.unsaved);
         let changed = unsaved || entry.health != health_before;
         let health = changed.then(|| {
@@ -217,10 +222,7 @@ impl Dispatcher {
             settlement,
             health,
             disable,
-            endpoint_changes: commands[commands_before..]
-                .iter()
-                .filter_map(change_of)
-                .collect(),
+            endpoint_changes,
         }
     }
 
@@ -310,51 +312,6 @@ impl Dispatcher {
         settlement.next_attempt_at = None;
     }
 
-    /// Trips the breaker if enough deliveries have been dead-lettered within a day.
-    fn note_if_exhausted(
-        &mut self,
-        now: Now,
-        lane: usize,
-        delivery: &Delivery,
-        settlement: &SettledAttempt,
-        settings: &LaneSettings,
-        commands: &mut Vec<Command>,
-    ) {
-        // A refused payload is no evidence about the destination, even after many attempts.
-        if signal(settlement.meaning) != Signal::Down {
-            return;
-        }
-        match delivery.state() {
-            State::Failed {
-                reason: DeadReason::Exhausted | DeadReason::Expired,
-                ..
-            } => {}
-            State::Failed { .. }
-            | State::Pending(_)
-            | State::Retrying(_)
-            | State::Held(_)
-            | State::InProgress { .. }
-            | State::Succeeded { .. }
-            | State::Cancelled { .. } => return,
-        }
-        let entry = &mut self.lanes[lane];
-        let enough = settings.breaker.exhausted_deliveries;
-        if !entry.health.note_exhausted(now.wall, enough) {
-            return;
-        }
-        let reason = TripReason::ExhaustedDeliveries;
-        let breaker_change = entry
-            .gate
-            .trip(now.tick, reason, &settings.breaker, &mut self.rng);
-        if breaker_change.is_some() {
-            entry.backlog.spill();
-            commands.push(Command::Notify(EndpointNotification {
-                endpoint: entry.endpoint,
-                change: EndpointChange::BreakerTripped(reason),
-            }));
-        }
-    }
-
     pub(super) fn recorded(&mut self, now: Now, ticket: Ticket, commands: &mut Vec<Command>) {
         let recording = self
             .flights
@@ -422,6 +379,7 @@ fn change_of(command: &Command) -> Option<EndpointChange> {
         | Command::Send(_)
         | Command::Record { .. }
         | Command::PersistStatus { .. }
+        | Command::CountEnded(_)
         | Command::TooLateToCancel(_)
         | Command::Sweep { .. }
         | Command::ReadyToRelease(_)
@@ -442,7 +400,11 @@ fn signal(meaning: Classification) -> Signal {
 
 /// Returns a tripped breaker as it is stored. The stored value stays unchanged if the times differ by less than
 /// [`STORE_PAUSE`], so that a small difference between the two clocks causes no write.
-fn stored_trip(now: Now, breaker: &Breaker, stored: Option<StoredTrip>) -> Option<StoredTrip> {
+pub(super) fn stored_trip(
+    now: Now,
+    breaker: &Breaker,
+    stored: Option<StoredTrip>,
+) -> Option<StoredTrip> {
     let (until, reason) = match breaker.state() {
         BreakerState::Passing => return None,
         BreakerState::Tripped { until, reason } => (now.wall_at(until), reason),

@@ -107,6 +107,15 @@ pub enum Input {
         /// The endpoint.
         endpoint: EndpointId,
     },
+    /// The answer to [`Command::CountEnded`].
+    EndedCounted {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Number of deliveries that succeeded within [`EXHAUSTED_WINDOW`](crate::lane::EXHAUSTED_WINDOW).
+        succeeded: u64,
+        /// Number of deliveries that were dead-lettered within it.
+        failed: u64,
+    },
     /// An endpoint is revoked: another node will own it. Its ready deliveries go back to the store and no more
     /// attempts start. [`Command::ReadyToRelease`] reports that nothing of it is in flight. Until then its status can
     /// still be changed and its deliveries can still be cancelled.
@@ -193,6 +202,9 @@ pub enum Command {
         /// Deliveries in flight, which are recorded when their attempts end.
         except: Vec<DeliveryId>,
     },
+    /// Count the deliveries of an endpoint that ended within [`EXHAUSTED_WINDOW`](crate::lane::EXHAUSTED_WINDOW).
+    /// Answered by [`Input::EndedCounted`], or not at all if the counts cannot be read.
+    CountEnded(EndpointId),
     /// Nothing of a revoked endpoint is in flight any more, so it can be released: the answer to [`Input::Revoke`].
     ReadyToRelease(EndpointId),
     /// Publish a notification to live observers. The attempt record carries the changes that must not be lost.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::command::{Command, EndpointSnapshot};
+use super::command::{Command, EndpointChange, EndpointSnapshot};
 use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
 use crate::id::{DeliveryId, EndpointId};
@@ -46,6 +46,10 @@ pub(super) struct Lane {
     pub(super) requested_status: Option<EndpointStatus>,
     /// True if the health in memory has not been written to the store.
     pub(super) unsaved: bool,
+    /// Changes that happened without an attempt. The next record carries them.
+    pub(super) unrecorded_changes: Vec<EndpointChange>,
+    /// Time at which the deliveries that ended were asked for, while there is no answer.
+    pub(super) counting_since: Option<Tick>,
     /// After a failed fetch: no fetch before this time.
     pub(super) no_fetch_before: Tick,
     /// True while the lane is queued for a fetch.
@@ -130,6 +134,8 @@ impl Dispatcher {
             sweep: Sweep::Idle,
             requested_status: None,
             unsaved: false,
+            unrecorded_changes: Vec::new(),
+            counting_since: None,
             no_fetch_before: Tick::START,
             in_fetch_queue: false,
             waiting_after_fault: VecDeque::new(),
@@ -471,6 +477,7 @@ impl Lane {
             && !self.in_fetch_queue
             && self.sweep == Sweep::Idle
             && self.requested_status.is_none()
+            && self.unrecorded_changes.is_empty()
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod attempts;
 mod command;
+mod exhausted;
 mod in_flight;
 mod lanes;
 mod recently_settled;
@@ -241,6 +242,11 @@ impl Dispatcher {
             Input::RecordFailed { ticket } => self.record_failed(now, ticket),
             Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
             Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
+            Input::EndedCounted {
+                endpoint,
+                succeeded,
+                failed,
+            } => self.ended_counted(now, endpoint, succeeded, failed, commands),
             Input::Revoke(endpoint) => self.revoke(now, endpoint, commands),
             Input::Lost => self.forget_all(),
             Input::Suspend => self.suspended = true,

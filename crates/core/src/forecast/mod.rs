@@ -347,7 +347,7 @@ impl<'a> OutageSimulation<'a> {
                 self.table.disable(&except, self.now().wall);
                 inputs.push(Input::Swept { ticket, endpoint });
             }
-            Command::Notify(_) | Command::PersistStatus { .. } => {}
+            Command::Notify(_) | Command::PersistStatus { .. } | Command::CountEnded(_) => {}
             Command::TooLateToCancel(_) | Command::ReadyToRelease(_) | Command::Drained => {
                 unreachable!(
                     "a forecast neither cancels deliveries, nor loses ownership, nor shuts down"
@@ -407,7 +407,10 @@ mod tests {
             outage,
             capacity_per_second: 50.0,
             max_in_flight: 10,
-            rate: RateLimit::default(),
+            rate: RateLimit {
+                per_second: 50.0,
+                burst: 100,
+            },
             seed: 1,
         }
     }

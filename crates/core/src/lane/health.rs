@@ -159,6 +159,14 @@ impl Health {
         self.exhausted_at.len() == enough
     }
 
+    /// Returns the number of deliveries that were dead-lettered within [`EXHAUSTED_WINDOW`], as far as they are remembered.
+    pub fn exhausted_within_window(&self, now: Timestamp) -> u32 {
+        let recent = self.exhausted_at.iter();
+        recent
+            .filter(|at| now.since(**at) < EXHAUSTED_WINDOW)
+            .count() as u32
+    }
+
     /// Clears the state that kept the breaker tripped.
     pub fn note_recovered(&mut self) {
         self.revision += 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::disk::Disk;
 use crate::classify::Outcome;
-use crate::delivery::{DeadReason, Delivery, OrderingKey};
+use crate::delivery::{DeadReason, Delivery, OrderingKey, Status};
 use crate::dispatcher::{
     Attempt, Command, Dispatcher, EndpointChange, EndpointSnapshot, Finish, Input, LaneView,
     Limits, Record, Ticket,
@@ -494,6 +494,18 @@ impl Bench {
                         stored.health.update(&health);
                     }
                 }
+            }
+            Command::CountEnded(endpoint) => {
+                let count = |status| {
+                    let rows = self.disk.rows();
+                    let rows = rows.filter(|row| row.facts().endpoint == endpoint);
+                    rows.filter(|row| row.status() == status).count() as u64
+                };
+                inputs.push_back(Input::EndedCounted {
+                    endpoint,
+                    succeeded: count(Status::Succeeded),
+                    failed: count(Status::Failed),
+                });
             }
             Command::Sweep {
                 ticket,

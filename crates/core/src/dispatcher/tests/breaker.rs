@@ -252,6 +252,38 @@ fn ten_dead_letters_within_a_day_trip_the_breaker() {
 }
 
 #[test]
+fn dead_letters_of_a_mostly_healthy_endpoint_do_not_trip_the_breaker() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(LaneSettings {
+        policy: RetryPolicy {
+            max_attempts: 1,
+            ..settings().policy
+        },
+        breaker: BreakerSettings {
+            consecutive_failures: 1_000,
+            min_samples: 1_000,
+            ..BreakerSettings::default()
+        },
+        ..unlimited_rate()
+    });
+    for _ in 0..12 {
+        for outcome in [ok(), ok(), ok(), down()] {
+            let id = bench.accept_one(endpoint);
+            bench.finish(id, outcome);
+        }
+    }
+    assert_eq!(bench.endpoint_changes(), []);
+    // It trips as soon as more deliveries have failed than succeeded: 37 of 73.
+    let mut more = 0;
+    while bench.endpoint_changes().is_empty() {
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, down());
+        more += 1;
+    }
+    assert_eq!(more, 25);
+}
+
+#[test]
 fn health_is_recorded_only_when_it_changed() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;

@@ -5,12 +5,14 @@
 //! health.
 
 use super::bench::Bench;
-use super::fixture::{RETRY, down, gone, ok, refused, settings, unlimited_rate};
+use super::fixture::{
+    RETRY, disabled_by_failures, down, gone, ok, refused, settings, unlimited_rate,
+};
 use crate::delivery::{DeadReason, State, Status};
 use crate::dispatcher::{AttemptRecord, Command, EndpointChange, Input, Limits, Record};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{
-    BreakerSettings, BreakerState, DisableCause, EndpointStatus, Health, LaneSettings,
+    BreakerSettings, BreakerState, DisableCause, EndpointStatus, Health, LaneSettings, TripReason,
 };
 use crate::policy::{Backoff, RetryPolicy};
 use crate::time::Span;
@@ -322,33 +324,51 @@ fn gone_disables_in_the_same_record_and_sweeps_after_it() {
 }
 
 #[test]
-fn a_hundred_refusals_in_a_row_warn_and_then_disable() {
+fn a_wave_of_refusals_holds_the_other_deliveries_and_fails_none_of_them() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(unlimited_rate());
-    bench.accept(endpoint, 150);
+    bench.accept(endpoint, 500);
     let mut changes = Vec::new();
-    for attempt in 1..=110 {
-        let Some(id) = bench.flying.keys().next().copied() else {
-            break;
-        };
+    let mut refusals = 0;
+    while let Some(id) = bench.flying.keys().next().copied() {
+        refusals += 1;
         bench.finish(id, refused());
-        changes.extend(
-            bench
-                .endpoint_changes()
-                .into_iter()
-                .map(|change| (attempt, change)),
-        );
+        changes.extend(bench.endpoint_changes());
     }
-    let cause = DisableCause::PermanentFailures;
-    assert_eq!(
-        changes,
-        [
-            (80, EndpointChange::DisableWarning(cause)),
-            (100, EndpointChange::Disabled(cause))
-        ]
+    let tripped = EndpointChange::BreakerTripped(TripReason::Refusals);
+    assert_eq!(changes, [tripped]);
+    assert!(refusals <= 110, "{refusals} refused");
+    assert_eq!(bench.stored(endpoint).status, EndpointStatus::Enabled);
+    let failed = |bench: &Bench| {
+        bench
+            .disk
+            .rows()
+            .filter(|row| row.status().is_terminal())
+            .count()
+    };
+    assert_eq!(failed(&bench), refusals);
+    // Probes that are refused fail no delivery, and use up no attempt of its policy.
+    bench.run(Span::from_mins(10), refused());
+    assert_eq!(failed(&bench), refusals);
+    assert!(bench.lane(endpoint).holds);
+    let probed: Vec<_> = bench
+        .disk
+        .rows()
+        .filter(|row| row.facts().attempts > 0 && !row.status().is_terminal())
+        .collect();
+    assert!(
+        probed.len() > 2,
+        "the probes used {} deliveries",
+        probed.len()
     );
-    assert_eq!(bench.stored(endpoint).status, EndpointStatus::Disabled);
-    assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
+    assert!(probed.iter().all(|row| row.facts().spent == 0));
+    bench.run(Span::from_mins(20), ok());
+    assert_eq!(bench.endpoint_changes(), [EndpointChange::Recovered]);
+    let succeeded = bench
+        .disk
+        .rows()
+        .filter(|row| row.status() == Status::Succeeded);
+    assert_eq!(succeeded.count(), 500 - refusals);
 }
 
 #[test]
@@ -398,12 +418,7 @@ fn five_days_of_failure_warn_and_then_disable() {
 #[test]
 fn enabling_an_automatically_disabled_endpoint_resets_health() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unlimited_rate());
-    for _ in 0..100 {
-        let id = bench.accept_one(endpoint);
-        bench.finish(id, refused());
-    }
-    assert_eq!(bench.lane(endpoint).status, EndpointStatus::Disabled);
+    let endpoint = disabled_by_failures(&mut bench);
     bench.set_status(endpoint, EndpointStatus::Enabled);
     let health = bench.lane(endpoint).health;
     assert_eq!(

@@ -3,8 +3,10 @@
 //! The functions return what a receiver answers (`ok`, `down`, `refused`, …) and lane settings with short, exact
 //! delays and without jitter, so that tests can name the time of each attempt.
 
+use super::bench::Bench;
 use crate::classify::{HttpStatus, Outcome};
-use crate::lane::{LaneSettings, RateLimit};
+use crate::id::EndpointId;
+use crate::lane::{DisableSettings, EndpointStatus, LaneSettings, RateLimit};
 use crate::policy::{Backoff, Jitter, RetryPolicy};
 use crate::time::Span;
 
@@ -72,4 +74,24 @@ pub(super) fn ordered() -> LaneSettings {
         ordered: true,
         ..unlimited_rate()
     }
+}
+
+/// Registers an endpoint and lets it fail for an hour, which disables it.
+pub(super) fn disabled_by_failures(bench: &mut Bench) -> EndpointId {
+    let half_an_hour = Span::from_mins(30);
+    let endpoint = bench.endpoint(LaneSettings {
+        disable: DisableSettings {
+            after: half_an_hour.times(2),
+            warn_before: half_an_hour,
+            on_gone: true,
+        },
+        ..unlimited_rate()
+    });
+    for _ in 0..3 {
+        let id = bench.accept_one(endpoint);
+        bench.finish(id, refused());
+        bench.advance(half_an_hour);
+    }
+    assert_eq!(bench.status(endpoint), EndpointStatus::Disabled);
+    endpoint
 }

@@ -3,7 +3,9 @@
 //! Each of these tests failed before the fix, and its comment describes the bug.
 
 use super::bench::Bench;
-use super::fixture::{RETRY, down, gone, ok, ordered, refused, settings, unlimited_rate};
+use super::fixture::{
+    RETRY, disabled_by_failures, down, gone, ok, ordered, refused, settings, unlimited_rate,
+};
 use crate::delivery::{DeadReason, State, Status};
 use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
 use crate::lane::{EndpointStatus, LaneSettings};
@@ -114,14 +116,9 @@ fn a_lane_opened_by_a_deletion_is_forgotten() {
     }
 }
 
-fn disabled_by_refusals() -> (Bench, crate::id::EndpointId) {
+fn disabled_endpoint() -> (Bench, crate::id::EndpointId) {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unlimited_rate());
-    for _ in 0..100 {
-        let id = bench.accept_one(endpoint);
-        bench.finish(id, refused());
-    }
-    assert_eq!(bench.status(endpoint), EndpointStatus::Disabled);
+    let endpoint = disabled_by_failures(&mut bench);
     (bench, endpoint)
 }
 
@@ -132,10 +129,10 @@ fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
 }
 
 /// The cleared health was never written: a success after it changes nothing in memory, so no record carried the
-/// health. A restart, or one minute without work, brought the hundred refusals back.
+/// health. A restart, or one minute without work, brought the failures back.
 #[test]
 fn health_reset_by_an_enable_survives_a_restart() {
-    let (mut bench, endpoint) = disabled_by_refusals();
+    let (mut bench, endpoint) = disabled_endpoint();
     bench.set_status(endpoint, EndpointStatus::Enabled);
     let id = bench.accept_one(endpoint);
     bench.finish(id, ok());
@@ -146,7 +143,7 @@ fn health_reset_by_an_enable_survives_a_restart() {
 /// Enabling an endpoint whose lane was forgotten, which is the usual case, did not clear its health.
 #[test]
 fn enabling_an_endpoint_without_a_lane_resets_its_health() {
-    let (mut bench, endpoint) = disabled_by_refusals();
+    let (mut bench, endpoint) = disabled_endpoint();
     bench.advance(Span::from_mins(5));
     assert_eq!(bench.dispatcher.lane_count(), 0);
     bench.set_status(endpoint, EndpointStatus::Enabled);
@@ -156,7 +153,7 @@ fn enabling_an_endpoint_without_a_lane_resets_its_health() {
 /// Disabled, then paused, then enabled: `set_status` changed the gate before `apply_requested_status` checked it.
 #[test]
 fn enabling_after_a_pause_resets_health() {
-    let (mut bench, endpoint) = disabled_by_refusals();
+    let (mut bench, endpoint) = disabled_endpoint();
     bench.set_status(endpoint, EndpointStatus::Paused);
     bench.set_status(endpoint, EndpointStatus::Enabled);
     survives_one_refusal(&mut bench, endpoint);

@@ -24,6 +24,7 @@ fn ready_to_release(bench: &mut Bench) -> Vec<EndpointId> {
         | Command::Send(_)
         | Command::Record { .. }
         | Command::PersistStatus { .. }
+        | Command::CountEnded(_)
         | Command::TooLateToCancel(_)
         | Command::Sweep { .. }
         | Command::Notify(_)
