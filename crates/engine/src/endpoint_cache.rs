@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::dispatcher::EndpointSnapshot;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{BreakerSettings, LaneSettings};
+use posthaste_core::lane::{BreakerSettings, DisableSettings, LaneSettings};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Tick};
 use posthaste_egress::{ClientIdentity, PoolKey};
@@ -84,6 +84,7 @@ pub(super) struct LoadedEndpoint {
 pub(super) struct EndpointLoader {
     pub(super) store_settings: StoreSettings,
     pub(super) breaker: BreakerSettings,
+    pub(super) disable: DisableSettings,
     pub(super) retry_after_cap: Span,
     pub(super) rules: EgressRules,
     pub(super) vault: Arc<Vault>,
@@ -122,6 +123,7 @@ impl EndpointLoader {
                 rate: row.endpoint.rate,
                 ordered: row.endpoint.ordered,
                 breaker: self.breaker.clone(),
+                disable: self.disable.clone(),
             }),
             status: row.status,
             health: row.health.clone(),

@@ -93,6 +93,9 @@ fn tripped(row: &EndpointRow) -> String {
         Some(TripReason::ExhaustedDeliveries) => {
             "too many deliveries were given up within a day".to_owned()
         }
+        Some(TripReason::Refusals) => {
+            format!("{} deliveries refused in a row", row.health.refusals)
+        }
         Some(TripReason::FailureRatio | TripReason::ConsecutiveFailures) | None => match in_a_row {
             0 => "too many of the last attempts failed".to_owned(),
             1 => "1 failure in a row".to_owned(),

@@ -65,7 +65,7 @@ pub(crate) fn schema() -> Schema {
         "breaker": object(json!({
             "state": {"enum": ["passing", "tripped", "probing"]},
             "until": nullable_time(),
-            "reason": {"enum": ["failure_ratio", "consecutive_failures", "exhausted_deliveries", null]},
+            "reason": {"enum": ["failure_ratio", "consecutive_failures", "exhausted_deliveries", "refusals", null]},
         })),
         "pending": count,
         "in_flight": count,

@@ -2,8 +2,9 @@
 
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{EndpointStatus, Health};
-use posthaste_store::{DisabledReason, StoreError};
+use posthaste_core::lane::{EXHAUSTED_WINDOW, EndpointStatus, Health};
+use posthaste_core::time::{Now, Timestamp};
+use posthaste_store::{BucketWidth, DisabledReason, Scope, StatCounters, StoreError};
 use tokio::time::sleep;
 
 use super::EngineTask;
@@ -82,6 +83,33 @@ impl EngineTask {
             self.apply_stored_status(endpoint, snapshot.status);
             self.dispatch(Input::EndpointLoaded(snapshot));
         }
+    }
+
+    /// Counts the deliveries of an endpoint that ended lately. If the store cannot answer, the dispatcher asks again after
+    /// the next dead letter.
+    pub(super) fn count_ended(&self, now: Now, endpoint: EndpointId) {
+        let scope = Scope::Endpoint(endpoint);
+        let since = Timestamp(now.wall.0.saturating_sub(EXHAUSTED_WINDOW.as_millis()));
+        let (context, metrics) = (self.context.clone(), self.reporter.metrics.clone());
+        tokio::spawn(async move {
+            // Held during the read, so that no counters move to the store in between.
+            let unwritten = metrics.unwritten().await;
+            let pending = unwritten.pending(&scope);
+            let stored = context.store.stats(scope, BucketWidth::Quarter, since);
+            let Ok(stored) = stored.await else {
+                return;
+            };
+            drop(unwritten);
+            let mut sum = StatCounters::default();
+            for (_, counters) in stored.iter().chain(&pending) {
+                sum.add(counters);
+            }
+            context.inbox.put(Message::Input(Input::EndedCounted {
+                endpoint,
+                succeeded: sum.succeeded,
+                failed: sum.failed,
+            }));
+        });
     }
 
     /// Changes the status of an endpoint, as a caller requests.

@@ -21,7 +21,7 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{BreakerSettings, EndpointStatus};
+use posthaste_core::lane::{BreakerSettings, DisableSettings, EndpointStatus};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
@@ -77,6 +77,8 @@ pub struct EngineSettings {
     pub limits: Limits,
     /// Thresholds of the breakers.
     pub breaker: BreakerSettings,
+    /// When endpoints are disabled automatically.
+    pub disable: DisableSettings,
     /// Longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
     /// The lease that limits sending, if other nodes share the store. `None` means that this node owns all shards for
@@ -159,6 +161,7 @@ impl EngineTask {
             loader: EndpointLoader {
                 store_settings: settings.store_settings,
                 breaker: settings.breaker,
+                disable: settings.disable,
                 retry_after_cap: settings.retry_after_cap,
                 rules: settings.rules,
                 vault: settings.vault,
@@ -334,6 +337,7 @@ impl EngineTask {
                 let tenant = self.tenant_of(notification.endpoint);
                 self.reporter.notification(tenant.as_ref(), &notification);
             }
+            Command::CountEnded(endpoint) => self.count_ended(now, endpoint),
             Command::ReadyToRelease(endpoint) => self.ready_to_release(endpoint),
             Command::Drained => self.is_drained = true,
         }

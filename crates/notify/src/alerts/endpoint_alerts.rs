@@ -185,7 +185,7 @@ pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
             None => AlertState::Normal,
         },
         AlertName::DisableWarning => {
-            let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
+            let warned = health.warned_of_days_at.is_some();
             AlertState::finished_if(row.status == EndpointStatus::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {

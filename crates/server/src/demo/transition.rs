@@ -243,6 +243,9 @@ impl Transition {
                     TripReason::FailureRatio => {
                         "its breaker tripped: half of what it was sent lately failed".to_owned()
                     }
+                    TripReason::Refusals => {
+                        "its breaker tripped: it refused too many deliveries in a row".to_owned()
+                    }
                     TripReason::ExhaustedDeliveries => {
                         "its breaker tripped: too many deliveries were given up".to_owned()
                     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use posthaste_api::ApiSettings;
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::lane::BreakerSettings;
+use posthaste_core::lane::{BreakerSettings, DisableSettings};
 use posthaste_core::time::Span;
 use posthaste_dashboard::DashboardSettings;
 use posthaste_egress::{Proxy, Roots};
@@ -48,6 +48,8 @@ pub struct NodeSettings {
     pub limits: Limits,
     /// Thresholds of the breakers.
     pub breaker: BreakerSettings,
+    /// When endpoints are disabled automatically.
+    pub disable: DisableSettings,
     /// Channels of notifications.
     pub channels: Channels,
     /// Longest `Retry-After` that is honoured.
@@ -93,6 +95,7 @@ impl NodeSettings {
             proxy: config.proxy(),
             limits: config.engine.dispatcher_limits(),
             breaker: config.breaker.clone(),
+            disable: DisableSettings::default(),
             channels: channels(config).map_err(StartError::Roots)?,
             retry_after_cap: config.engine.retry_after_cap,
             metrics: config.metrics,

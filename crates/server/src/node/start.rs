@@ -82,6 +82,7 @@ impl Node {
                 rng: random::seed(),
                 limits: settings.limits,
                 breaker: settings.breaker,
+                disable: settings.disable,
                 retry_after_cap: settings.retry_after_cap,
                 lease: store.cluster().map(|cluster| cluster.lease()),
             },

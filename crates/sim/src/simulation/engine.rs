@@ -6,7 +6,7 @@
 //! everything that can be observed from outside. Mutations take effect here.
 
 use posthaste_core::classify::Outcome;
-use posthaste_core::delivery::{DeadReason, Delivery};
+use posthaste_core::delivery::{DeadReason, Delivery, Status};
 use posthaste_core::dispatcher::{
     Attempt, Command, EndpointChange, EndpointNotification, Finish, Input, Record, Ticket,
 };
@@ -84,6 +84,22 @@ impl World {
                 status,
                 health,
             } => self.persist_status(endpoint, status, health),
+            Command::CountEnded(endpoint) => {
+                let rows = || {
+                    self.disk
+                        .deliveries()
+                        .filter(|row| row.facts().endpoint == endpoint)
+                };
+                let count = |status| rows().filter(|row| row.status() == status).count() as u64;
+                let input = Input::EndedCounted {
+                    endpoint,
+                    succeeded: count(Status::Succeeded),
+                    failed: count(Status::Failed),
+                };
+                let delay_ms = self.rng.between(0, 10);
+                self.event_queue
+                    .schedule(delay_ms, Event::Deliver { epoch, input });
+            }
             Command::TooLateToCancel(delivery) => self.cancelling.retain(|id| *id != delivery),
             Command::Sweep {
                 ticket,
@@ -443,6 +459,7 @@ fn brief(input: &Input) -> String {
         | Input::RecordFailed { .. }
         | Input::Cancel { .. }
         | Input::Swept { .. }
+        | Input::EndedCounted { .. }
         | Input::Revoke(_)
         | Input::Lost
         | Input::Suspend

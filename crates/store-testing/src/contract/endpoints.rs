@@ -121,7 +121,7 @@ fn health(revision: u64, failures: u32) -> Health {
     Health {
         revision,
         consecutive_failures: failures,
-        permanent_failures: 2,
+        refusals: 2,
         failing_since: Some(at(1)),
         warned_of_days_at: Some(at(2)),
         warned_of_refusals: true,

@@ -11,7 +11,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The migration steps from an empty file to the newest schema version. Published steps never change.
-pub(super) const MIGRATIONS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS];
+pub(super) const MIGRATIONS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS, PROTECTION];
 
 /// The newest schema version that this program knows.
 pub(super) const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -38,6 +38,9 @@ pub(super) mod meta {
 
 /// Unattended operation: plans, retention periods, stats, alerts, notifications, emails, usage and trace contexts.
 const OPERATIONS: &str = include_str!("fourth.sql");
+
+/// Protection settings of tenants and endpoints, and defaults for endpoints.
+const PROTECTION: &str = include_str!("fifth.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

@@ -92,6 +92,7 @@ pub(super) fn breaker_text(breaker: &EndpointBreaker, is_sending: bool) -> Marku
         Some(TripReason::FailureRatio) => "too large a share of the latest attempts failed",
         Some(TripReason::ConsecutiveFailures) => "too many attempts in a row failed",
         Some(TripReason::ExhaustedDeliveries) => "too many deliveries were given up within a day",
+        Some(TripReason::Refusals) => "the receiver refused too many deliveries in a row",
         None => "the receiver kept failing",
     };
     html! {
