@@ -202,6 +202,7 @@ impl Fixture {
             rng: Rng::seeded(2),
             limits: Limits::default(),
             breaker: BreakerSettings::default(),
+            disable: posthaste_core::lane::DisableSettings::default(),
             retry_after_cap: RETRY_AFTER_CAP,
             lease,
         };
