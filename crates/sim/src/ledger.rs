@@ -17,7 +17,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use crate::disk::{Disk, Epoch};
 use crate::oracle::{Broken, Oracle};
-use crate::records::{DeliveryRecord, EndpointRecord};
+use crate::records::{DeliveryRecord, EndpointRecord, is_failed_by_attempt, is_refused_probe};
 use crate::scenario::Site;
 
 /// Maximum wait of a first attempt on an endpoint without faults. In a burst, a lane that keeps only one ready
@@ -362,7 +362,10 @@ impl Ledger {
         let delivery_record = self.delivery_record(id);
         delivery_record.under_way = false;
         delivery_record.recorded += 1;
-        delivery_record.spent += 1;
+        let is_refused_probe = is_refused_probe(record);
+        if !is_refused_probe {
+            delivery_record.spent += 1;
+        }
         delivery_record.last_write = Some((epoch, after.facts().attempts));
         delivery_record.ended = Some(after.state()).filter(|_| after.status().is_terminal());
         let delivery_record = delivery_record.clone();
@@ -392,9 +395,16 @@ impl Ledger {
                 )
             },
         );
+        let spared = !is_refused_probe || !is_failed_by_attempt(after);
+        self.expect(spared, Oracle::RefusedProbesFailNothing, || {
+            format!("{id} is {:?} after a refused probe", after.state())
+        });
         let Some(next_at) = record.settlement.next_attempt_at else {
             return;
         };
+        if is_refused_probe {
+            return;
+        }
         let give_up_at = delivery_record.give_up_at;
         self.expect(
             next_at <= give_up_at,
@@ -508,11 +518,10 @@ impl Ledger {
 
     /// The process reported that it has drained.
     pub fn stopped(&mut self) {
-        let left = self
-            .delivery_records
-            .iter()
-            .find(|(_, delivery_record)| delivery_record.under_way);
-        let left = left.map(|(id, _)| *id);
+        let mut records = self.delivery_records.iter();
+        let left = records
+            .find(|(_, record)| record.under_way)
+            .map(|(id, _)| *id);
         self.expect(left.is_none(), Oracle::CleanStop, || {
             format!("{left:?} was left over")
         });

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::delivery::{Delivery, DeliveryData, Trigger};
-use posthaste_core::dispatcher::{Command, EndpointSnapshot, Finish, Input};
+use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, State, Trigger};
+use posthaste_core::dispatcher::{Command, EndpointSnapshot, Finish, Input, Record};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, LaneSettings, RateLimit};
 use posthaste_core::policy::{Jitter, RetryPolicy};
 use posthaste_core::time::Span;
 
 use crate::oracle::Oracle;
+use crate::records::is_refused_probe;
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub enum Mutation {
     OneAttemptTooMany,
     /// A fault of posthaste itself counts as an attempt.
     CountsOurFaults,
+    /// A probe that the receiver refuses fails its delivery.
+    RefusedProbeFails,
     /// Retry delays have no jitter.
     NoJitter,
     /// The dispatcher is not informed that an endpoint was paused, disabled or deleted.
@@ -70,7 +73,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Every mutation, with an oracle that must detect it.
-    pub const ALL: [(Mutation, Oracle); 24] = [
+    pub const ALL: [(Mutation, Oracle); 25] = [
         (Mutation::ResultLost, Oracle::OneAtATime),
         (Mutation::NeverProbes, Oracle::EverythingEnds),
         (Mutation::WindowOffByOne, Oracle::WithinTheWindow),
@@ -82,6 +85,10 @@ impl Mutation {
         ),
         (Mutation::OneAttemptTooMany, Oracle::AttemptsWithinPolicy),
         (Mutation::CountsOurFaults, Oracle::LocalFaultsCountNoAttempt),
+        (
+            Mutation::RefusedProbeFails,
+            Oracle::RefusedProbesFailNothing,
+        ),
         (Mutation::NoJitter, Oracle::NoRetryWave),
         (
             Mutation::SendsToTheDisabled,
@@ -219,6 +226,7 @@ impl Mutation {
             | Mutation::NeverProbes
             | Mutation::RetryAfterDeadline
             | Mutation::CountsOurFaults
+            | Mutation::RefusedProbeFails
             | Mutation::SendsToTheDisabled
             | Mutation::LaneStarved
             | Mutation::StaleWrites
@@ -230,6 +238,24 @@ impl Mutation {
             | Mutation::RetriesEarly
             | Mutation::DrainsTooSoon
             | Mutation::OverwritesTheEnd => settings,
+        }
+    }
+
+    /// Changes a record on its way to the disk.
+    pub(crate) fn tamper_record(self, record: Record) -> Record {
+        match (self, record) {
+            (Mutation::RefusedProbeFails, Record::Attempt(mut attempt)) => {
+                let is_waiting = attempt.delivery.wanted_at().is_some();
+                if is_waiting && is_refused_probe(&attempt) {
+                    let state = State::Failed {
+                        at: attempt.settlement.finished_at,
+                        reason: DeadReason::Permanent,
+                    };
+                    attempt.delivery = Delivery::restore(attempt.delivery.facts().clone(), state);
+                }
+                Record::Attempt(attempt)
+            }
+            (_, record) => record,
         }
     }
 

@@ -15,6 +15,8 @@ pub enum Oracle {
     LocalFaultsCountNoAttempt,
     /// B: no retry is scheduled after the deadline.
     NoRetryBeyondTheDeadline,
+    /// B: a probe that the receiver refuses does not fail its delivery.
+    RefusedProbesFailNothing,
     /// C: every attempt is recorded, unless a fault excuses it. So nothing is sent twice without a fault.
     EveryResultIsKept,
     /// C: a delivery is never in flight twice at once.
@@ -55,11 +57,12 @@ pub enum Oracle {
 
 impl Oracle {
     /// Every oracle.
-    pub const ALL: [Oracle; 22] = [
+    pub const ALL: [Oracle; 23] = [
         Oracle::EverythingEnds,
         Oracle::AttemptsWithinPolicy,
         Oracle::LocalFaultsCountNoAttempt,
         Oracle::NoRetryBeyondTheDeadline,
+        Oracle::RefusedProbesFailNothing,
         Oracle::EveryResultIsKept,
         Oracle::OneAtATime,
         Oracle::CleanStop,

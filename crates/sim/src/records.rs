@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use posthaste_core::delivery::State;
+use posthaste_core::classify::Classification;
+use posthaste_core::delivery::{DeadReason, Delivery, State, Trigger};
+use posthaste_core::dispatcher::AttemptRecord;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::LaneSettings;
 use posthaste_core::time::Timestamp;
@@ -69,5 +71,28 @@ impl EndpointRecord {
             recovered_ms: None,
             sends_since_recovery: 0,
         }
+    }
+}
+
+/// Returns true if the attempt was a probe that the receiver refused. It uses up no attempt of the policy.
+pub(crate) fn is_refused_probe(record: &AttemptRecord) -> bool {
+    let settlement = &record.settlement;
+    let is_refusal = match settlement.meaning {
+        Classification::Success => false,
+        Classification::Failure(failure) => failure.is_refusal(),
+    };
+    settlement.trigger == Trigger::Probe && is_refusal
+}
+
+/// Returns true if an attempt failed the delivery for good, not a change of its endpoint.
+pub(crate) fn is_failed_by_attempt(delivery: &Delivery) -> bool {
+    match delivery.state().dead_reason() {
+        Some(DeadReason::Permanent | DeadReason::Exhausted | DeadReason::Expired) => true,
+        Some(
+            DeadReason::EndpointDisabled
+            | DeadReason::EndpointDeleted
+            | DeadReason::UnsafeDestination,
+        )
+        | None => false,
     }
 }

@@ -141,6 +141,10 @@ impl World {
     }
 
     fn schedule_write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
+        let record = match self.bug {
+            Some(bug) => bug.tamper_record(record),
+            None => record,
+        };
         if self.bug == Some(Mutation::ResultLost) && self.rng.chance(1, 20) {
             self.answer(epoch, Input::Recorded { ticket });
             return;

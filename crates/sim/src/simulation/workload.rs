@@ -202,6 +202,8 @@ impl World {
         status: EndpointStatus,
         health: Option<Health>,
     ) {
+        // A breaker that trips without an attempt is persisted with the status. No operator enabled the endpoint.
+        let is_trip = health.as_ref().is_some_and(|health| health.trip.is_some());
         if let Some(row) = self.disk.endpoint_mut(endpoint) {
             row.status = status;
             if let Some(health) = health {
@@ -209,6 +211,7 @@ impl World {
             }
         }
         match status {
+            EndpointStatus::Enabled if is_trip => {}
             EndpointStatus::Enabled => self.ledger.opened(endpoint, self.event_queue.now_ms()),
             EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => {
                 self.ledger.shut(endpoint)
