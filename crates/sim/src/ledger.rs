@@ -363,9 +363,7 @@ impl Ledger {
         delivery_record.under_way = false;
         delivery_record.recorded += 1;
         let is_refused_probe = is_refused_probe(record);
-        if !is_refused_probe {
-            delivery_record.spent += 1;
-        }
+        delivery_record.spent += u32::from(!is_refused_probe);
         delivery_record.last_write = Some((epoch, after.facts().attempts));
         delivery_record.ended = Some(after.state()).filter(|_| after.status().is_terminal());
         let delivery_record = delivery_record.clone();

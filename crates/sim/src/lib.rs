@@ -4,10 +4,12 @@
 //!   fails, a process that crashes between any two commands, a wall clock that jumps. The [`ledger`] checks the
 //!   guarantees of the core, each of which is an [`oracle`]. [`mutations`] prove that the oracles can
 //!   fail.
+//! - [`goodput`] measures how much gets through to receivers that fail in part.
 //! - [`cluster`] runs several nodes over one shared table and checks shard ownership: never two owners at once.
 
 pub mod cluster;
 pub mod disk;
+pub mod goodput;
 pub mod ledger;
 pub mod mutations;
 pub mod oracle;
