@@ -36,7 +36,7 @@ pub(super) fn all() -> Vec<Schema> {
                     {
                         "url": "https://example.com/hooks", "event_types": ["invoice.*"],
                         "retry_policy": {"preset": "swift"}, "headers": {"X-Team": "billing"},
-                        "rate_limit": {"per_second": 50, "burst": 100},
+                        "rate_limit": {"per_second": 100, "burst": 200},
                     },
                     {
                         "url": "https://example.com/hooks", "signature_style": "github",

@@ -351,7 +351,7 @@ fn example() -> Value {
         "retry_policy_from": "server",
         "timeout": "30s",
         "max_in_flight": 10,
-        "rate_limit": {"per_second": 50, "burst": 100},
+        "rate_limit": {"per_second": 100, "burst": 200},
         "ordered": false,
         "headers": {"X-Team": "billing"},
         "signature_style": "standard",

@@ -256,7 +256,8 @@ mod tests {
     use posthaste_core::time::Span;
 
     fn drawn(pending: u32, outage: Span, width: usize) -> Vec<String> {
-        let scenario = Scenario::with_defaults(pending, outage);
+        let mut scenario = Scenario::with_defaults(pending, outage);
+        scenario.rate.per_second = scenario.capacity_per_second;
         let text = terminal(&scenario, &forecast(&scenario), width);
         let plain = anstream::adapter::strip_str(&text).to_string();
         plain.lines().map(str::to_owned).collect()

@@ -22,7 +22,7 @@ use crate::lane::{
 };
 use crate::time::{Now, Tick, Timestamp};
 
-/// What the dispatcher remembers of an attempt that is being made.
+/// The start of an attempt that is being made.
 #[derive(Clone, Copy)]
 struct AttemptOrigin {
     /// True if it is the probe of a tripped breaker.

@@ -198,7 +198,8 @@ struct Trial {
     rate_before: Option<f64>,
     /// True if the rate is a guess after refusals in a row. If it does not help, it may still be too high.
     is_guess: bool,
-    /// How much more likely overload explains the results than failures at any rate; logarithm of the ratio.
+    /// Log-likelihood ratio: positive if overload explains the results better than failures that do not depend on the
+    /// rate.
     log_ratio: f64,
 }
 

@@ -46,7 +46,7 @@ async fn set_status(fixture: &Fixture, status: EndpointStatus, health: Health) {
 fn tripped(revision: u64) -> Health {
     Health {
         revision,
-        warned_of_refusals: true,
+        warned_of_days_at: Some(super::Timestamp(1)),
         trip: Some(StoredTrip {
             until: super::Timestamp(0),
             reason: TripReason::ConsecutiveFailures,

@@ -99,7 +99,7 @@ pub struct SimulateArgs {
           allow_hyphen_values = true, value_parser = whole(1, MAX_IN_FLIGHT))]
     pub max_in_flight: u32,
     /// At most so many requests a second, such as 50/s or 600/m
-    #[arg(long, value_name = "RATE", default_value = "50/s", allow_hyphen_values = true,
+    #[arg(long, value_name = "RATE", default_value = "100/s", allow_hyphen_values = true,
           value_parser = rate::limit)]
     pub rate: f64,
     /// So many of them at once after a quiet time

@@ -58,7 +58,7 @@ async fn absent_fields_have_defaults() {
     let read = server.get(&path).await.json;
     assert_eq!(read["timeout"], "30s");
     assert_eq!(read["max_in_flight"], 10);
-    assert_eq!(read["rate_limit"], json!({"per_second": 50, "burst": 100}));
+    assert_eq!(read["rate_limit"], json!({"per_second": 100, "burst": 200}));
     assert_eq!(read["event_types"], json!([]));
     assert_eq!(read["headers"], json!({}));
     assert_eq!(read["signature_style"], "standard");

@@ -49,7 +49,7 @@ fn rates_are_printed_as_given() {
     ));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("then takes 1.5/s."), "{text}");
-    assert!(text.contains("10 in flight, 10/m, burst 100"), "{text}");
+    assert!(text.contains("10 in flight, 10/m, burst 200"), "{text}");
     let json = parsed(&stdout(run(
         "policy simulate --pending 5 --outage 1m --capacity 1.5/s --json",
     )));
