@@ -351,7 +351,8 @@ impl Backpressure {
 
     fn start_trial(&mut self, now: Tick, rate: f64, is_guess: bool) -> Adjustment {
         self.phase = Phase::Trial(Trial {
-            share_before: self.interval.failed_share(),
+            // Refusals in a row can be a small share of an interval with many results.
+            share_before: self.interval.failed_share().max(EXCESS_SHARE),
             rate_before: self.max_per_second,
             is_guess,
             log_ratio: 0.0,
