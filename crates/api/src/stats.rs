@@ -2,17 +2,18 @@
 //!
 //! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the
 //! last two seconds, which are not written yet; a node that does not answer within one second is left out.
-//! While the store is unavailable there is no answer. A ratio without data has its healthy value.
+//! While the store is unavailable there is no answer. A ratio without data has its healthy value. The definitions of the
+//! ratios are in `posthaste_telemetry::metrics::health`.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_store::{DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus};
-use posthaste_telemetry::metrics::HealthReport;
-use posthaste_telemetry::metrics::retrying::{
-    MAX_RETRYING_COUNTED, long_ago, retrying_of_everything,
+use posthaste_store::{
+    DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus, TenantSelection,
 };
+use posthaste_telemetry::metrics::HealthReport;
+use posthaste_telemetry::metrics::retrying::{MAX_RETRYING_COUNTED, counted_tenants, long_ago};
 use posthaste_telemetry::metrics::window::Window;
 use serde_json::json;
 
@@ -163,11 +164,11 @@ async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body
 /// Counts the deliveries that have been retried for longer than a day, of one tenant or of all.
 pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Result<u64, Problem> {
     let (since, most) = (long_ago(app.clock.wall()), MAX_RETRYING_COUNTED);
-    let (store, apart) = (&app.store, app.observe.apart());
-    Ok(match tenant {
-        Some(tenant) => store.retrying_since(Some(tenant), since, most).await?,
-        None => retrying_of_everything(&**store, apart, since, most).await?,
-    })
+    let tenants = match tenant {
+        Some(tenant) => TenantSelection::Only(tenant),
+        None => counted_tenants(app.observe.apart()),
+    };
+    Ok(app.store.retrying_since(tenants, since, most).await?)
 }
 
 /// Counts the same for one endpoint, including held deliveries. Deliveries accepted within the last day are

@@ -77,7 +77,7 @@ pub use page::{Page, PageRequest};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Kept, Retention};
-pub use scope::Scope;
+pub use scope::{Scope, TenantSelection};
 pub use sessions::{LoginSession, SessionIdentity};
 pub use settings::StoreSettings;
 pub use stats::{BucketWidth, MAX_STAT_ENTRIES, StatCounters, StatEntry, StatsStore};

@@ -1,4 +1,4 @@
-//! The scope of stats, alerts and notifications.
+//! The scope of stats, alerts and notifications, and selections of tenants.
 
 use posthaste_core::id::{EndpointId, TenantId};
 
@@ -14,4 +14,15 @@ pub enum Scope {
     Tenant(TenantId),
     /// One endpoint.
     Endpoint(EndpointId),
+}
+
+/// The tenants whose deliveries are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TenantSelection {
+    /// All tenants.
+    All,
+    /// One tenant.
+    Only(TenantId),
+    /// All tenants but one.
+    Except(TenantId),
 }

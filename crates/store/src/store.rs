@@ -18,7 +18,7 @@ use crate::{
     DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession, NewEvent,
     Outbox, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
     ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, Written,
 };
 
 /// The future result of a call to the store.
@@ -338,11 +338,11 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
     /// Returns the number of deliveries that wait for an endpoint, at the same low cost.
     fn pending(&self, endpoint: EndpointId) -> Answer<u64>;
 
-    /// Counts the deliveries, of one tenant or of all, that have been waiting for another attempt since before
-    /// `since`. Stops counting at `limit`.
+    /// Counts the deliveries of the selected tenants that have been waiting for another attempt since before `since`.
+    /// Stops counting at `limit`.
     fn retrying_since(
         &self,
-        tenant: Option<TenantId>,
+        tenants: TenantSelection,
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64>;

@@ -571,7 +571,7 @@ impl Store for Flawed {
         replays(tenant: TenantId, page: PageRequest<ReplayId>) -> Answer<Page<Replay, ReplayId>>;
         running_replays() -> Answer<Vec<ReplayId>>;
         counts() -> Answer<Counts>;
-        retrying_since(tenant: Option<TenantId>, since: Timestamp, limit: usize) -> Answer<u64>;
+        retrying_since(tenants: TenantSelection, since: Timestamp, limit: usize) -> Answer<u64>;
         probe(now: Timestamp) -> Answer<()>;
         close() -> Answer<()>;
         path() -> Option<&Path>;

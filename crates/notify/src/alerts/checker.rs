@@ -17,11 +17,12 @@ use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_store::{
     Alert, AlertFilter, CreateResult, PageRequest, Scope, StatCounters, Store, StoreError,
+    TenantSelection,
 };
 use posthaste_system::clock::Clock;
 use posthaste_system::random;
 use posthaste_telemetry::metrics::machine;
-use posthaste_telemetry::metrics::retrying::{LONG_IN_RETRY, long_ago, retrying_of_everything};
+use posthaste_telemetry::metrics::retrying::{LONG_IN_RETRY, counted_tenants, long_ago};
 use posthaste_telemetry::queue_age::CachedQueueAge;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
@@ -292,7 +293,8 @@ impl AlertChecker {
         // Counts only as far as needed to compare with the threshold.
         let limit = (bound.limit().max(0.0) as usize).saturating_add(1);
         let operational = self.audience.tenant.as_ref();
-        let all = retrying_of_everything(&*self.store, operational, since, limit).await?;
+        let counted = counted_tenants(operational);
+        let all = self.store.retrying_since(counted, since, limit).await?;
         let all = Seen::value(all as f64);
         readings.push((name, Scope::Everything, all));
         let mut tenants: FxHashSet<TenantId> = open
@@ -310,9 +312,8 @@ impl AlertChecker {
             tenants.extend(failing.take(MAX_TENANTS_COUNTED));
         }
         for tenant in tenants {
-            let counted = self
-                .store
-                .retrying_since(Some(tenant.clone()), since, limit);
+            let only = TenantSelection::Only(tenant.clone());
+            let counted = self.store.retrying_since(only, since, limit);
             let seen = Seen::value(counted.await? as f64);
             readings.push((name, Scope::Tenant(tenant), seen));
         }

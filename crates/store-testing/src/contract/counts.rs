@@ -10,7 +10,7 @@ use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
 use super::fixture::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
-use posthaste_store::{Counts, DeliveryFilter, Written};
+use posthaste_store::{Counts, DeliveryFilter, TenantSelection, Written};
 
 /// Compares the counts with all deliveries of acme and other, counted individually.
 async fn assert_counted(world: &World<'_>, step: &str) {
@@ -131,7 +131,12 @@ pub(super) async fn deliveries_in_retry_for_long_are_counted(harness: &dyn Harne
     }
     world.succeed(sent[0], at(5 * HOUR)).await;
     let count = |tenant: Option<&str>, since, limit| {
-        world.store.retrying_since(tenant.map(id), at(since), limit)
+        let tenants = tenant.map_or(TenantSelection::All, |it| TenantSelection::Only(id(it)));
+        world.store.retrying_since(tenants, at(since), limit)
+    };
+    let count_others = |tenant: &str, limit| {
+        let tenants = TenantSelection::Except(id(tenant));
+        world.store.retrying_since(tenants, at(9 * HOUR), limit)
     };
     assert_eq!(count(Some("acme"), HOUR, 99).await, Ok(0));
     assert_eq!(count(Some("acme"), HOUR + 1, 99).await, Ok(1));
@@ -140,6 +145,12 @@ pub(super) async fn deliveries_in_retry_for_long_are_counted(harness: &dyn Harne
     assert_eq!(count(Some("other"), 9 * HOUR, 99).await, Ok(1));
     assert_eq!(count(Some("nobody"), 9 * HOUR, 99).await, Ok(0));
     assert_eq!(count(None, 9 * HOUR, 99).await, Ok(4));
+    assert_eq!(count_others("other", 99).await, Ok(3));
+    assert_eq!(count_others("other", 2).await, Ok(2));
+    assert_eq!(count_others("nobody", 99).await, Ok(4));
+    // The limit applies to what is counted: deliveries of the tenant that is left out do not fill it.
+    assert_eq!(count_others("acme", 1).await, Ok(1));
+    assert_eq!(count_others("acme", 99).await, Ok(1));
     // A new round starts a new wait.
     world.fail(sent[1], at(6 * HOUR)).await;
     world

@@ -37,7 +37,8 @@ use posthaste_store::{
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
     KeyHash, LoginSession, NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay,
     ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
-    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
+    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage,
+    Written,
 };
 use tables::Tables;
 
@@ -415,11 +416,11 @@ impl Store for ModelStore {
 
     fn retrying_since(
         &self,
-        tenant: Option<TenantId>,
+        tenants: TenantSelection,
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
+        answer(self.read(|tables| tables.retrying_since(&tenants, since, limit)))
     }
 
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {

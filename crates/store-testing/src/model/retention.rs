@@ -13,7 +13,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::tables::{ReplayRow, Tables, TenantVersion};
 use posthaste_store::rules::is_over;
-use posthaste_store::{Content, Counts, Kept, Retention, RetentionStepResult};
+use posthaste_store::{Content, Counts, Kept, Retention, RetentionStepResult, TenantSelection};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -34,16 +34,23 @@ impl Tables {
     /// A delivery counts as retrying since its first due time in this round.
     pub(super) fn retrying_since(
         &self,
-        tenant: Option<&TenantId>,
+        tenants: &TenantSelection,
         since: Timestamp,
         limit: usize,
     ) -> u64 {
-        let owner = tenant.map(|tenant| self.owner(tenant));
+        let is_selected = |event: &EventId| {
+            let owner = Some(self.events[event].owner);
+            match tenants {
+                TenantSelection::All => true,
+                TenantSelection::Only(tenant) => owner == self.owner(tenant),
+                TenantSelection::Except(tenant) => owner != self.owner(tenant),
+            }
+        };
         let rows = self.deliveries.values().filter(|row| {
             let facts = row.delivery.facts();
             row.delivery.status() == Status::Retrying
                 && facts.due_at < since
-                && owner.is_none_or(|owner| Some(self.events[&facts.event].owner) == owner)
+                && is_selected(&facts.event)
         });
         rows.take(limit).count() as u64
     }

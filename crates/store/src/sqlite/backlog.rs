@@ -1,7 +1,7 @@
 //! Waiting deliveries: which endpoints have some, and which are due.
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
-use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Fetched;
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::delivery_rows::{self, COLUMNS, endpoint_id};
 use super::directory::live_tenant;
 use super::row_keys::{Key, id_bytes, key_of};
+use crate::TenantSelection;
 use crate::codes::{at, most, ms};
 use crate::page::one_more;
 
@@ -149,29 +150,36 @@ fn fetch_by_key(
 /// before it, in their current round.
 pub(super) fn retrying_since(
     conn: &Connection,
-    tenant: Option<&TenantId>,
+    tenants: &TenantSelection,
     since: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<u64> {
-    let limit = most(limit);
-    let count: i64 = match tenant {
-        None => conn
-            .prepare_cached(
-                "SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY retrying \
-                 WHERE status = 1 AND first_due < ?1 LIMIT ?2)",
-            )?
-            .query_row((ms(since), limit), |row| row.get(0))?,
-        Some(tenant) => {
-            let Some(no) = live_tenant(conn, tenant)? else {
-                return Ok(0);
-            };
-            conn.prepare_cached(
-                "SELECT count(*) FROM (SELECT 1 FROM deliveries d INDEXED BY retrying \
-                 CROSS JOIN endpoints e ON e.no = d.endpoint_no \
-                 WHERE d.status = 1 AND d.first_due < ?1 AND e.tenant_no = ?3 LIMIT ?2)",
-            )?
-            .query_row((ms(since), limit, no), |row| row.get(0))?
-        }
+    let (since, limit) = (ms(since), most(limit));
+    let of_all = || {
+        conn.prepare_cached(
+            "SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY retrying \
+             WHERE status = 1 AND first_due < ?1 LIMIT ?2)",
+        )?
+        .query_row((since, limit), |row| row.get(0))
+    };
+    let of_some = |condition, no: i64| {
+        conn.prepare_cached(&format!(
+            "SELECT count(*) FROM (SELECT 1 FROM deliveries d INDEXED BY retrying \
+             CROSS JOIN endpoints e ON e.no = d.endpoint_no \
+             WHERE d.status = 1 AND d.first_due < ?1 AND e.tenant_no {condition} ?3 LIMIT ?2)"
+        ))?
+        .query_row((since, limit, no), |row| row.get(0))
+    };
+    let count: i64 = match tenants {
+        TenantSelection::All => of_all()?,
+        TenantSelection::Only(tenant) => match live_tenant(conn, tenant)? {
+            Some(no) => of_some("=", no)?,
+            None => 0,
+        },
+        TenantSelection::Except(tenant) => match live_tenant(conn, tenant)? {
+            Some(no) => of_some("<>", no)?,
+            None => of_all()?,
+        },
     };
     Ok(count as u64)
 }

@@ -43,7 +43,8 @@ use crate::{
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash,
     LoginSession, NewEvent, OpenError, OwnedObject, Page, PageRequest, Quotas, ReplaceResult,
     Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
+    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection,
+    Usage, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -557,12 +558,12 @@ impl Store for SqliteStore {
 
     fn retrying_since(
         &self,
-        tenant: Option<TenantId>,
+        tenants: TenantSelection,
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
         self.read(ReadClass::Long, move |conn| {
-            backlog::retrying_since(conn, tenant.as_ref(), since, limit)
+            backlog::retrying_since(conn, &tenants, since, limit)
         })
     }
 

@@ -4,7 +4,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
     AuditFilter, AuditScope, DeliveryFilter, EventFilter, OwnedObject, PageRequest, ReplayFilter,
-    ReplayScope, Retention, Store, StoredStatus,
+    ReplayScope, Retention, Store, StoredStatus, TenantSelection,
 };
 
 use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
@@ -105,9 +105,14 @@ fn ask_everything(fixture: &Given) {
     assert_eq!(replay.total, 60);
     run(fixture.store.step_replay(at(9 * DAY), replay.id, 20)).expect("it goes on");
     assert_eq!(
-        run(fixture.store.retrying_since(None, at(9 * DAY), 99)),
+        run(fixture
+            .store
+            .retrying_since(TenantSelection::All, at(9 * DAY), 99)),
         Ok(12)
     );
+    let others = TenantSelection::Except(id("crowd"));
+    let others = run(fixture.store.retrying_since(others, at(9 * DAY), 99));
+    assert_eq!(others, Ok(12));
     let retention = Retention {
         payloads: Some(Span::from_hours(1)),
         attempts: Some(Span::from_hours(1)),

@@ -2,7 +2,7 @@
 
 use posthaste_core::id::TenantId;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Store, StoreError};
+use posthaste_store::TenantSelection;
 
 /// Deliveries in retry for longer than this are counted.
 pub const LONG_IN_RETRY: Span = Span::from_hours(24);
@@ -14,23 +14,10 @@ pub fn long_ago(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(LONG_IN_RETRY.as_millis()))
 }
 
-/// Returns the number of deliveries of all tenants that have been in retry since before `since`, without those of the
-/// operational tenant `apart`. Counts at most up to `limit`.
-pub async fn retrying_of_everything(
-    store: &dyn Store,
-    apart: Option<&TenantId>,
-    since: Timestamp,
-    limit: usize,
-) -> Result<u64, StoreError> {
-    let theirs = match apart {
-        None => 0,
-        Some(tenant) => {
-            let counted = store.retrying_since(Some(tenant.clone()), since, MAX_RETRYING_COUNTED);
-            counted.await?
-        }
-    };
-    let all = store
-        .retrying_since(None, since, limit.saturating_add(theirs as usize))
-        .await?;
-    Ok(all.saturating_sub(theirs))
+/// Selects the tenants of the total: all but the operational tenant `apart`, whose deliveries report on those of others.
+pub fn counted_tenants(apart: Option<&TenantId>) -> TenantSelection {
+    match apart {
+        None => TenantSelection::All,
+        Some(tenant) => TenantSelection::Except(tenant.clone()),
+    }
 }

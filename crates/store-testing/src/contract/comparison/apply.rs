@@ -213,7 +213,7 @@ impl Side<'_> {
                 tenant,
                 since,
                 limit,
-            } => self.describe(&store.retrying_since(tenant.map(id), since, limit).await),
+            } => self.retrying_since(tenant, since, limit).await,
             Operation::BeginAudit { now, entry, tenant } => {
                 let entry = an_entry(now, entry, tenant);
                 self.describe(&store.begin_audit(now, entry).await)

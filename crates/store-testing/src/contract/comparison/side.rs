@@ -11,6 +11,7 @@ use std::sync::Arc;
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::rng::Rng;
+use posthaste_core::time::Timestamp;
 
 use super::names::Names;
 use super::operation::{Search, TENANTS};
@@ -18,6 +19,7 @@ use crate::contract::fixture::{all, id, kind};
 use crate::contract::{Harness, Recorder};
 use posthaste_store::{
     DeliveryFilter, EventFilter, HandedOver, Store, StoreSettings, StoredDelivery, StoredEvent,
+    TenantSelection,
 };
 
 pub(super) struct Side<'a> {
@@ -104,6 +106,27 @@ impl<'a> Side<'a> {
         let in_order = found.is_sorted_by(|a, b| a.delivery.id() > b.delivery.id());
         assert!(in_order, "{filter:?} is not listed newest first");
         found
+    }
+
+    /// Counts the deliveries in retry: of all tenants, or of one tenant and of all others.
+    pub(super) async fn retrying_since(
+        &self,
+        tenant: Option<&str>,
+        since: Timestamp,
+        limit: usize,
+    ) -> String {
+        let selections = match tenant.map(id) {
+            None => vec![TenantSelection::All],
+            Some(it) => vec![
+                TenantSelection::Only(it.clone()),
+                TenantSelection::Except(it),
+            ],
+        };
+        let mut counts = Vec::new();
+        for tenants in selections {
+            counts.push(self.store.retrying_since(tenants, since, limit).await);
+        }
+        self.describe(&counts)
     }
 
     pub(super) async fn events(

@@ -1,15 +1,16 @@
 //! Counts of deliveries: waiting, dead-lettered, retrying.
 
-use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
+use tokio_postgres::types::ToSql;
 
 use super::directory::live_tenant;
-use crate::Counts;
 use crate::codes::{most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::ALL_ENDPOINTS;
 use crate::postgres::schema::columns::Id;
+use crate::{Counts, TenantSelection};
 
 /// Returns the total counts: the sum over all nodes' slots.
 pub(in crate::postgres) async fn counts(conn: &PgConnection) -> Result<Counts, DbError> {
@@ -45,32 +46,29 @@ pub(in crate::postgres) async fn pending(
 /// in their present round of attempts.
 pub(in crate::postgres) async fn retrying_since(
     conn: &PgConnection,
-    tenant: Option<&TenantId>,
+    tenants: &TenantSelection,
     since: Timestamp,
     limit: usize,
 ) -> Result<u64, DbError> {
-    let (since, limit) = (ms(since), most(limit));
-    // Sorted like the index, so that only deliveries that have been retrying for this long are read.
-    let row = match tenant {
-        None => {
-            conn.query_one(
-                "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
-                 ORDER BY first_due LIMIT $2) old",
-                &[&since, &limit],
-            )
-            .await?
-        }
-        Some(tenant) => {
-            let Some(no) = live_tenant(conn, tenant).await? else {
-                return Ok(0);
-            };
-            conn.query_one(
-                "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
-                 AND tenant_no = $3 ORDER BY first_due LIMIT $2) old",
-                &[&since, &limit, &no],
-            )
-            .await?
-        }
+    let (condition, no) = match tenants {
+        TenantSelection::All => ("", None),
+        TenantSelection::Only(tenant) => match live_tenant(conn, tenant).await? {
+            Some(no) => ("AND tenant_no = $3", Some(no)),
+            None => return Ok(0),
+        },
+        TenantSelection::Except(tenant) => match live_tenant(conn, tenant).await? {
+            Some(no) => ("AND tenant_no <> $3", Some(no)),
+            None => ("", None),
+        },
     };
+    // Sorted like the index, so that only deliveries that have been retrying for this long are read.
+    let sql = format!(
+        "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
+         {condition} ORDER BY first_due LIMIT $2) old"
+    );
+    let (since, limit) = (ms(since), most(limit));
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&since, &limit];
+    params.extend(no.as_ref().map(|no| no as &(dyn ToSql + Sync)));
+    let row = conn.query_one(&sql, &params).await?;
     Ok(row.get::<_, i64>(0) as u64)
 }

@@ -43,7 +43,7 @@ use crate::{
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
     NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
     ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError, StoredDelivery,
-    StoredEvent, SweepResult, Tenant, Usage, Written,
+    StoredEvent, SweepResult, Tenant, TenantSelection, Usage, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -550,12 +550,12 @@ impl Store for PostgresStore {
 
     fn retrying_since(
         &self,
-        tenant: Option<TenantId>,
+        tenants: TenantSelection,
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
         self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            counts::retrying_since(conn, tenant.as_ref(), since, limit).await
+            counts::retrying_since(conn, &tenants, since, limit).await
         })
     }
 
