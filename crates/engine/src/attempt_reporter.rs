@@ -36,7 +36,7 @@ pub(super) fn attempt_event(
         delivery: facts.id,
         event: facts.event,
         number: settlement.number,
-        round_number: facts.spent,
+        round_number: (!settlement.is_refused_probe()).then_some(facts.spent),
         trigger: settlement.trigger,
         status_code: settlement.outcome.status().map(HttpStatus::code),
         failure: match settlement.meaning {

@@ -20,13 +20,19 @@ pub struct StatCounters {
     /// Attempts made.
     pub attempts: u64,
     /// Attempts that were not the first of their round. A round starts when a delivery is accepted or replayed.
+    /// A refused probe is not an attempt of the round, so it is included here whenever it was made.
     pub retries: u64,
+    /// Deliveries that need a retry: the first attempt of the round failed and another one follows. Counted with the
+    /// first attempt, so never more than the first attempts of the same period.
+    pub retried_deliveries: u64,
     /// Attempts that were the second of their round.
     pub second_attempts: u64,
     /// Second attempts that succeeded.
     pub second_successes: u64,
     /// Deliveries that succeeded.
     pub succeeded: u64,
+    /// Attempts that these deliveries took, in the round in which they succeeded. Counted with the success.
+    pub success_attempts: u64,
     /// Deliveries that failed for good.
     pub failed: u64,
     /// Total duration of all attempts, in microseconds.
@@ -36,14 +42,21 @@ pub struct StatCounters {
 }
 
 impl StatCounters {
+    /// Returns the number of attempts that were the first of their round.
+    pub fn first_attempts(&self) -> u64 {
+        self.attempts.saturating_sub(self.retries)
+    }
+
     /// Adds the counters of another period.
     pub fn add(&mut self, other: &StatCounters) {
         let fields = [
             (&mut self.attempts, other.attempts),
             (&mut self.retries, other.retries),
+            (&mut self.retried_deliveries, other.retried_deliveries),
             (&mut self.second_attempts, other.second_attempts),
             (&mut self.second_successes, other.second_successes),
             (&mut self.succeeded, other.succeeded),
+            (&mut self.success_attempts, other.success_attempts),
             (&mut self.failed, other.failed),
             (&mut self.latency_micros, other.latency_micros),
         ];
@@ -140,7 +153,7 @@ pub(crate) fn stored(count: u64) -> i64 {
 
 impl StatCounters {
     /// The number of columns.
-    pub(crate) const COLUMNS: usize = 8;
+    pub(crate) const COLUMNS: usize = 10;
 
     /// Returns the values in column order: the last one is a maximum, all others are sums.
     pub(crate) fn columns(&self) -> [i64; StatCounters::COLUMNS] {
@@ -151,6 +164,8 @@ impl StatCounters {
             self.second_successes,
             self.succeeded,
             self.failed,
+            self.retried_deliveries,
+            self.success_attempts,
             self.latency_micros,
             self.slowest_micros,
         ]
@@ -166,6 +181,8 @@ impl StatCounters {
             second_successes,
             succeeded,
             failed,
+            retried_deliveries,
+            success_attempts,
             latency_micros,
             slowest_micros,
         ] = columns.map(|count| count.max(0) as u64);
@@ -176,6 +193,8 @@ impl StatCounters {
             second_successes,
             succeeded,
             failed,
+            retried_deliveries,
+            success_attempts,
             latency_micros,
             slowest_micros,
         }

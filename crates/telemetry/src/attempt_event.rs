@@ -22,8 +22,9 @@ pub struct AttemptEvent {
     pub event: EventId,
     /// Number of the attempt, over all rounds.
     pub number: u32,
-    /// Number of the attempt within its round, starting at 1. A replay starts a new round.
-    pub round_number: u32,
+    /// Number of the attempt within its round, starting at 1. A replay starts a new round. `None` for a refused probe,
+    /// which its round does not count.
+    pub round_number: Option<u32>,
     /// Trigger of the attempt.
     pub trigger: Trigger,
     /// HTTP status of the response, if there was one.
@@ -61,7 +62,7 @@ impl AttemptEvent {
             delivery: DeliveryId(2),
             event: EventId(3),
             number: 4,
-            round_number: 4,
+            round_number: Some(4),
             trigger: Trigger::Automatic,
             status_code: Some(503),
             failure: Some(FailureKind::Http),

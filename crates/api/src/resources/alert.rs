@@ -126,7 +126,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "scope": {"kind": "tenant", "tenant_id": "acme", "endpoint_id": null},
         "state": "open", "raised_at": "2026-01-02T03:04:05.678Z", "resolved_at": null,
         "value": 0.25, "threshold": 0.1,
-        "message": "25 % of the attempts within 1h were retries; more than 10 % calls for somebody.",
+        "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
         "runbook": "docs/operations.md#retry_ratio",
         "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
     });

@@ -32,13 +32,13 @@ pub struct StatsWindows {
 /// Health over one window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HealthStats {
-    /// Ratio of attempts that were retries.
+    /// Share of deliveries that needed a retry.
     pub retry_ratio: HealthValue,
-    /// Ratio of dead-lettered deliveries to those that succeeded or were dead-lettered.
+    /// Share of ended deliveries that were dead-lettered.
     pub dead_letter_ratio: HealthValue,
-    /// Attempts made per successful delivery.
+    /// Attempts per delivery that succeeded.
     pub attempts_per_success: HealthValue,
-    /// Ratio of second attempts that succeeded.
+    /// Share of second attempts that succeeded.
     pub second_attempt_success_ratio: HealthValue,
     /// Deliveries that have been in retry for longer than 24 hours; the same in every window.
     pub retrying_over_24h: HealthValue,
@@ -91,8 +91,12 @@ pub struct StatsBucket {
     pub succeeded: u64,
     /// Dead-lettered deliveries.
     pub failed: u64,
-    /// Attempts that were retries.
+    /// Attempts that were not the first.
     pub retries: u64,
+    /// Deliveries whose first attempt failed and is retried.
+    pub retried_deliveries: u64,
+    /// Attempts that the successful deliveries took.
+    pub success_attempts: u64,
     /// Attempts that were the second.
     pub second_attempts: u64,
     /// Second attempts that succeeded.
@@ -163,6 +167,8 @@ impl StatsSeries {
                     succeeded: counters.succeeded,
                     failed: counters.failed,
                     retries: counters.retries,
+                    retried_deliveries: counters.retried_deliveries,
+                    success_attempts: counters.success_attempts,
                     second_attempts: counters.second_attempts,
                     second_successes: counters.second_successes,
                     latency_ms: latency(counters),
@@ -201,14 +207,18 @@ fn stats_schema() -> Value {
         "alert": {"type": "string", "description": "Where somebody should look."},
         "state": {"enum": ["healthy", "warning", "alert"]},
     }));
-    let names = [
-        "retry_ratio",
-        "dead_letter_ratio",
-        "attempts_per_success",
-        "second_attempt_success_ratio",
-        "retrying_over_24h",
-    ];
-    let health = object_of(&names, &value);
+    let described = |about: &str| {
+        let mut value = value.clone();
+        value["description"] = json!(about);
+        value
+    };
+    let health = object(json!({
+        "retry_ratio": described("Deliveries whose first attempt failed and is retried, of the deliveries that had their first attempt. A replayed delivery counts again."),
+        "dead_letter_ratio": described("Deliveries that failed for good, of those that succeeded or failed for good. Cancelled deliveries do not count."),
+        "attempts_per_success": described("Attempts of deliveries that succeeded, for each of them; since the last replay."),
+        "second_attempt_success_ratio": described("Second attempts that succeeded, of all second attempts."),
+        "retrying_over_24h": described("Deliveries that have been in retry for more than 24 hours; the same in every window."),
+    }));
     object(json!({"windows": object_of(&["5m", "1h", "24h"], &health)}))
 }
 
@@ -228,6 +238,8 @@ fn series_schema() -> Value {
         "succeeded": count("Deliveries that succeeded."),
         "failed": count("Deliveries that were given up."),
         "retries": count("Attempts that were not the first."),
+        "retried_deliveries": count("Deliveries whose first attempt failed and is retried."),
+        "success_attempts": count("Attempts that the successful deliveries took."),
         "second_attempts": count("Attempts that were the second."),
         "second_successes": count("Those of them that succeeded."),
         "latency_ms": {

@@ -12,9 +12,9 @@ use super::Bound;
 /// The name of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AlertName {
-    /// Too many attempts are retries.
+    /// Too many deliveries need a retry.
     RetryRatio,
-    /// Too many deliveries are dead-lettered.
+    /// Too many of the deliveries that ended are dead-lettered.
     DeadLetterRatio,
     /// A success takes too many attempts.
     AttemptsPerSuccess,

@@ -46,6 +46,20 @@ pub struct SettledAttempt {
     pub retry_after: Option<Span>,
 }
 
+impl SettledAttempt {
+    /// Returns true for a probe that the receiver refused, which is not one of the attempts of its round.
+    pub fn is_refused_probe(&self) -> bool {
+        match self.meaning {
+            Classification::Success => false,
+            Classification::Failure(failure) => is_refused_probe(self.trigger, failure),
+        }
+    }
+}
+
+fn is_refused_probe(trigger: Trigger, failure: Failure) -> bool {
+    trigger == Trigger::Probe && failure.is_refusal()
+}
+
 impl Delivery {
     /// Ends the attempt in progress with its outcome, and counts it.
     ///
@@ -84,7 +98,7 @@ impl Delivery {
                 let asked = failure
                     .retry_after
                     .map(|asked| asked.min(terms.retry_after_cap));
-                let state = if trigger == Trigger::Probe && failure.is_refusal() {
+                let state = if is_refused_probe(trigger, failure) {
                     self.after_refused_probe(now, asked, terms.policy, rng)
                 } else {
                     self.facts.spent = self.facts.spent.saturating_add(1);

@@ -49,11 +49,21 @@ fn attempt(
     outcome: Outcome,
     policy: &RetryPolicy,
 ) -> SettledAttempt {
+    attempt_or_probe(delivery, now, outcome, policy, false)
+}
+
+fn attempt_or_probe(
+    delivery: &mut Delivery,
+    now: Timestamp,
+    outcome: Outcome,
+    policy: &RetryPolicy,
+    probe: bool,
+) -> SettledAttempt {
     let terms = RetrySettings {
         policy,
         retry_after_cap: Span::from_hours(24),
     };
-    delivery.begin(now, false).expect("the delivery is waiting");
+    delivery.begin(now, probe).expect("the delivery is waiting");
     delivery
         .settle(now, outcome, terms, &mut Rng::seeded(1))
         .expect("an attempt is in progress")
@@ -200,6 +210,24 @@ fn an_internal_fault_uses_no_attempt() {
     delivery.begin(DUE, false).unwrap();
     delivery.abandon().unwrap();
     assert_eq!(delivery, before);
+}
+
+#[test]
+fn only_a_refused_probe_is_no_attempt_of_its_round() {
+    let policy = fixed(1, 2);
+    for (outcome, probe, is_refused) in [
+        (status(403, None), true, true),
+        (status(403, None), false, false),
+        (status(503, None), true, false),
+        (status(200, None), true, false),
+        (Outcome::Failed(Fault::Timeout), true, false),
+    ] {
+        let mut delivery = fresh();
+        let settled = attempt_or_probe(&mut delivery, DUE, outcome, &policy, probe);
+        assert_eq!(settled.is_refused_probe(), is_refused, "{outcome:?}");
+        let spent = delivery.facts().spent;
+        assert_eq!(spent, u32::from(!is_refused), "{outcome:?}");
+    }
 }
 
 #[test]

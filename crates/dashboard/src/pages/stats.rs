@@ -108,15 +108,15 @@ pub(super) fn cards(stats: &Stats, window: Window, series: &StatsSeries) -> Mark
     };
     html! {
         ul.cards.figures {
-            (card(&health.retry_ratio, Unit::Share, "Retries", "of all attempts were not the first",
-                &trend(series, |it| (it.retries, it.attempts), |it| it.attempts)))
-            (card(&health.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
-                &trend(series, |it| (it.failed, finished(it)), finished)))
-            (card(&health.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
-                &attempts_per_success(series)))
+            (card(&health.retry_ratio, Unit::Share, "Retry rate", "of deliveries needed a retry",
+                &trend(series, |it| (it.retried_deliveries, first_attempts(it)))))
+            (card(&health.dead_letter_ratio, Unit::Share, "Dead-letter rate", "of ended deliveries failed",
+                &trend(series, |it| (it.failed, finished(it)))))
+            (card(&health.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each successful delivery",
+                &trend(series, |it| (it.success_attempts, it.succeeded))))
             (card(&health.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
-                &trend(series, |it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
-            (card(&health.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
+                &trend(series, |it| (it.second_successes, it.second_attempts))))
+            (card(&health.retrying_over_24h, Unit::Count, "Retrying over 24 h", "deliveries, now",
                 &Trend::without_series()))
         }
     }
@@ -128,8 +128,6 @@ struct Trend {
     values: Vec<Option<f64>>,
     /// True if there was any data for the indicator.
     has_data: bool,
-    /// Text that replaces the value where no number would be correct.
-    replacement: Option<&'static str>,
 }
 
 impl Trend {
@@ -138,7 +136,6 @@ impl Trend {
         Trend {
             values: Vec::new(),
             has_data: true,
-            replacement: None,
         }
     }
 }
@@ -147,15 +144,14 @@ fn card(indicator: &HealthValue, unit: Unit, name: &str, meaning: &str, trend: &
     // Without data the API returns the value of a healthy state. Nothing was measured, so the page does not say
     // "healthy".
     let (kind, state) = match (trend.has_data, indicator.state) {
-        (false, _) => (BadgeKind::Quiet, "nothing to tell"),
+        (false, _) => (BadgeKind::Quiet, "no data"),
         (true, HealthState::Healthy) => (BadgeKind::Good, "healthy"),
         (true, HealthState::Alert) => (BadgeKind::Bad, "alert"),
         (true, HealthState::Warning) => (BadgeKind::Warning, "worth a look"),
     };
-    let value = match (trend.has_data, trend.replacement) {
-        (true, None) => unit.write(indicator.value),
-        (true, Some(text)) => text.to_owned(),
-        (false, _) => "–".to_owned(),
+    let value = match trend.has_data {
+        true => unit.write(indicator.value),
+        false => "–".to_owned(),
     };
     html! {
         li.card.figure {
@@ -173,30 +169,21 @@ fn finished(bucket: &StatsBucket) -> u64 {
     bucket.failed.saturating_add(bucket.succeeded)
 }
 
-/// Attempts per successful delivery. Undefined where no delivery succeeded.
-fn attempts_per_success(series: &StatsSeries) -> Trend {
-    let trend = trend(series, |it| (it.attempts, it.succeeded), |it| it.attempts);
-    let none_arrived = series.buckets.iter().all(|it| it.succeeded == 0);
-    Trend {
-        replacement: none_arrived.then_some("none arrived"),
-        ..trend
-    }
+/// Deliveries that had their first attempt.
+fn first_attempts(bucket: &StatsBucket) -> u64 {
+    bucket.attempts.saturating_sub(bucket.retries)
 }
 
-/// Returns a ratio by bucket. There is data for it if any bucket has samples.
-fn trend(
-    series: &StatsSeries,
-    ratio: fn(&StatsBucket) -> (u64, u64),
-    samples: fn(&StatsBucket) -> u64,
-) -> Trend {
+/// Returns a ratio by bucket. There is data for it if any bucket has a denominator.
+fn trend(series: &StatsSeries, ratio: fn(&StatsBucket) -> (u64, u64)) -> Trend {
     let value = |bucket: &StatsBucket| {
         let (numerator, denominator) = ratio(bucket);
         (denominator > 0).then(|| numerator as f64 / denominator as f64)
     };
+    let values: Vec<Option<f64>> = series.buckets.iter().map(value).collect();
     Trend {
-        values: series.buckets.iter().map(value).collect(),
-        has_data: series.buckets.iter().any(|bucket| samples(bucket) > 0),
-        replacement: None,
+        has_data: values.iter().any(Option::is_some),
+        values,
     }
 }
 
@@ -317,7 +304,8 @@ mod tests {
 
     fn bucket(attempts: u32, succeeded: u32) -> Value {
         json!({"start": "2026-01-02T03:04:00.000Z", "attempts": attempts, "succeeded": succeeded,
-            "failed": 0, "retries": 0, "second_attempts": 0, "second_successes": 0,
+            "failed": 0, "retries": 0, "retried_deliveries": 0,
+            "success_attempts": succeeded, "second_attempts": 0, "second_successes": 0,
             "latency_ms": {"mean": 2.5, "max": 80.0}})
     }
 
@@ -327,18 +315,21 @@ mod tests {
     }
 
     #[test]
-    fn ratio_without_successes_is_replaced_by_text() {
-        let none = attempts_per_success(&series(&[bucket(26, 0)]));
-        assert_eq!(
-            (none.has_data, none.replacement),
-            (true, Some("none arrived"))
-        );
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(26, 0)])).0;
-        assert!(markup.contains("none arrived"), "{markup}");
-        assert_eq!(
-            attempts_per_success(&series(&[bucket(3, 2)])).replacement,
-            None
-        );
+    fn trends_follow_the_definitions_of_the_values() {
+        let mut with_retries = bucket(16, 9);
+        for (name, count) in [
+            ("retries", 6),
+            ("retried_deliveries", 3),
+            ("success_attempts", 11),
+        ] {
+            with_retries[name] = json!(count);
+        }
+        let series = series(&[with_retries]);
+        let trend_of = |ratio| trend(&series, ratio).values;
+        let retry_rate = trend_of(|it| (it.retried_deliveries, first_attempts(it)));
+        assert_eq!(retry_rate, [Some(0.3)]);
+        let per_success = trend_of(|it| (it.success_attempts, it.succeeded));
+        assert_eq!(per_success, [Some(11.0 / 9.0)]);
     }
 
     #[test]
@@ -356,20 +347,20 @@ mod tests {
             assert!(markup.contains(part), "{part}: {markup}");
         }
         // There was no second attempt.
-        assert_eq!(markup.matches("nothing to tell").count(), 1, "{markup}");
+        assert_eq!(markup.matches("no data").count(), 1, "{markup}");
     }
 
     #[test]
     fn indicator_without_data_is_not_called_healthy() {
         let markup = cards(&stats(), Window::Hour, &series(&[bucket(0, 0)])).0;
-        assert_eq!(markup.matches("nothing to tell").count(), 4, "{markup}");
+        assert_eq!(markup.matches("no data").count(), 4, "{markup}");
         assert!(
             !markup.contains("> healthy<") && markup.contains("1,200"),
             "{markup}"
         );
-        // If no delivery succeeded yet, attempts count all the same.
+        // Nothing succeeded or failed for good yet, and there was no second attempt, but first attempts were made.
         let markup = cards(&stats(), Window::Hour, &series(&[bucket(9, 0)])).0;
-        assert_eq!(markup.matches("nothing to tell").count(), 2, "{markup}");
+        assert_eq!(markup.matches("no data").count(), 3, "{markup}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use posthaste_core::alert::{AlertName, Seen};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{BucketWidth, StatCounters};
+use posthaste_telemetry::metrics::health::Ratio;
 
 /// Alerts that are computed from counters: of all tenants, one tenant or one endpoint.
 pub const FROM_COUNTERS: [AlertName; 5] = [
@@ -16,26 +17,15 @@ pub const FROM_COUNTERS: [AlertName; 5] = [
     AlertName::DeadLettersGrowing,
 ];
 
-/// Computes the values, in the order of [`FROM_COUNTERS`].
+/// Computes the values, in the order of [`FROM_COUNTERS`]. The ratios are those of the stats.
 pub fn from_counters(counters: &StatCounters) -> [(AlertName, Seen); 5] {
-    let finished = counters.succeeded.saturating_add(counters.failed);
-    // Before the first success, the number of attempts itself is the value.
-    let attempts_per_success = match counters.attempts {
-        0 => Seen::Nothing,
-        attempts => Seen::Value {
-            value: attempts as f64 / counters.succeeded.max(1) as f64,
-            samples: attempts,
-        },
-    };
+    let seen = |ratio: Ratio| Seen::ratio(ratio.part, ratio.whole);
     let [retry, dead, attempts, second, growing] = FROM_COUNTERS;
     [
-        (retry, Seen::ratio(counters.retries, counters.attempts)),
-        (dead, Seen::ratio(counters.failed, finished)),
-        (attempts, attempts_per_success),
-        (
-            second,
-            Seen::ratio(counters.second_successes, counters.second_attempts),
-        ),
+        (retry, seen(Ratio::retries(counters))),
+        (dead, seen(Ratio::dead_letters(counters))),
+        (attempts, seen(Ratio::attempts_per_success(counters))),
+        (second, seen(Ratio::second_attempt_successes(counters))),
         (growing, Seen::value(counters.failed as f64)),
     ]
 }
@@ -59,19 +49,21 @@ mod tests {
     fn values_are_ratios_of_the_counters() {
         let counters = StatCounters {
             attempts: 120,
-            retries: 30,
+            retries: 40,
+            retried_deliveries: 20,
             second_attempts: 16,
             second_successes: 12,
             succeeded: 96,
+            success_attempts: 108,
             failed: 4,
             ..StatCounters::default()
         };
         let values = from_counters(&counters).map(|(_, seen)| seen);
         let value = |value, samples| Seen::Value { value, samples };
         let expected = [
-            value(0.25, 120),
+            value(0.25, 80),
             value(0.04, 100),
-            value(1.25, 120),
+            value(1.125, 96),
             value(0.75, 16),
             Seen::value(4.0),
         ];
@@ -79,21 +71,19 @@ mod tests {
     }
 
     #[test]
-    fn without_success_the_value_is_the_number_of_attempts() {
+    fn a_ratio_without_samples_is_not_read() {
         let [retry, dead, attempts, second, growing] = from_counters(&StatCounters::default());
         for (name, seen) in [retry, dead, attempts, second] {
             assert_eq!(seen, Seen::Nothing, "{name}");
         }
         assert_eq!(growing.1, Seen::value(0.0));
-        let failing = StatCounters {
+        let no_success = StatCounters {
             attempts: 7,
+            retries: 7,
             ..StatCounters::default()
         };
-        let expected = Seen::Value {
-            value: 7.0,
-            samples: 7,
-        };
-        assert_eq!(from_counters(&failing)[2].1, expected);
+        let [retry, _, attempts, _, _] = from_counters(&no_success);
+        assert_eq!([retry.1, attempts.1], [Seen::Nothing; 2]);
     }
 
     #[test]

@@ -18,39 +18,28 @@ pub fn message(alert: &Alert) -> String {
         })
     };
     let (value, limit) = (formatted("value"), formatted("threshold"));
-    let within = match text("window") {
-        Some(window) => format!(" within {window}"),
-        None => String::new(),
-    };
+    let last = text("window").map_or(String::new(), |window| format!(" over {}", last(window)));
     let in_brackets = |name: &str| match text(name) {
         Some(code) => format!(" ({})", code.replace('_', " ")),
         None => String::new(),
     };
     match alert.name {
-        AlertName::RetryRatio => {
-            format!(
-                "{value} of the attempts{within} were retries; more than {limit} calls for somebody."
-            )
+        AlertName::RetryRatio => format!("Retry rate is {value}{last} (threshold {limit})."),
+        AlertName::DeadLetterRatio => {
+            format!("Dead-letter rate is {value}{last} (threshold {limit}).")
         }
-        AlertName::DeadLetterRatio => format!(
-            "{value} of the deliveries that ended{within} were given up; more than {limit} calls for somebody."
-        ),
-        // The value is divided by at least one success, so there was at most one.
-        AlertName::AttemptsPerSuccess if number("samples") == number("value") => format!(
-            "Of {value} attempts{within} at most one delivered something; more than {limit} for each call for somebody."
-        ),
-        AlertName::AttemptsPerSuccess => format!(
-            "It took {value} attempts to deliver something{within}; more than {limit} calls for somebody."
-        ),
-        AlertName::SecondAttemptSuccessRatio => format!(
-            "Only {value} of the second attempts{within} succeeded; less than {limit} calls for somebody."
-        ),
+        AlertName::AttemptsPerSuccess => {
+            format!("Attempts per successful delivery: {value}{last} (threshold {limit}).")
+        }
+        AlertName::SecondAttemptSuccessRatio => {
+            format!("Success rate of second attempts is {value}{last} (threshold {limit}).")
+        }
         AlertName::RetryingOver24h => format!(
-            "At least {value} deliveries have been in retry for more than a day; more than {limit} call for somebody."
+            "At least {value} deliveries have been retrying for more than 24 hours (threshold {limit})."
         ),
-        AlertName::DeadLettersGrowing => format!(
-            "{value} deliveries were given up{within}; more than {limit} call for somebody."
-        ),
+        AlertName::DeadLettersGrowing => {
+            format!("{value} deliveries were dead-lettered{last} (threshold {limit}).")
+        }
         AlertName::BreakerTripped => format!(
             "The endpoint keeps failing, so it is left alone and probed{}.",
             in_brackets("reason")
@@ -80,12 +69,29 @@ pub fn message(alert: &Alert) -> String {
     }
 }
 
+/// Describes the window that ends now.
+fn last(window: &str) -> String {
+    match window {
+        "1h" => "the last hour".to_owned(),
+        "24h" | "1d" => "the last day".to_owned(),
+        other => format!("the last {other}"),
+    }
+}
+
 /// Formats a value with its unit.
 fn with_unit(measure: Measure, value: f64) -> String {
     match measure {
-        Measure::Ratio => format!("{} %", two_decimals(value * 100.0)),
+        Measure::Ratio => format!("{} %", percent(value * 100.0)),
         Measure::Factor | Measure::Count | Measure::Event => two_decimals(value),
         Measure::Seconds => Span::from_millis((value * 1_000.0).max(0.0) as u64).about(),
+    }
+}
+
+/// Formats a percentage with at most two decimals, or with one from 10 % on.
+fn percent(value: f64) -> String {
+    match value.abs() < 10.0 {
+        true => two_decimals(value),
+        false => two_decimals((value * 10.0).round() / 10.0),
     }
 }
 
@@ -121,17 +127,28 @@ mod tests {
         let metric = json!({"value": 0.12345, "threshold": 0.1, "window": "1h", "samples": 81});
         assert_eq!(
             text_of(AlertName::RetryRatio, metric),
-            "12.35 % of the attempts within 1h were retries; more than 10 % calls for somebody."
+            "Retry rate is 12.3 % over the last hour (threshold 10 %)."
         );
         let tripped = json!({"reason": "consecutive_failures", "notice": 3});
         assert_eq!(
             text_of(AlertName::BreakerTripped, tripped),
             "The endpoint keeps failing, so it is left alone and probed (consecutive failures)."
         );
-        let never = json!({"value": 7.0, "threshold": 2.0, "window": "1h", "samples": 7});
+        // A ratio near its threshold does not look equal to it.
+        let near = json!({"value": 0.0104, "threshold": 0.01, "window": "30m", "samples": 200});
         assert_eq!(
-            text_of(AlertName::AttemptsPerSuccess, never),
-            "Of 7 attempts within 1h at most one delivered something; more than 2 for each call for somebody."
+            text_of(AlertName::DeadLetterRatio, near),
+            "Dead-letter rate is 1.04 % over the last 30m (threshold 1 %)."
+        );
+        let often = json!({"value": 2.345, "threshold": 2.0, "window": "1d", "samples": 70});
+        assert_eq!(
+            text_of(AlertName::AttemptsPerSuccess, often),
+            "Attempts per successful delivery: 2.35 over the last day (threshold 2)."
+        );
+        let count = json!({"value": 101.0, "threshold": 100.0});
+        assert_eq!(
+            text_of(AlertName::RetryingOver24h, count),
+            "At least 101 deliveries have been retrying for more than 24 hours (threshold 100)."
         );
         let slow = json!({"value": 1.5, "threshold": 1.0});
         let slow = text_of(AlertName::StoreSlow, slow);

@@ -28,6 +28,8 @@ fn counters(attempts: u64) -> StatCounters {
         second_successes: attempts / 4,
         succeeded: attempts / 5,
         failed: attempts / 6,
+        retried_deliveries: attempts / 7,
+        success_attempts: attempts / 8,
         latency_micros: attempts * 1_000_000,
         slowest_micros: attempts * 10,
     }

@@ -6,3 +6,13 @@ ALTER TABLE endpoints ADD COLUMN protection TEXT;
 
 -- Limits of endpoints that set none of their own, as JSON.
 ALTER TABLE tenants ADD COLUMN endpoint_defaults TEXT;
+
+-- Stats: deliveries that need a retry, and attempts of deliveries that succeeded. Buckets of the version before have
+-- estimates until they expire after 25 hours: their second attempts, and all attempts beside a success, so that their
+-- attempts per success stay as they were.
+ALTER TABLE figures ADD COLUMN retried_deliveries INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE figures ADD COLUMN success_attempts INTEGER NOT NULL DEFAULT 0;
+UPDATE figures SET
+    retried_deliveries = min(second_attempts, max(attempts - retries, 0)),
+    success_attempts = CASE WHEN succeeded > 0 THEN max(attempts, succeeded) ELSE 0 END
+    WHERE second_attempts > 0 OR succeeded > 0;

@@ -57,8 +57,8 @@ impl StatsStore for SqliteStore {
 fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
     let mut add = context.conn.prepare_cached(
         "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \
-         second_successes, succeeded, failed, latency_micros, slowest_micros) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+         second_successes, succeeded, failed, retried_deliveries, success_attempts, latency_micros, \
+         slowest_micros) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
          ON CONFLICT (width, bucket, scope) DO UPDATE SET \
          attempts = attempts + excluded.attempts, \
          retries = retries + excluded.retries, \
@@ -66,6 +66,8 @@ fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()
          second_successes = second_successes + excluded.second_successes, \
          succeeded = succeeded + excluded.succeeded, \
          failed = failed + excluded.failed, \
+         retried_deliveries = retried_deliveries + excluded.retried_deliveries, \
+         success_attempts = success_attempts + excluded.success_attempts, \
          latency_micros = latency_micros + excluded.latency_micros, \
          slowest_micros = max(slowest_micros, excluded.slowest_micros)",
     )?;
@@ -107,7 +109,8 @@ fn read(
     };
     conn.prepare_cached(&format!(
         "WITH RECURSIVE {BUCKETS} SELECT f.attempts, f.retries, f.second_attempts, \
-         f.second_successes, f.succeeded, f.failed, f.latency_micros, f.slowest_micros, f.bucket \
+         f.second_successes, f.succeeded, f.failed, f.retried_deliveries, f.success_attempts, \
+         f.latency_micros, f.slowest_micros, f.bucket \
          FROM buckets b CROSS JOIN figures f \
          ON f.width = ?1 AND f.bucket = b.began AND f.scope = ?3 ORDER BY f.bucket"
     ))?
@@ -143,8 +146,8 @@ fn failing(
           WHERE b.scope = 0 OR e.no IS NOT NULL OR t.no IS NOT NULL \
           ORDER BY b.much DESC, b.scope LIMIT ?3) \
          SELECT sum(f.attempts), sum(f.retries), sum(f.second_attempts), sum(f.second_successes), \
-         sum(f.succeeded), sum(f.failed), sum(f.latency_micros), max(f.slowest_micros), \
-         w.endpoint, w.tenant FROM buckets b CROSS JOIN worst w CROSS JOIN figures f \
+         sum(f.succeeded), sum(f.failed), sum(f.retried_deliveries), sum(f.success_attempts), \
+         sum(f.latency_micros), max(f.slowest_micros), w.endpoint, w.tenant FROM buckets b CROSS JOIN worst w CROSS JOIN figures f \
          ON f.width = ?1 AND f.bucket = b.began AND f.scope = w.scope \
          GROUP BY w.scope ORDER BY w.much DESC, w.scope"
     ))?

@@ -15,3 +15,4 @@ mod metering;
 mod nodes;
 mod open;
 mod retries;
+mod stats_migration;

@@ -6,4 +6,5 @@ mod file_size;
 mod files;
 mod fixture;
 mod history;
+mod stats_migration;
 mod writer;

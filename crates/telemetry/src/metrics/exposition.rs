@@ -202,17 +202,17 @@ fn ratios(health: &Health) -> [Metric; 4] {
     [
         (
             "posthaste_retry_ratio",
-            "Attempts of the last hour, of the whole store but for notices to the operator, that were not the first; the same on every node.",
+            "Deliveries that needed a retry, of those of the whole store, but for notices to the operator, that had their first attempt in the last hour; the same on every node.",
             health.retry_ratio,
         ),
         (
             "posthaste_dead_letter_ratio",
-            "Deliveries given up, of those of the whole store, but for notices to the operator, that succeeded or were given up in the last hour; the same on every node.",
+            "Dead-lettered deliveries, of those of the whole store, but for notices to the operator, that succeeded or were dead-lettered in the last hour; the same on every node.",
             health.dead_letter_ratio,
         ),
         (
             "posthaste_attempts_per_success",
-            "Attempts made in the last hour, of the whole store but for notices to the operator, for each delivery that succeeded; the same on every node.",
+            "Attempts of the deliveries of the whole store, but for notices to the operator, that succeeded in the last hour, for each of them; the same on every node.",
             health.attempts_per_success,
         ),
         (

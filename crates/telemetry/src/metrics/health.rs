@@ -1,7 +1,17 @@
-//! Five ratios that show whether webhooks arrive, each with a healthy range and an alert range.
+//! Five values that show whether webhooks arrive, each with a healthy range and an alert range.
 //!
-//! A ratio without data has the value of a healthy system: no retries, no dead letters, one attempt per success, every
-//! second attempt successful. [`HealthReport`] has the ratios for each window.
+//! Four of them are a [`Ratio`] of counters. Its constructors are the definitions that the API, metrics, alerts and pages
+//! share:
+//!
+//! - **Retry rate**: of the deliveries that had their first attempt, the share that needs a retry.
+//! - **Dead-letter rate**: of the deliveries that succeeded or failed for good, the share that failed. Cancelled
+//!   deliveries are in neither.
+//! - **Attempts per success**: attempts of the deliveries that succeeded, for each of them.
+//! - **Second-attempt success rate**: the share of second attempts that succeeded.
+//!
+//! A delivery counts once per round; a replay starts a new round. Both numbers of a ratio are counted at the same time, so
+//! no window contains one without the other, and a share never exceeds 1. A ratio without data has the value of a healthy system: no retries, no dead letters, one attempt per success, every
+//! second attempt successful. [`HealthReport`] has the values for each window.
 
 use posthaste_store::StatCounters;
 use serde::Serialize;
@@ -32,13 +42,13 @@ pub struct Windows {
 /// Health over one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Health {
-    /// Ratio of attempts that were retries.
+    /// Share of deliveries that needed a retry.
     pub retry_ratio: Reading,
-    /// Ratio of dead-lettered deliveries to those that succeeded or were dead-lettered.
+    /// Share of ended deliveries that were dead-lettered.
     pub dead_letter_ratio: Reading,
-    /// Attempts made per successful delivery.
+    /// Attempts per delivery that succeeded.
     pub attempts_per_success: Reading,
-    /// Ratio of second attempts that succeeded.
+    /// Share of second attempts that succeeded.
     pub second_attempt_success_ratio: Reading,
     /// Deliveries that have been in retry for longer than 24 hours; the same in every window.
     pub retrying_over_24h: Reading,
@@ -141,30 +151,72 @@ impl HealthReport {
 }
 
 impl Health {
-    /// Computes the ratios from counters.
+    /// Computes the values from counters.
     pub fn new(counters: &StatCounters, retrying_over_24h: u64) -> Health {
-        let finished = counters.succeeded.saturating_add(counters.failed);
-        // Before the first success, the number of attempts itself is the value.
-        let attempts_per_success = match counters.attempts {
-            0 => 1.0,
-            attempts => attempts as f64 / counters.succeeded.max(1) as f64,
-        };
-        let second = ratio(counters.second_successes, counters.second_attempts);
+        let value = |ratio: Ratio, healthy: f64| ratio.value().unwrap_or(healthy);
+        let second = Ratio::second_attempt_successes(counters);
         Health {
-            retry_ratio: RETRY_RATIO
-                .classify(ratio(counters.retries, counters.attempts).unwrap_or(0.0)),
+            retry_ratio: RETRY_RATIO.classify(value(Ratio::retries(counters), 0.0)),
             dead_letter_ratio: DEAD_LETTER_RATIO
-                .classify(ratio(counters.failed, finished).unwrap_or(0.0)),
-            attempts_per_success: ATTEMPTS_PER_SUCCESS.classify(attempts_per_success),
-            second_attempt_success_ratio: SECOND_ATTEMPT_SUCCESS_RATIO
-                .classify(second.unwrap_or(1.0)),
+                .classify(value(Ratio::dead_letters(counters), 0.0)),
+            attempts_per_success: ATTEMPTS_PER_SUCCESS
+                .classify(value(Ratio::attempts_per_success(counters), 1.0)),
+            second_attempt_success_ratio: SECOND_ATTEMPT_SUCCESS_RATIO.classify(value(second, 1.0)),
             retrying_over_24h: RETRYING_OVER_24H.classify(retrying_over_24h as f64),
         }
     }
 }
 
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+/// A number for each unit of another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio {
+    /// The numerator.
+    pub part: u64,
+    /// The denominator: the number of samples.
+    pub whole: u64,
+}
+
+impl Ratio {
+    /// Returns the retry rate: deliveries whose first attempt failed and is retried, of the deliveries that had their
+    /// first attempt.
+    pub fn retries(counters: &StatCounters) -> Ratio {
+        let whole = counters.first_attempts();
+        Ratio {
+            part: counters.retried_deliveries.min(whole),
+            whole,
+        }
+    }
+
+    /// Returns the dead-letter rate: deliveries that failed for good, of those that succeeded or failed for good.
+    pub fn dead_letters(counters: &StatCounters) -> Ratio {
+        Ratio {
+            part: counters.failed,
+            whole: counters.succeeded.saturating_add(counters.failed),
+        }
+    }
+
+    /// Returns the attempts per success: those of deliveries that succeeded, for each of these deliveries.
+    pub fn attempts_per_success(counters: &StatCounters) -> Ratio {
+        let whole = counters.succeeded;
+        Ratio {
+            // A node of an earlier version adds successes without their attempts, of which there is at least one.
+            part: counters.success_attempts.max(whole),
+            whole,
+        }
+    }
+
+    /// Returns the second-attempt success rate.
+    pub fn second_attempt_successes(counters: &StatCounters) -> Ratio {
+        Ratio {
+            part: counters.second_successes,
+            whole: counters.second_attempts,
+        }
+    }
+
+    /// Returns the value, if there are samples.
+    pub fn value(self) -> Option<f64> {
+        (self.whole > 0).then(|| self.part as f64 / self.whole as f64)
+    }
 }
 
 #[cfg(test)]
@@ -185,41 +237,94 @@ mod tests {
         }
     }
 
+    /// Ten deliveries: seven succeed at once, two with their second attempt, one is dead-lettered after three.
+    const TEN: StatCounters = StatCounters {
+        attempts: 7 + 2 * 2 + 3,
+        retries: 2 + 2,
+        retried_deliveries: 3,
+        second_attempts: 3,
+        second_successes: 2,
+        succeeded: 9,
+        success_attempts: 7 + 2 * 2,
+        failed: 1,
+        latency_micros: 0,
+        slowest_micros: 0,
+    };
+
     #[test]
-    fn ratios_are_computed_from_the_counters() {
-        let counters = StatCounters {
-            attempts: 120,
-            retries: 20,
-            second_attempts: 16,
-            second_successes: 12,
-            succeeded: 96,
-            failed: 4,
-            ..StatCounters::default()
-        };
-        let health = Health::new(&counters, 10);
-        assert_eq!(health.retry_ratio.value, 20.0 / 120.0);
-        assert_eq!(health.retry_ratio.state, Condition::Alert);
-        assert_eq!(health.dead_letter_ratio.value, 0.04);
-        assert_eq!(health.dead_letter_ratio.state, Condition::Alert);
-        assert_eq!(health.attempts_per_success.value, 1.25);
-        assert_eq!(health.attempts_per_success.state, Condition::Healthy);
-        assert_eq!(health.second_attempt_success_ratio.value, 0.75);
-        assert_eq!(
-            health.second_attempt_success_ratio.state,
-            Condition::Warning
-        );
-        assert_eq!(health.retrying_over_24h.state, Condition::Warning);
+    fn ratios_follow_their_definitions() {
+        let health = Health::new(&TEN, 10);
+        for (reading, value, state) in [
+            (health.retry_ratio, 0.3, Condition::Alert),
+            (health.dead_letter_ratio, 0.1, Condition::Alert),
+            (health.attempts_per_success, 11.0 / 9.0, Condition::Healthy),
+            (
+                health.second_attempt_success_ratio,
+                2.0 / 3.0,
+                Condition::Warning,
+            ),
+            (health.retrying_over_24h, 10.0, Condition::Warning),
+        ] {
+            assert_eq!((reading.value, reading.state), (value, state));
+        }
     }
 
     #[test]
-    fn failures_without_a_success_are_visible() {
-        let counters = StatCounters {
-            attempts: 7,
-            retries: 6,
+    fn attempts_of_deliveries_without_a_success_do_not_count_per_success() {
+        // An endpoint that is down: nothing succeeded, so no success took too many attempts.
+        let down = StatCounters {
+            attempts: 70,
+            retries: 60,
+            retried_deliveries: 10,
             ..StatCounters::default()
         };
-        let reading = Health::new(&counters, 0).attempts_per_success;
-        assert_eq!((reading.value, reading.state), (7.0, Condition::Alert));
+        let health = Health::new(&down, 0);
+        assert_eq!(health.attempts_per_success.value, 1.0);
+        assert_eq!(health.retry_ratio.value, 1.0);
+        // Another endpoint is fine, and its deliveries take one attempt each.
+        let mut both = down;
+        both.add(&StatCounters {
+            attempts: 10,
+            succeeded: 10,
+            success_attempts: 10,
+            ..StatCounters::default()
+        });
+        let health = Health::new(&both, 0);
+        assert_eq!(health.attempts_per_success.value, 1.0);
+        assert_eq!(health.retry_ratio.value, 0.5);
+    }
+
+    #[test]
+    fn retries_of_older_deliveries_do_not_change_the_retry_rate() {
+        // After an outage, the window has one new delivery and the second attempts of a hundred older ones.
+        let recovering = StatCounters {
+            attempts: 101,
+            retries: 100,
+            second_attempts: 100,
+            second_successes: 100,
+            succeeded: 101,
+            success_attempts: 201,
+            ..StatCounters::default()
+        };
+        let health = Health::new(&recovering, 0);
+        assert_eq!(health.retry_ratio.value, 0.0);
+        assert_eq!(health.attempts_per_success.value, 201.0 / 101.0);
+    }
+
+    #[test]
+    fn inconsistent_counters_stay_in_range() {
+        // A node of an earlier version does not count the attempts of successes.
+        let mixed = StatCounters {
+            attempts: 4,
+            retries: 3,
+            retried_deliveries: 2,
+            succeeded: 4,
+            success_attempts: 3,
+            ..StatCounters::default()
+        };
+        let health = Health::new(&mixed, 0);
+        assert_eq!(health.retry_ratio.value, 1.0);
+        assert_eq!(health.attempts_per_success.value, 1.0);
     }
 
     #[test]

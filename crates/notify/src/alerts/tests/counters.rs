@@ -21,20 +21,22 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
     let fine = StatCounters {
         attempts: 1_000,
         retries: 50,
+        retried_deliveries: 40,
         second_attempts: 40,
         second_successes: 35,
         succeeded: 950,
+        success_attempts: 1_000,
         failed: 0,
         ..StatCounters::default()
     };
     match name {
         AlertName::RetryRatio => StatCounters {
-            retries: 101,
+            retried_deliveries: 96,
             ..fine
         },
         AlertName::DeadLetterRatio => StatCounters { failed: 10, ..fine },
         AlertName::AttemptsPerSuccess => StatCounters {
-            succeeded: 499,
+            success_attempts: 1_901,
             ..fine
         },
         AlertName::SecondAttemptSuccessRatio => StatCounters {
@@ -44,7 +46,9 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
         AlertName::DeadLettersGrowing => StatCounters {
             attempts: 20_000,
             retries: 0,
+            retried_deliveries: 0,
             succeeded: 19_800,
+            success_attempts: 19_800,
             failed: 101,
             ..fine
         },
@@ -125,8 +129,9 @@ async fn a_crossed_threshold_notifies_once_and_its_end_once() {
 async fn too_few_attempts_and_values_on_the_threshold_raise_no_alert() {
     let mut fixture = Fixture::new().await;
     let few = StatCounters {
-        attempts: 19,
-        retries: 19,
+        attempts: 100,
+        retries: 81,
+        retried_deliveries: 19,
         second_attempts: 19,
         failed: 19,
         ..StatCounters::default()
@@ -134,10 +139,12 @@ async fn too_few_attempts_and_values_on_the_threshold_raise_no_alert() {
     add_counters(&fixture, &Scope::Endpoint(HOOK), few).await;
     let limit = StatCounters {
         attempts: 1_000,
-        retries: 100,
+        retries: 500,
+        retried_deliveries: 50,
         second_attempts: 100,
         second_successes: 60,
-        succeeded: 500,
+        succeeded: 495,
+        success_attempts: 990,
         failed: 5,
         ..StatCounters::default()
     };
@@ -158,7 +165,7 @@ async fn configured_thresholds_apply() {
     assert_eq!(fixture.open().await, []);
     let worse = StatCounters {
         attempts: 100_000,
-        retries: 90_000,
+        retried_deliveries: 90_000,
         ..StatCounters::default()
     };
     add_counters(&fixture, &everything, worse).await;
@@ -249,6 +256,31 @@ async fn retries_of_the_operational_tenant_raise_only_its_own_alert() {
     fixture.only(name, Bound::Above(2.0));
     for _ in 0..9 {
         fail_first_attempt(&fixture).await;
+    }
+    fixture.advance(Span::from_hours(25));
+    fixture.run_for(Span::from_mins(1)).await;
+    assert_eq!(fixture.open().await, [(name, Scope::Tenant(acme()))]);
+}
+
+#[tokio::test]
+async fn any_number_of_retries_of_the_operational_tenant_raises_no_alert_of_all() {
+    const MANY: usize = 10_102;
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::RetryingOver24h;
+    fixture.audience.tenant = Some(acme());
+    fixture.only(name, Bound::Above(100.0));
+    let (store, now) = (&*fixture.store, fixture.now());
+    for _ in 0..MANY / 6 + 1 {
+        let events = (0..6).map(|_| testing::event("acme")).collect();
+        let accepted = store.accept(now, events).await;
+        accepted.expect("the events are accepted");
+    }
+    let fetched = store.fetch(HOOK, now, MANY, false).await;
+    let waiting = fetched.expect("the store reads").deliveries;
+    assert_eq!(waiting.len(), MANY);
+    for delivery in waiting {
+        let record = testing::attempt(delivery, now, Outcome::Failed(Fault::Timeout), Vec::new());
+        testing::write(store, now, record).await;
     }
     fixture.advance(Span::from_hours(25));
     fixture.run_for(Span::from_mins(1)).await;

@@ -99,6 +99,7 @@ async fn undispatched_notifications_raise_an_alert() {
         counters: StatCounters {
             attempts: 100,
             retries: 50,
+            retried_deliveries: 10,
             succeeded: 100,
             ..StatCounters::default()
         },

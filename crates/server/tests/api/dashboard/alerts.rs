@@ -45,7 +45,7 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     assert!(over.await.is_ok_and(|over| over.is_some()));
     for path in ["/dashboard", "/dashboard/alerts"] {
         let page = server.page(path).await;
-        page.says("25 % of the attempts")
+        page.says("Retry rate is 25 %")
             .says("breaker tripped")
             .says("acme");
     }

@@ -25,7 +25,7 @@ async fn endpoints_that_need_attention_are_listed_first() {
         assert_eq!(page.link(&broken.url()), link);
         page.says("Healthy below 5 %, alert above 10 %.");
         // There was no second attempt yet.
-        page.says("nothing to tell");
+        page.says("no data");
         assert!(
             page.section("traffic").contains("1 attempts in all"),
             "{text}"

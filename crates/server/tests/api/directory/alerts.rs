@@ -71,7 +71,7 @@ async fn an_alert_names_its_endpoint_and_reason() {
             "scope": {"kind": "everything", "tenant_id": null, "endpoint_id": null},
             "state": "open", "raised_at": "2020-01-01T00:00:00.001Z", "resolved_at": null,
             "value": 0.25, "threshold": 0.1,
-            "message": "25 % of the attempts within 1h were retries; more than 10 % calls for somebody.",
+            "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
             "runbook": "docs/operations.md#retry_ratio",
             "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
         })

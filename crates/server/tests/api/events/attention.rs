@@ -98,8 +98,7 @@ async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
         };
         assert_eq!(needy["endpoint_id"], json!(bad));
         assert_eq!(needy["reason"], "failing");
-        let detail =
-            "25 % of the attempts within 1h were retries; more than 10 % calls for somebody";
+        let detail = "Retry rate is 25 % over the last hour (threshold 10 %)";
         assert_eq!(needy["detail"], detail);
     }
     server.tenant("other").await;

@@ -28,7 +28,8 @@ async fn stats_and_metrics_count_deliveries() {
             health["retry_ratio"],
             json!({"value": 0.0, "healthy": "< 0.05", "alert": "> 0.10", "state": "healthy"})
         );
-        assert_eq!(health["attempts_per_success"]["value"], 2.0);
+        // The one delivery that succeeded took one attempt.
+        assert_eq!(health["attempts_per_success"]["value"], 1.0);
         assert_eq!(health["retrying_over_24h"]["value"], 0.0);
     }
     let own = server.get("/v1/tenants/acme/stats").await.ok(200);
@@ -77,7 +78,7 @@ async fn stats_series_count_attempts_by_bucket() {
     let quiet = |start: &str| {
         json!({
             "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
-            "second_attempts": 0, "second_successes": 0, "latency_ms": null,
+            "retried_deliveries": 0, "success_attempts": 0, "second_attempts": 0, "second_successes": 0, "latency_ms": null,
         })
     };
     let ends = |path: String| {
@@ -118,7 +119,8 @@ async fn stats_series_count_attempts_by_bucket() {
         buckets[59],
         json!({
             "start": "2026-11-15T12:07:00.000Z", "attempts": 1, "succeeded": 0, "failed": 1,
-            "retries": 1, "second_attempts": 1, "second_successes": 0,
+            "retries": 1, "retried_deliveries": 0, "success_attempts": 0, "second_attempts": 1,
+            "second_successes": 0,
             "latency_ms": {"mean": 12.5, "max": 12.5},
         })
     );

@@ -1,4 +1,5 @@
-//! Stats survive a restart: all of them after a normal stop, all but the last two seconds after a kill.
+//! Stats follow their definitions in the API and the metrics, and survive a restart: all of them after a normal stop, all
+//! but the last two seconds after a kill.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,6 +43,82 @@ async fn read_all(api: &mut Api, places: &[String]) -> Vec<Value> {
         }
     }
     stats
+}
+
+/// Checks the values of the four ratios in the stats at each path, and in the metrics.
+async fn assert_ratios(api: &mut Api, paths: &[String], expected: [f64; 4]) {
+    let names = [
+        "retry_ratio",
+        "dead_letter_ratio",
+        "attempts_per_success",
+        "second_attempt_success_ratio",
+    ];
+    for path in paths {
+        let stats = api.get(path).await.expect(200);
+        for window in ["5m", "1h", "24h"] {
+            for (name, value) in names.iter().zip(expected) {
+                let read = stats["windows"][window][name]["value"].as_f64();
+                // Reading JSON may change the last digit.
+                let is_equal = read.is_some_and(|read| (read - value).abs() < 1e-12);
+                assert!(is_equal, "{path} {window} {name}: {read:?}, not {value}");
+            }
+        }
+    }
+    let metrics = api.get("/metrics").await.text;
+    for (name, value) in names.iter().zip(expected) {
+        let line = format!("posthaste_{name} {value}");
+        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ratios_follow_their_definitions() {
+    let (server, mut api) = TestServer::start_with_tenant(&[]).await;
+    // Each event says how many attempts fail.
+    let receiver = Receiver::start(move |arrival| {
+        let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
+        let attempt: u64 = arrival
+            .header("posthaste-attempt")
+            .parse()
+            .expect("a number");
+        match Some(attempt) <= body["failures"].as_u64() {
+            true => Answer::status(503),
+            false => Answer::status(200),
+        }
+    })
+    .await;
+    let policy = json!({"backoff": {"kind": "fixed", "interval": "10ms"},
+        "jitter": {"kind": "none"}, "max_attempts": 3});
+    let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
+    let endpoint = api.endpoint("acme", endpoint).await;
+    let endpoint = endpoint["id"].as_str().expect("an id");
+    let paths = [
+        ALL.to_owned(),
+        TENANT.to_owned(),
+        format!("/v1/tenants/acme/endpoints/{endpoint}/stats"),
+    ];
+    let mut failed = String::new();
+    for failures in [0, 0, 1, 0, 0, 3, 0, 1, 0, 0] {
+        let event = json!({"type": "a.b", "payload": {"failures": failures}});
+        let delivery = api.deliver("acme", event).await;
+        let status = if failures == 3 { "failed" } else { "succeeded" };
+        api.until_status("acme", &delivery, status).await;
+        if failures == 3 {
+            failed = delivery;
+        }
+    }
+    let series = format!("{ALL}/series");
+    api.until(&series, |series| attempts(series) == 14).await;
+    // Three of ten needed a retry, one of ten failed, nine took eleven attempts, two of three second attempts succeeded.
+    let expected = [0.3, 0.1, 11.0 / 9.0, 2.0 / 3.0];
+    assert_ratios(&mut api, &paths, expected).await;
+    // The replay starts a new round, whose first attempt succeeds.
+    let retry = format!("/v1/tenants/acme/deliveries/{failed}/retry");
+    api.post(&retry, json!({})).await.expect(202);
+    api.until(&series, |series| attempts(series) == 15).await;
+    let expected = [3.0 / 11.0, 1.0 / 11.0, 1.2, 2.0 / 3.0];
+    assert_ratios(&mut api, &paths, expected).await;
+    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

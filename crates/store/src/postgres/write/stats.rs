@@ -65,17 +65,18 @@ impl StatsColumns {
     }
 }
 
-const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at) VALUES ($13, $14, $15) \
+const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at) VALUES ($15, $16, $17) \
     ON CONFLICT (flusher) DO UPDATE SET number = EXCLUDED.number, at = greatest(l.at, EXCLUDED.at) \
     WHERE l.number < EXCLUDED.number RETURNING 1) \
     INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
-    second_attempts, second_successes, succeeded, failed, latency_micros, slowest_micros) \
-    SELECT g.width, g.bucket, s.no, g.attempts, g.retries, g.second_attempts, \
-    g.second_successes, g.succeeded, g.failed, g.latency_micros, g.slowest_micros \
+    second_attempts, second_successes, succeeded, failed, retried_deliveries, success_attempts, \
+    latency_micros, slowest_micros) SELECT g.width, g.bucket, s.no, g.attempts, g.retries, g.second_attempts, \
+    g.second_successes, g.succeeded, g.failed, g.retried_deliveries, g.success_attempts, \
+    g.latency_micros, g.slowest_micros \
     FROM UNNEST($1::smallint[], $2::bigint[], $3::text[], $4::uuid[], $5::bigint[], $6::bigint[], \
-    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) \
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[]) \
     AS g (width, bucket, tenant, endpoint, attempts, retries, second_attempts, second_successes, \
-    succeeded, failed, latency_micros, slowest_micros) \
+    succeeded, failed, retried_deliveries, success_attempts, latency_micros, slowest_micros) \
     CROSS JOIN LATERAL (SELECT CASE \
      WHEN g.tenant IS NOT NULL THEN (SELECT no FROM tenants WHERE id = g.tenant AND NOT deleted) \
      WHEN g.endpoint IS NOT NULL THEN \
@@ -89,6 +90,8 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
     second_successes = f.second_successes + EXCLUDED.second_successes, \
     succeeded = f.succeeded + EXCLUDED.succeeded, \
     failed = f.failed + EXCLUDED.failed, \
+    retried_deliveries = f.retried_deliveries + EXCLUDED.retried_deliveries, \
+    success_attempts = f.success_attempts + EXCLUDED.success_attempts, \
     latency_micros = f.latency_micros + EXCLUDED.latency_micros, \
     slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
 
@@ -122,7 +125,8 @@ pub(in crate::postgres) async fn read(
     };
     let sql = format!(
         "WITH RECURSIVE {BUCKETS} SELECT f.attempts, f.retries, f.second_attempts, \
-         f.second_successes, f.succeeded, f.failed, f.latency_micros, f.slowest_micros, f.bucket \
+         f.second_successes, f.succeeded, f.failed, f.retried_deliveries, f.success_attempts, \
+         f.latency_micros, f.slowest_micros, f.bucket \
          FROM buckets b CROSS JOIN LATERAL (SELECT * FROM figures \
          WHERE width = $1 AND bucket = b.began AND scope = $3) f ORDER BY f.bucket"
     );
@@ -157,6 +161,7 @@ pub(in crate::postgres) async fn failing(
           ORDER BY b.much DESC, b.scope LIMIT $3) \
          SELECT sum(f.attempts)::bigint, sum(f.retries)::bigint, sum(f.second_attempts)::bigint, \
          sum(f.second_successes)::bigint, sum(f.succeeded)::bigint, sum(f.failed)::bigint, \
+         sum(f.retried_deliveries)::bigint, sum(f.success_attempts)::bigint, \
          sum(f.latency_micros)::bigint, max(f.slowest_micros), w.endpoint, w.tenant \
          FROM buckets b CROSS JOIN worst w CROSS JOIN LATERAL (SELECT * FROM figures \
          WHERE width = $1 AND bucket = b.began AND scope = w.scope) f \
