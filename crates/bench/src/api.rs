@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
+use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_egress::Roots;
 use posthaste_egress::trusted_client::{self, Connection, Origin};
@@ -26,14 +27,19 @@ pub struct Wanted {
     pub url: String,
     /// Subscription.
     pub event_types: Vec<String>,
-    /// Maximum number of attempts in flight.
-    pub max_in_flight: u32,
-    /// Rate limit: requests per second.
-    pub per_second: f64,
-    /// Rate limit: requests at once after an idle period.
-    pub burst: u32,
+    /// Limits; the server's defaults if `None`.
+    pub limits: Option<Limits>,
     /// Retry policy; the server's default if `None`.
     pub retry_policy: Option<Value>,
+}
+
+/// The limits of an endpoint to create.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Maximum number of attempts in flight.
+    pub max_in_flight: u32,
+    /// Rate limit.
+    pub rate: RateLimit,
 }
 
 /// A created endpoint.
@@ -142,9 +148,11 @@ impl Api {
         let mut endpoint = json!({
             "url": wanted.url,
             "event_types": wanted.event_types,
-            "max_in_flight": wanted.max_in_flight,
-            "rate_limit": {"per_second": wanted.per_second, "burst": wanted.burst},
         });
+        if let Some(limits) = wanted.limits {
+            endpoint["max_in_flight"] = limits.max_in_flight.into();
+            endpoint["rate_limit"] = json!(limits.rate);
+        }
         if let Some(policy) = &wanted.retry_policy {
             endpoint["retry_policy"] = policy.clone();
         }

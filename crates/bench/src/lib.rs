@@ -18,6 +18,7 @@
 pub mod api;
 pub mod database;
 pub mod failure;
+pub mod faults;
 pub mod fixture;
 pub mod payload;
 pub mod producer;
@@ -40,8 +41,8 @@ use tokio::runtime;
 use failure::Failure;
 use report::Outcome;
 use scenario::{
-    egress_client, history, isolation, memory, metrics_cost, pages, recovery, relay_comparison,
-    retention, table_bloat,
+    egress_client, history, isolation, memory, metrics_cost, pages, partial_failure, recovery,
+    relay_comparison, retention, table_bloat,
 };
 use settings::{Scenario, Settings};
 
@@ -77,6 +78,7 @@ async fn run_scenario(scenario: Scenario, settings: &Settings) -> Result<Outcome
         Scenario::Pages => pages::run(settings).await,
         Scenario::Retention => retention::run(settings).await,
         Scenario::Observe => metrics_cost::run(settings).await,
+        Scenario::PartialFailure => partial_failure::run(settings).await,
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 
 use super::failure::Failure;
+use super::faults::{Answer, FaultInjector};
 use super::payload::{self, MAX_PAYLOAD_BYTES};
 use super::recorder::Recorder;
 
@@ -56,6 +57,8 @@ pub const HANG_DURATION: Duration = Duration::from_secs(30);
 struct Endpoint {
     behaviour: AtomicU8,
     keys: OnceLock<VerifyingKeys>,
+    /// Decides the answers instead of the behaviour, if it is set.
+    faults: OnceLock<Mutex<FaultInjector>>,
     arrivals: AtomicU64,
 }
 
@@ -136,6 +139,23 @@ impl Receivers {
     pub fn set_behaviour(&self, endpoint: usize, behaviour: Behaviour) {
         let current = &self.shared.endpoints[endpoint].behaviour;
         current.store(behaviour as u8, Ordering::Release);
+    }
+
+    /// Lets these faults decide all answers of an endpoint. They cannot be replaced.
+    pub fn inject_faults(&self, endpoint: usize, faults: FaultInjector) {
+        let _ = self.shared.endpoints[endpoint]
+            .faults
+            .set(Mutex::new(faults));
+    }
+
+    /// Returns the answers that the injected faults of an endpoint have given so far, in order.
+    pub fn answers(&self, endpoint: usize) -> Vec<Answer> {
+        let faults = self.shared.endpoints[endpoint].faults.get();
+        let answers = faults.map(|faults| {
+            let faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
+            faults.answers().to_vec()
+        });
+        answers.unwrap_or_default()
     }
 
     /// Starts to record the arrival time of every request, successful or not.
@@ -288,6 +308,16 @@ impl Shared {
         };
         if behaviour == Behaviour::RefusesOdd as u8 && !number.is_multiple_of(2) {
             return StatusCode::BAD_REQUEST;
+        }
+        if let Some(faults) = endpoint.faults.get() {
+            let (status, latency) = {
+                let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
+                (faults.answer(arrived_at, number), faults.latency())
+            };
+            tokio::time::sleep(latency).await;
+            if status != StatusCode::OK {
+                return status;
+            }
         }
         let nth = endpoint.arrivals.fetch_add(1, Ordering::Relaxed);
         if nth.is_multiple_of(VERIFY_ONE_IN)

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use posthaste_core::lane::{MAX_BURST, MAX_PER_SECOND};
+use posthaste_core::lane::{MAX_BURST, MAX_PER_SECOND, RateLimit};
 use serde::{Serialize, Serializer};
 
 use super::database;
@@ -53,6 +53,8 @@ pub enum Scenario {
     Retention,
     /// What metrics and logs cost: a server that keeps them and one that does not in turns
     Observe,
+    /// Receivers that fail in part, refuse or limit: what gets through, and what held the rest back
+    PartialFailure,
 }
 
 /// Settings of a benchmark.
@@ -73,6 +75,8 @@ pub struct Settings {
     pub rounds: usize,
     /// Events per second of paced runs.
     pub per_second: f64,
+    /// Seed of the failures that receivers draw.
+    pub seed: u64,
     /// Additional settings of the server, as `KEY=VALUE`.
     pub set: Vec<String>,
     /// Scenarios to run.
@@ -152,8 +156,11 @@ impl Settings {
     }
 
     /// Returns the highest rate limit and burst that an endpoint may have.
-    pub fn unlimited() -> (f64, u32) {
-        (MAX_PER_SECOND, MAX_BURST)
+    pub fn unlimited() -> RateLimit {
+        RateLimit {
+            per_second: MAX_PER_SECOND,
+            burst: MAX_BURST,
+        }
     }
 }
 
@@ -182,6 +189,7 @@ mod tests {
             connections: 64,
             rounds: 3,
             per_second: 100.0,
+            seed: 1,
             set: Vec::new(),
             scenarios: vec![Scenario::Throughput],
             only: None,

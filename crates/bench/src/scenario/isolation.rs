@@ -12,7 +12,7 @@ use posthaste_core::lane::RateLimit;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::unlimited;
+use super::{unlimited, with_rate};
 use crate::api::Wanted;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
@@ -175,7 +175,7 @@ async fn start_with_limit(
     let wanted = |index, url| {
         let mut endpoint = endpoint(settings, index, url);
         if index == BAD {
-            (endpoint.per_second, endpoint.burst) = (rate.per_second, rate.burst);
+            endpoint.limits = Some(with_rate(settings, rate));
         }
         endpoint
     };

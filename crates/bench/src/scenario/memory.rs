@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_charts::format;
+use posthaste_core::lane::RateLimit;
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::isolation::{PENDING, fill};
-use super::unlimited;
+use super::{unlimited, with_rate};
 use crate::api::Wanted;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
@@ -28,6 +29,12 @@ const MAX_MEMORY_BYTES: u64 = 150_000_000;
 /// Restart target, in milliseconds.
 const MAX_READY_MS: u64 = 2_000;
 
+/// Rate limit of the endpoints at work.
+const ONE_PER_SECOND: RateLimit = RateLimit {
+    per_second: 1.0,
+    burst: 1,
+};
+
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let pending = settings.events.unwrap_or(PENDING);
@@ -36,8 +43,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         .collect();
     let wanted = |index: usize, url| Wanted {
         event_types: vec![names[index].to_string()],
-        per_second: 1.0,
-        burst: 1,
+        limits: Some(with_rate(settings, ONE_PER_SECOND)),
         ..unlimited(settings, url)
     };
     // The recorder counts no single arrivals: a slot for each event and endpoint would be a billion slots.

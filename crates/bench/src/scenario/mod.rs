@@ -7,6 +7,7 @@
 //! | [`egress_client`] | `door` |
 //! | [`table_bloat`] | `flat` |
 //! | [`metrics_cost`] | `observe` |
+//! | [`partial_failure`] | `partial-failure` |
 //! | others | the scenario of the same name |
 
 pub mod egress_client;
@@ -15,6 +16,7 @@ pub mod isolation;
 pub mod memory;
 pub mod metrics_cost;
 pub mod pages;
+pub mod partial_failure;
 pub mod recovery;
 pub mod relay_comparison;
 pub mod retention;
@@ -22,7 +24,9 @@ pub mod table_bloat;
 
 use std::ops::Range;
 
-use super::api::Wanted;
+use posthaste_core::lane::RateLimit;
+
+use super::api::{Limits, Wanted};
 use super::failure::Failure;
 use super::fixture::Fixture;
 use super::producer::Load;
@@ -49,13 +53,18 @@ async fn single_endpoint(settings: &Settings, events: usize) -> Result<Fixture, 
 
 /// Settings of an endpoint with the highest possible limits.
 fn unlimited(settings: &Settings, url: String) -> Wanted {
-    let (per_second, burst) = Settings::unlimited();
     Wanted {
         url,
         event_types: Vec::new(),
-        max_in_flight: u32::try_from(settings.in_flight()).unwrap_or(u32::MAX),
-        per_second,
-        burst,
+        limits: Some(with_rate(settings, Settings::unlimited())),
         retry_policy: None,
+    }
+}
+
+/// Returns the highest possible limits with this rate limit.
+fn with_rate(settings: &Settings, rate: RateLimit) -> Limits {
+    Limits {
+        max_in_flight: u32::try_from(settings.in_flight()).unwrap_or(u32::MAX),
+        rate,
     }
 }

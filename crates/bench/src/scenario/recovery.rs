@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use posthaste_charts::format;
+use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::isolation::fill;
-use super::{EVENT_TYPE, unlimited};
+use super::{EVENT_TYPE, unlimited, with_rate};
 use crate::api::Wanted;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
@@ -40,9 +41,12 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let waiting = settings.events.unwrap_or(WAITING);
-    let wanted = |_, url| Wanted {
+    let rate = RateLimit {
         per_second: f64::from(PER_SECOND),
         burst: BURST,
+    };
+    let wanted = |_, url| Wanted {
+        limits: Some(with_rate(settings, rate)),
         retry_policy: Some(json!({
             "backoff": {"kind": "fixed", "interval": "2s"},
             "jitter": {"kind": "full"},

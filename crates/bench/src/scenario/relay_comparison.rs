@@ -385,7 +385,7 @@ fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Set
          once at every endpoint.",
         rounds.len(),
         settings.in_flight(),
-        format::count(Settings::unlimited().0 as u64),
+        format::count(Settings::unlimited().per_second as u64),
     )];
     if !each.is_empty() {
         notes.push(format!(

@@ -25,6 +25,7 @@ Examples:
   posthaste bench --endpoints 10 --events 20000
   posthaste bench --scenario hanging --json
   posthaste bench --set log.level=warn
+  posthaste bench --scenario partial-failure
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
   posthaste bench --store postgres://postgres@127.0.0.1:5432/postgres
   posthaste bench --scenario nodes --scenario flat --store postgres://postgres@127.0.0.1:5432/postgres
@@ -60,6 +61,9 @@ pub struct BenchArgs {
     /// The pace where events do not come as fast as they can
     #[arg(long, value_name = "RATE", default_value = "100/s", value_parser = rate::limit)]
     pub rate: f64,
+    /// The seed of the failures that receivers draw in partial-failure
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
     /// A setting of the server, as in `serve --set`; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -97,6 +101,7 @@ impl BenchArgs {
             connections: self.connections,
             rounds: self.rounds,
             per_second: self.rate.min(MAX_PER_SECOND),
+            seed: self.seed,
             set: self.set.clone(),
             scenarios,
             only: self.only.map(|only| match only {

@@ -172,3 +172,46 @@ fn every_page_is_timed_with_a_small_and_a_large_store() {
         assert!(page["bytes"].as_u64() > Some(500), "{page}");
     }
 }
+
+#[test]
+fn receivers_that_fail_in_part_are_compared_with_a_clean_one() {
+    let report = document(bench(
+        "--scenario partial-failure --events 2000 --seed 7 --json",
+    ));
+    let scenario = &report["scenarios"][0];
+    assert_eq!(scenario["name"], "partial-failure");
+    assert_eq!(
+        (&scenario["seed"], &scenario["seconds"]),
+        (&7.into(), &2.0.into())
+    );
+    let rows = scenario["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 12);
+    let row = |receiver: &str| {
+        let found = rows.iter().find(|row| row["receiver"] == receiver);
+        found.unwrap_or_else(|| panic!("no {receiver} in {rows:?}"))
+    };
+    let count = |row: &Value, name: &str| row["counts"][name].as_u64().expect("a count");
+    for row in rows {
+        assert!(count(row, "requests") > 0, "{row}");
+        let misses = row["misses"].as_array().expect("a list");
+        assert_eq!(row["is_met"], misses.is_empty(), "{row}");
+        assert_eq!(row["counts"]["status"], "enabled", "{row}");
+        assert!(row["health"]["last"]["breaker"].is_object(), "{row}");
+    }
+    let clean = row("full speed, clean");
+    assert_eq!(count(clean, "refused"), 0);
+    assert_eq!(clean["is_met"], true, "{clean}");
+    let failing = row("full speed, 20 % 503");
+    let share = failing["refused_share"].as_f64().expect("a share");
+    assert!((0.1..0.3).contains(&share), "{failing}");
+    is_measured(failing, "ratio");
+    // The wave lasts longer than this measurement, so that only what tripped the breaker was sent.
+    let wave = row("403 for 3 s");
+    assert_eq!(count(wave, "offered"), 500);
+    assert!((100..=110).contains(&count(wave, "refused")), "{wave}");
+    assert_eq!((count(wave, "delivered"), count(wave, "trips")), (0, 1));
+    assert_eq!(wave["is_met"], false, "{wave}");
+    let limited = row("20/s, 429 above 10/s");
+    // Two seconds touch at most three seconds of the clock.
+    assert!(count(limited, "delivered") <= 30, "{limited}");
+}
