@@ -35,6 +35,8 @@ use crate::settings::{MAX_SLOTS, Settings};
 const EVENTS: usize = 50_000;
 /// Minimum duration of a measurement.
 const MIN_SECONDS: f64 = 2.0;
+/// Minimum duration for which the targets are meant.
+const MEANINGFUL_SECONDS: f64 = 30.0;
 /// Interval between two looks at the health of all endpoints.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of connections of the producer of one row.
@@ -221,6 +223,11 @@ fn outcome(seed: u64, seconds: f64, rows: &[MeasuredRow]) -> Outcome {
          of all requests.",
         rows.len()
     )];
+    if seconds < MEANINGFUL_SECONDS {
+        notes.push(format!(
+            "The targets are meant for at least {MEANINGFUL_SECONDS} s: what was learned and retried late weighs too much here."
+        ));
+    }
     notes.extend(rows.iter().map(note));
     Outcome {
         name: "partial-failure",
