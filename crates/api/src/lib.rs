@@ -34,6 +34,7 @@ mod endpoints;
 pub mod events;
 mod find;
 pub(crate) mod form;
+mod held_back;
 pub mod in_process;
 pub mod json_indent;
 mod key_hash;

@@ -99,12 +99,17 @@ async fn gauges(app: &App) -> Gauges {
         Phase::Starting => Some(BreakerCounts::default()),
         Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
     };
+    let held_back = match app.engine.phase() {
+        Phase::Starting => Some(Vec::new()),
+        Phase::Running | Phase::Stopped => within(app.engine.held_back_counts()).await,
+    };
     let hour = app.owner_router.counters(&Scope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,
         in_flight: app.engine.in_flight_count() as u64,
         breakers,
+        held_back,
         retrying_over_24h: within(retrying_over_24h(app, None)).await,
         shards: app.owner_router.shards_owned() as u64,
         nodes: app.owner_router.node_count() as u64,

@@ -6,10 +6,10 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCounts, LaneView, TenantDemand};
+use posthaste_core::dispatcher::{BreakerCounts, LaneView, LimitedEndpoint, TenantDemand};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::EndpointStatus;
-use posthaste_core::time::Timestamp;
+use posthaste_core::lane::{EndpointStatus, HeldBackBy};
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, oneshot, watch};
@@ -153,6 +153,35 @@ impl Engine {
     pub async fn lane(&self, endpoint: EndpointId) -> Result<Option<LaneView>, EngineError> {
         self.ask(|reply| Message::ViewLane { endpoint, reply })
             .await
+    }
+
+    /// Returns snapshots of these endpoints' lanes. Endpoints that have no lane on this node are left out.
+    pub async fn lanes(
+        &self,
+        endpoints: Vec<EndpointId>,
+    ) -> Result<Vec<(EndpointId, LaneView)>, EngineError> {
+        self.ask(|reply| Message::ViewLanes { endpoints, reply })
+            .await
+    }
+
+    /// Returns the number of endpoints with due work that are held back, by reason.
+    pub async fn held_back_counts(&self) -> Result<Vec<(HeldBackBy, usize)>, EngineError> {
+        self.ask(|reply| Message::CountHeldBack { reply }).await
+    }
+
+    /// Returns the endpoints that limits have held back for at least `at_least`, longest first, at most
+    /// `max_endpoints`.
+    pub async fn limited(
+        &self,
+        at_least: Span,
+        max_endpoints: usize,
+    ) -> Result<Vec<LimitedEndpoint>, EngineError> {
+        self.ask(|reply| Message::ViewLimited {
+            at_least,
+            max_endpoints,
+            reply,
+        })
+        .await
     }
 
     /// Returns the number of breakers in each state.

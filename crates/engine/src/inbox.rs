@@ -8,9 +8,12 @@
 use std::sync::{Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCounts, Input, LaneView, TenantDemand, Ticket};
+use posthaste_core::dispatcher::{
+    BreakerCounts, Input, LaneView, LimitedEndpoint, TenantDemand, Ticket,
+};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::time::Timestamp;
+use posthaste_core::lane::HeldBackBy;
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{Done, HandOver, HandedOver, StoreError, Written};
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, watch};
@@ -76,6 +79,21 @@ pub(super) enum Message {
     ViewLane {
         endpoint: EndpointId,
         reply: Reply<Option<LaneView>>,
+    },
+    /// Request for snapshots of these lanes. Endpoints without a lane on this node are left out.
+    ViewLanes {
+        endpoints: Vec<EndpointId>,
+        reply: Reply<Vec<(EndpointId, LaneView)>>,
+    },
+    /// Request for the number of endpoints that are held back, by reason.
+    CountHeldBack {
+        reply: Reply<Vec<(HeldBackBy, usize)>>,
+    },
+    /// Request for the endpoints that limits have held back for at least this time, longest first.
+    ViewLimited {
+        at_least: Span,
+        max_endpoints: usize,
+        reply: Reply<Vec<LimitedEndpoint>>,
     },
     /// Request for the number of breakers in each state.
     CountBreakers { reply: Reply<BreakerCounts> },

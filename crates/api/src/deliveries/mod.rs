@@ -1,6 +1,7 @@
 //! Deliveries: lists, shows, retries and cancels them.
 
 mod filter;
+mod holds;
 mod id_prefix;
 mod matching;
 mod policies;
@@ -21,6 +22,7 @@ use super::problem::{Problem, ResourceKind};
 use super::resources::{Delivery, DeliverySummary, status_now};
 use super::route::Call;
 use filter::DeliveryQuery;
+use holds::Holds;
 
 pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
@@ -53,9 +55,12 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     for item in &found.items {
         policies.look_up(item.delivery.facts().endpoint).await?;
     }
+    let waiting = found.items.iter().filter(|item| !is_in_flight(item));
+    let holds = Holds::look_up(app, &policies, waiting).await;
     Ok(paging::answer(found, |item| {
-        let facts = item.delivery.facts();
-        DeliverySummary::new(&item, is_in_flight(&item), policies.of(facts.endpoint))
+        let in_flight = is_in_flight(&item);
+        let policy = policies.of(item.delivery.facts().endpoint);
+        DeliverySummary::new(&item, in_flight, policy, holds.of(&item, in_flight))
     }))
 }
 
@@ -210,7 +215,8 @@ async fn show(
     let mut policies = Policies::new(app, tenant);
     policies.look_up(endpoint).await?;
     let policy = policies.of(endpoint);
-    let now = app.clock.wall();
-    let delivery = Delivery::new(&stored, &attempts, in_flight, policy, now);
+    let holds = Holds::look_up(app, &policies, [&stored]).await;
+    let hold = holds.of(&stored, in_flight);
+    let delivery = Delivery::new(&stored, &attempts, in_flight, policy, hold, holds.now());
     Ok(body::answer(status, &delivery))
 }

@@ -1,18 +1,23 @@
-//! The retry policies of the deliveries in one response.
+//! The endpoints of the deliveries in one response, with their retry policies.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::policy::RetryPolicy;
-use posthaste_store::Tenant;
+use posthaste_store::{EndpointRow, Tenant};
 use rustc_hash::FxHashMap;
 
 use crate::App;
 use crate::problem::Problem;
 
-/// Retry policies, read once for each endpoint.
+/// Endpoints and their retry policies, read once for each endpoint.
 pub(crate) struct Policies<'a> {
     app: &'a App,
     tenant: &'a Tenant,
-    known: FxHashMap<EndpointId, RetryPolicy>,
+    known: FxHashMap<EndpointId, KnownEndpoint>,
+}
+
+struct KnownEndpoint {
+    policy: RetryPolicy,
+    row: Option<EndpointRow>,
 }
 
 impl<'a> Policies<'a> {
@@ -30,17 +35,18 @@ impl<'a> Policies<'a> {
             return Ok(());
         }
         let row = self.app.store.endpoint(endpoint).await?;
-        let own = row.and_then(|row| row.endpoint.retry_policy);
+        let own = row
+            .as_ref()
+            .and_then(|row| row.endpoint.retry_policy.as_ref());
         let inherited = self.tenant.default_retry_policy.as_ref();
         // A stored policy that can no longer be read is skipped.
         let read = |document| RetryPolicy::from_json(document).ok();
         let policy = own
-            .as_ref()
             .and_then(read)
             .or_else(|| inherited.and_then(read))
             .unwrap_or_else(|| self.app.settings.default_policy.0.clone());
         let policy = self.app.limits_of(self.tenant).bound(policy);
-        self.known.insert(endpoint, policy);
+        self.known.insert(endpoint, KnownEndpoint { policy, row });
         Ok(())
     }
 
@@ -49,8 +55,20 @@ impl<'a> Policies<'a> {
     /// # Panics
     /// If it was not looked up.
     pub(crate) fn of(&self, endpoint: EndpointId) -> &RetryPolicy {
+        &self.known(endpoint).policy
+    }
+
+    /// Returns the stored row of an endpoint, if there is one.
+    ///
+    /// # Panics
+    /// If it was not looked up.
+    pub(crate) fn row_of(&self, endpoint: EndpointId) -> Option<&EndpointRow> {
+        self.known(endpoint).row.as_ref()
+    }
+
+    fn known(&self, endpoint: EndpointId) -> &KnownEndpoint {
         self.known
             .get(&endpoint)
-            .expect("the policy of every endpoint is looked up first")
+            .expect("every endpoint is looked up first")
     }
 }

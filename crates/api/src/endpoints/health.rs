@@ -2,39 +2,25 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::lane::{EndpointStatus, TripReason};
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::owner_router::{BreakerReport, LaneReport};
 use posthaste_store::EndpointRow;
 
 use super::find;
 use crate::body;
+use crate::held_back::{Breaker, Obstacle, limits_in_force};
 use crate::problem::Problem;
-use crate::resources::{BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles};
+use crate::resources::{
+    BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,
+};
 use crate::route::Call;
 
-/// The breaker of an endpoint, which may have no lane at the moment.
-enum Breaker {
-    Passing,
-    Tripped(Timestamp, TripReason),
-    Probing(TripReason),
-}
-
 impl Breaker {
-    fn of(lane: Option<&LaneReport>, row: &EndpointRow) -> Breaker {
-        match (lane.map(|lane| lane.breaker), row.health.trip) {
-            (Some(BreakerReport::Passing), _) | (None, None) => Breaker::Passing,
-            (Some(BreakerReport::Tripped { until, reason }), _) => Breaker::Tripped(until, reason),
-            (Some(BreakerReport::Probing { reason }), _) => Breaker::Probing(reason),
-            (None, Some(trip)) => Breaker::Tripped(trip.until, trip.reason),
-        }
-    }
-
-    fn report(&self) -> EndpointBreaker {
+    fn report(self) -> EndpointBreaker {
         let (state, until, reason) = match self {
             Breaker::Passing => (BreakerState::Passing, None, None),
-            Breaker::Tripped(until, reason) => (BreakerState::Tripped, Some(*until), Some(*reason)),
-            Breaker::Probing(reason) => (BreakerState::Probing, None, Some(*reason)),
+            Breaker::Tripped(until, reason) => (BreakerState::Tripped, Some(until), Some(reason)),
+            Breaker::Probing(reason) => (BreakerState::Probing, None, Some(reason)),
         };
         EndpointBreaker {
             state,
@@ -57,12 +43,15 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let due = waiting.await?.next_due;
     let stored_failures = row.health.consecutive_failures;
     let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
+    let obstacle = Obstacle::of(lane.as_ref(), &row, now);
+    let held_back = obstacle.for_endpoint(lane.as_ref(), due, now);
+    let limits = limits_in_force(lane.as_ref(), &row);
     let health = EndpointHealth {
         breaker: breaker.report(),
         pending: app.store.pending(endpoint.id).await?,
         in_flight: lane.as_ref().map_or(0, |lane| lane.in_flight),
         next_attempt_at: due
-            .and_then(|due| next_attempt(due, &row, lane.as_ref(), &breaker, now))
+            .and_then(|due| next_attempt(due, &row, &obstacle, breaker, now))
             .map(|at| at.to_string()),
         consecutive_failures: failures.unwrap_or(stored_failures),
         success_ratio: stats.success_ratio,
@@ -70,32 +59,36 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
             p50: stats.p50_ms,
             p99: stats.p99_ms,
         },
+        held_back_by: held_back.map(|it| it.by),
+        held_back_until: held_back.and_then(|it| it.until).map(|at| at.to_string()),
+        limits_in_force: LimitsInForce {
+            in_flight: limits.in_flight,
+            per_second: limits.per_second,
+        },
+        quiet_until: obstacle.quiet_until().map(|at| at.to_string()),
     };
     Ok(body::answer(StatusCode::OK, &health))
 }
 
-/// Returns the time of the next attempt for a delivery due at `due`: not before the breaker allows a probe,
-/// and not before the receiver's `Retry-After` is over. Returns `None` while the endpoint is paused, disabled
-/// or deleted.
+/// Returns the time of the next attempt for a delivery due at `due`: not in the past, not before the breaker allows a
+/// probe, not before the receiver's `Retry-After` is over, and not before a limit allows it. Returns `None` while the
+/// endpoint is paused, disabled or deleted.
 fn next_attempt(
     due: Timestamp,
     row: &EndpointRow,
-    lane: Option<&LaneReport>,
-    breaker: &Breaker,
+    obstacle: &Obstacle,
+    breaker: Breaker,
     now: Timestamp,
 ) -> Option<Timestamp> {
     match row.status {
         EndpointStatus::Enabled => {}
         EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => return None,
     }
-    let quiet = match lane {
-        Some(lane) => lane.quiet_until,
-        None => row.health.quiet_until.unwrap_or(due),
-    };
-    let allowed = match breaker {
+    let allowed = obstacle.for_delivery(Some(due), now).not_before;
+    let next = match breaker {
         Breaker::Passing | Breaker::Probing(_) => due,
-        Breaker::Tripped(until, _) => *until,
+        // The next attempt is the probe, also if the delivery is due before.
+        Breaker::Tripped(until, _) => until,
     };
-    let quiet = if quiet > now { quiet } else { due };
-    Some(due.max(quiet).max(allowed))
+    Some(next.max(due).max(allowed))
 }

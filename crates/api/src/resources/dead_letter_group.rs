@@ -6,6 +6,8 @@ use posthaste_store::{BoundedCount, DeadGroup, MAX_GROUP_COUNT};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::held_back::DeliveryHold;
+
 use super::EndpointStatus;
 use super::delivery::DeliverySummary;
 use super::schema::{Schema, failure_kinds_and_null, object, reference, text};
@@ -50,7 +52,12 @@ impl DeadLetterGroup {
             newest_at: group.newest.created_at.to_string(),
             oldest_at: group.oldest_at.to_string(),
             // A dead-lettered delivery is not in flight.
-            newest: DeliverySummary::new(&group.newest, false, policy),
+            newest: DeliverySummary::new(
+                &group.newest,
+                false,
+                policy,
+                DeliveryHold::none(group.oldest_at),
+            ),
         }
     }
 }

@@ -4,24 +4,29 @@
 //!   its breaker is tripped. Neither is stored in its row.
 //! - `max_attempts` is the number over all rounds: the attempts of earlier rounds, plus the maximum of the
 //!   policy for the current one.
+//! - `held_back_by` is the endpoint's, if it keeps this delivery from being sent. `next_attempt_at` and the `timeline`
+//!   are never before the end of what holds it back, nor in the past.
 //! - `next_attempt_at` is null for a finished delivery, while it is in flight, and while it is held, because
 //!   the time is unknown. The `timeline` of a held delivery shows the attempts that would follow if it were
-//!   released now.
+//!   released as soon as possible: now, or when the breaker lets the next probe pass.
 
 use std::ops::Deref;
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Delivery as DeliveryState, Status, Upcoming};
+use posthaste_core::lane::HeldBackBy;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AttemptEntry, StoredDelivery};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::held_back::DeliveryHold;
+
 use super::attempt::{Attempt, ExpectedAttempt, attempt_schema, expected_attempt_schema};
 use super::schema::{
-    Schema, failure_kinds_and_null, integer, nullable_integer, nullable_time, object, reference,
-    text, time,
+    Schema, failure_kinds_and_null, held_back_by, integer, nullable_integer, nullable_time, object,
+    reference, text, time,
 };
 
 /// Every status, in the order of the OpenAPI document.
@@ -68,6 +73,10 @@ pub struct DeliverySummary {
     pub created_at: String,
     /// The time of the next attempt, if it is known.
     pub next_attempt_at: Option<String>,
+    /// The reason why it is not sent now; `None` if nothing does, or if it does not wait.
+    pub held_back_by: Option<HeldBackBy>,
+    /// The earliest time at which that can end, if it is known.
+    pub held_back_until: Option<String>,
     /// Its deadline.
     pub give_up_at: String,
     /// The time at which it ended.
@@ -108,13 +117,22 @@ impl Deref for Delivery {
 }
 
 impl DeliverySummary {
-    /// Describes a stored delivery. `policy` is its effective retry policy.
-    pub fn new(stored: &StoredDelivery, in_flight: bool, policy: &RetryPolicy) -> DeliverySummary {
+    /// Describes a stored delivery. `policy` is its effective retry policy, `hold` the part of its endpoint's state that
+    /// applies to it.
+    pub(crate) fn new(
+        stored: &StoredDelivery,
+        in_flight: bool,
+        policy: &RetryPolicy,
+        hold: DeliveryHold,
+    ) -> DeliverySummary {
         let facts = stored.delivery.facts();
         let state = stored.delivery.state();
         let status = status_now(stored, in_flight);
         let wanted_at = match status {
-            Status::Pending | Status::Retrying => stored.delivery.wanted_at(),
+            Status::Pending | Status::Retrying => {
+                let wanted_at = stored.delivery.wanted_at();
+                wanted_at.map(|at| at.max(hold.not_before))
+            }
             Status::Held
             | Status::InProgress
             | Status::Succeeded
@@ -135,6 +153,11 @@ impl DeliverySummary {
                 .saturating_add(policy.max_attempts),
             created_at: stored.created_at.to_string(),
             next_attempt_at: wanted_at.map(|at| at.to_string()),
+            held_back_by: hold.held_back.map(|it| it.by),
+            held_back_until: hold
+                .held_back
+                .and_then(|it| it.until)
+                .map(|at| at.to_string()),
             give_up_at: facts.give_up_at.to_string(),
             finished_at: state.ended_at().map(|at| at.to_string()),
             last_error: last_error(stored),
@@ -144,16 +167,17 @@ impl DeliverySummary {
 
 impl Delivery {
     /// Describes a stored delivery with its attempts, and the attempts that are expected at `now`.
-    pub fn new(
+    pub(crate) fn new(
         stored: &StoredDelivery,
         attempts: &[AttemptEntry],
         in_flight: bool,
         policy: &RetryPolicy,
+        hold: DeliveryHold,
         now: Timestamp,
     ) -> Delivery {
-        let upcoming = upcoming(&stored.delivery, in_flight, policy, now);
+        let upcoming = upcoming(&stored.delivery, in_flight, policy, hold, now);
         Delivery {
-            summary: DeliverySummary::new(stored, in_flight, policy),
+            summary: DeliverySummary::new(stored, in_flight, policy, hold),
             attempts: attempts.iter().map(Attempt::from).collect(),
             timeline: upcoming.iter().map(ExpectedAttempt::from).collect(),
         }
@@ -165,6 +189,7 @@ fn upcoming(
     delivery: &DeliveryState,
     in_flight: bool,
     policy: &RetryPolicy,
+    hold: DeliveryHold,
     now: Timestamp,
 ) -> Vec<Upcoming> {
     let mut delivery = delivery.clone();
@@ -172,7 +197,7 @@ fn upcoming(
         // If the delivery has ended in the meantime, it cannot start an attempt, and none follows.
         let _ = delivery.begin(now, false);
     }
-    delivery.upcoming(policy, now)
+    delivery.upcoming(policy, now, hold.not_before)
 }
 
 fn last_error(stored: &StoredDelivery) -> Option<LastError> {
@@ -261,6 +286,8 @@ fn summary_properties() -> Value {
         "max_attempts": integer(),
         "created_at": time(),
         "next_attempt_at": nullable_time(),
+        "held_back_by": held_back_by(),
+        "held_back_until": nullable_time(),
         "give_up_at": time(),
         "finished_at": nullable_time(),
         "last_error": {
@@ -283,6 +310,7 @@ mod tests {
     use posthaste_core::id::{DeliveryId, EndpointId, EventId};
     use posthaste_core::policy::{Backoff, Jitter};
     use posthaste_core::time::Span;
+    use posthaste_engine::owner_router::HeldBackReport;
 
     const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
@@ -356,12 +384,20 @@ mod tests {
     #[test]
     fn delivery_json_is_stable() {
         let stored = stored(retrying());
-        let view = Delivery::new(&stored, &[attempt()], false, &policy(), after_secs(20));
+        let view = Delivery::new(
+            &stored,
+            &[attempt()],
+            false,
+            &policy(),
+            DeliveryHold::none(after_secs(20)),
+            after_secs(20),
+        );
         let wanted = concat!(
             r#"{"id":"dlv_00000000000000000000000003","event_id":"evt_00000000000000000000000002","#,
             r#""event_type":"invoice.paid","endpoint_id":"ep_00000000000000000000000001","#,
             r#""status":"retrying","reason":null,"attempt_count":3,"max_attempts":5,"#,
             r#""created_at":"2026-11-15T12:00:00.000Z","next_attempt_at":"2026-11-15T12:01:10.000Z","#,
+            r#""held_back_by":null,"held_back_until":null,"#,
             r#""give_up_at":"2026-11-15T13:00:00.000Z","finished_at":null,"#,
             r#""last_error":{"kind":"http","status_code":503,"detail":"answered 503"},"#,
             r#""attempts":[{"number":3,"trigger":"manual","started_at":"2026-11-15T12:00:10.000Z","#,
@@ -389,7 +425,14 @@ mod tests {
 
     #[test]
     fn delivery_in_flight_has_no_next_attempt_but_a_timeline() {
-        let view = Delivery::new(&stored(retrying()), &[], true, &policy(), after_secs(80));
+        let view = Delivery::new(
+            &stored(retrying()),
+            &[],
+            true,
+            &policy(),
+            DeliveryHold::none(after_secs(80)),
+            after_secs(80),
+        );
         assert_eq!(view.status, Status::InProgress);
         assert_eq!(view.next_attempt_at, None);
         let numbers: Vec<u32> = view
@@ -403,7 +446,12 @@ mod tests {
     #[test]
     fn ended_delivery_is_not_in_progress() {
         let at = after_secs(90);
-        let view = DeliverySummary::new(&stored(State::Succeeded { at }), true, &policy());
+        let view = DeliverySummary::new(
+            &stored(State::Succeeded { at }),
+            true,
+            &policy(),
+            DeliveryHold::none(at),
+        );
         assert_eq!(view.status, Status::Succeeded);
         assert_eq!(view.finished_at, Some(at.to_string()));
         let whole = Delivery::new(
@@ -411,6 +459,7 @@ mod tests {
             &[],
             true,
             &policy(),
+            DeliveryHold::none(after_secs(91)),
             after_secs(91),
         );
         assert_eq!(whole.timeline, []);
@@ -420,8 +469,48 @@ mod tests {
     fn held_delivery_has_no_next_attempt() {
         let mut held = stored(retrying());
         held.endpoint_holds = true;
-        let view = DeliverySummary::new(&held, false, &policy());
+        let view = DeliverySummary::new(&held, false, &policy(), DeliveryHold::none(NOON));
         assert_eq!((view.status, view.next_attempt_at), (Status::Held, None));
+    }
+
+    fn hold(by: HeldBackBy, until: Timestamp) -> DeliveryHold {
+        DeliveryHold {
+            held_back: Some(HeldBackReport {
+                by,
+                until: Some(until),
+            }),
+            not_before: until,
+        }
+    }
+
+    #[test]
+    fn no_attempt_is_shown_in_the_past_or_before_the_end_of_what_holds_it_back() {
+        let (now, until) = (after_secs(100), after_secs(130));
+        let stored = stored(retrying());
+        let shown = |hold| Delivery::new(&stored, &[], false, &policy(), hold, now);
+        let late = shown(DeliveryHold::none(now));
+        assert_eq!(late.next_attempt_at, Some(now.to_string()));
+        assert_eq!(late.timeline[0].earliest_at, now.to_string());
+        assert_eq!(late.held_back_by, None);
+        let limited = shown(hold(HeldBackBy::RateLimit, until));
+        assert_eq!(limited.next_attempt_at, Some(until.to_string()));
+        assert_eq!(limited.held_back_by, Some(HeldBackBy::RateLimit));
+        assert_eq!(limited.held_back_until, Some(until.to_string()));
+        let earliest: Vec<&String> = limited.timeline.iter().map(|it| &it.earliest_at).collect();
+        // The retry after it follows half a minute later at the earliest.
+        assert_eq!(earliest, [&until.to_string(), &after_secs(160).to_string()]);
+    }
+
+    #[test]
+    fn timeline_of_a_delivery_in_flight_starts_after_the_pause_of_its_endpoint() {
+        let (now, until) = (after_secs(80), after_secs(400));
+        let hold = DeliveryHold {
+            held_back: None,
+            not_before: until,
+        };
+        let view = Delivery::new(&stored(retrying()), &[], true, &policy(), hold, now);
+        let times: Vec<&String> = view.timeline.iter().map(|it| &it.expected_at).collect();
+        assert_eq!(times, [&until.to_string()]);
     }
 
     #[test]
@@ -431,8 +520,12 @@ mod tests {
             (DeadReason::EndpointDeleted, "the endpoint was deleted"),
         ] {
             let at = after_secs(90);
-            let view =
-                DeliverySummary::new(&stored(State::Failed { at, reason }), false, &policy());
+            let view = DeliverySummary::new(
+                &stored(State::Failed { at, reason }),
+                false,
+                &policy(),
+                DeliveryHold::none(at),
+            );
             let expected = LastError {
                 kind: FailureKind::WebhookDisabled,
                 status_code: None,

@@ -1,10 +1,10 @@
 //! The health of an endpoint.
 
-use posthaste_core::lane::TripReason;
+use posthaste_core::lane::{HeldBackBy, TripReason};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{Schema, nullable_time, object, with_examples};
+use super::schema::{Schema, held_back_by, nullable_time, object, with_examples};
 
 /// The breaker, the backlog and the recent results of an endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,23 @@ pub struct EndpointHealth {
     pub success_ratio: f64,
     /// Latency of recent attempts.
     pub latency_ms: LatencyQuantiles,
+    /// The reason why due deliveries are not sent now; `None` if none waits.
+    pub held_back_by: Option<HeldBackBy>,
+    /// The earliest time at which that can end, if it is known.
+    pub held_back_until: Option<String>,
+    /// The limits after adaptive protection.
+    pub limits_in_force: LimitsInForce,
+    /// The end of the pause that the receiver asked for with `Retry-After`, if it is not over.
+    pub quiet_until: Option<String>,
+}
+
+/// The limits of an endpoint after adaptive protection.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitsInForce {
+    /// Maximum number of attempts in flight.
+    pub in_flight: u32,
+    /// Maximum rate, in requests per second.
+    pub per_second: f64,
 }
 
 /// The breaker of an endpoint.
@@ -73,14 +90,38 @@ pub(crate) fn schema() -> Schema {
         "consecutive_failures": count,
         "success_ratio": {"type": "number", "minimum": 0, "maximum": 1},
         "latency_ms": object(json!({"p50": number, "p99": number})),
+        "held_back_by": held_back_by(),
+        "held_back_until": {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "description": "When that can end at the earliest, if it is known.",
+        },
+        "limits_in_force": object(json!({
+            "in_flight": {"type": "integer", "minimum": 1},
+            "per_second": {"type": "number", "minimum": 0},
+        })),
+        "quiet_until": {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "description": "The end of the pause that the receiver asked for with Retry-After.",
+        },
     }));
     let example = json!({
         "breaker": {"state": "passing", "until": null, "reason": null},
         "pending": 0, "in_flight": 0, "next_attempt_at": null, "consecutive_failures": 0,
         "success_ratio": 1.0, "latency_ms": {"p50": 12.5, "p99": 80.0},
+        "held_back_by": null, "held_back_until": null,
+        "limits_in_force": {"in_flight": 10, "per_second": 100.0}, "quiet_until": null,
+    });
+    let held_back = json!({
+        "breaker": {"state": "passing", "until": null, "reason": null},
+        "pending": 240, "in_flight": 1, "next_attempt_at": "2026-01-15T09:30:00.500Z", "consecutive_failures": 0,
+        "success_ratio": 1.0, "latency_ms": {"p50": 12.5, "p99": 80.0},
+        "held_back_by": "rate_limit", "held_back_until": "2026-01-15T09:30:00.500Z",
+        "limits_in_force": {"in_flight": 10, "per_second": 2.0}, "quiet_until": null,
     });
     Schema {
         name: "EndpointHealth",
-        shape: with_examples(shape, json!([example])),
+        shape: with_examples(shape, json!([example, held_back])),
     }
 }

@@ -19,6 +19,7 @@ mod endpoint_health;
 mod endpoint_secret;
 mod event;
 mod headers;
+mod held_back;
 mod id_owner;
 mod list_page;
 mod portal_link;
@@ -40,14 +41,17 @@ pub use endpoint::{
     CertificateSummary, CreatedEndpoint, DisabledReason, Endpoint, EndpointAuth, EndpointRateLimit,
     PolicyOrigin,
 };
-pub use endpoint_health::{BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles};
+pub use endpoint_health::{
+    BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,
+};
 pub use endpoint_secret::{EndpointSecret, PreviousSecret};
 pub use event::{AcceptedEvent, Event, EventDelivery, EventSummary};
 pub use headers::Headers;
+pub use held_back::held_back_text;
 pub use id_owner::IdOwner;
 pub use list_page::ListPage;
 pub use portal_link::{CreatedPortalLink, PortalLink};
-pub use posthaste_core::lane::EndpointStatus;
+pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
 pub use problem::{FieldProblem, ProblemBody};
 pub use replay::{Replay, ReplayFilter};
 pub use schema::Schema;

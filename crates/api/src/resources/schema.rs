@@ -1,6 +1,7 @@
 //! JSON schemas and their building blocks.
 
 use posthaste_core::classify::FailureKind;
+use posthaste_core::lane::HeldBackBy;
 use serde_json::{Value, json};
 
 /// A named JSON schema of the OpenAPI document, with an example.
@@ -45,6 +46,19 @@ pub(crate) fn nullable_integer() -> Value {
 pub(crate) fn failure_kinds_and_null() -> Vec<Value> {
     let kinds = FailureKind::ALL.map(|kind| json!(kind.name()));
     kinds.into_iter().chain([Value::Null]).collect()
+}
+
+/// The reasons that hold deliveries back, and null.
+pub(crate) fn held_back_by() -> Value {
+    let reasons = HeldBackBy::ALL.map(|by| json!(by.name()));
+    let reasons: Vec<Value> = reasons.into_iter().chain([Value::Null]).collect();
+    json!({
+        "enum": reasons,
+        "description": "What keeps it from being sent now, in this order: `paused`, `disabled`, a tripped `breaker`, a \
+            pause that the receiver asked for (`retry_after`), the in-flight limit (`in_flight`), the rate limit \
+            (`rate_limit`), either of both lowered because of the receiver's answers (`backpressure`), the in-flight \
+            limit of the tenant (`tenant_in_flight`) or of the server (`server_in_flight`). Null when nothing waits.",
+    })
 }
 
 /// A reference to a schema of the OpenAPI document.

@@ -249,9 +249,9 @@ fn a_replay_starts_a_new_round_under_the_old_id() {
 fn upcoming_attempts_match_the_policy() {
     let policy = Preset::Recommended.policy();
     let mut delivery = fresh();
-    assert_eq!(delivery.upcoming(&policy, DUE).len(), 9);
+    assert_eq!(delivery.upcoming(&policy, DUE, DUE).len(), 9);
     let settled = attempt(&mut delivery, DUE, status(500, None), &policy);
-    let upcoming = delivery.upcoming(&policy, DUE);
+    let upcoming = delivery.upcoming(&policy, DUE, DUE);
     assert_eq!(upcoming.len(), 8);
     assert_eq!(upcoming[0].number, 2);
     assert_eq!(Some(upcoming[0].expected_at), settled.next_attempt_at);
@@ -261,7 +261,7 @@ fn upcoming_attempts_match_the_policy() {
     );
     delivery.begin(upcoming[0].expected_at, false).unwrap();
     assert_eq!(
-        delivery.upcoming(&policy, upcoming[0].expected_at)[0].number,
+        delivery.upcoming(&policy, upcoming[0].expected_at, DUE)[0].number,
         3
     );
     delivery
@@ -275,7 +275,7 @@ fn upcoming_attempts_match_the_policy() {
             &mut Rng::seeded(0),
         )
         .unwrap();
-    assert!(delivery.upcoming(&policy, DUE).is_empty());
+    assert!(delivery.upcoming(&policy, DUE, DUE).is_empty());
 }
 
 /// A transition with its name.

@@ -22,13 +22,20 @@ pub struct Upcoming {
 }
 
 impl Delivery {
-    /// Returns the attempts that may still be made under this policy, as of `now`.
+    /// Returns the attempts that may still be made under this policy, as of `now`. None of them is before `not_before`,
+    /// until when the endpoint is held back, nor in the past.
     ///
     /// While an attempt is in progress, the list starts with the one that follows if it fails now.
-    pub fn upcoming(&self, policy: &RetryPolicy, now: Timestamp) -> Vec<Upcoming> {
+    pub fn upcoming(
+        &self,
+        policy: &RetryPolicy,
+        now: Timestamp,
+        not_before: Timestamp,
+    ) -> Vec<Upcoming> {
+        let not_before = not_before.max(now);
         let (first_at, in_progress) = match self.state {
             State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => {
-                (turn.at.max(now), false)
+                (turn.at.max(not_before), false)
             }
             State::InProgress { .. } => (now, true),
             State::Succeeded { .. } | State::Failed { .. } | State::Cancelled { .. } => {
@@ -48,9 +55,9 @@ impl Delivery {
             .skip(usize::from(in_progress))
             .map(|window| Upcoming {
                 number: window.number,
-                earliest_at: Timestamp(window.earliest_ms),
-                expected_at: Timestamp(window.expected_ms),
-                latest_at: Timestamp(window.latest_ms),
+                earliest_at: Timestamp(window.earliest_ms).max(not_before),
+                expected_at: Timestamp(window.expected_ms).max(not_before),
+                latest_at: Timestamp(window.latest_ms).max(not_before),
             })
             .collect()
     }

@@ -12,7 +12,8 @@ use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{
-    Admission, Backlog, Breaker, EndpointStatus, Gate, Health, LaneSettings, RateLimit, StoredTrip,
+    Admission, Backlog, Breaker, EndpointStatus, Gate, Health, LaneSettings, LimitedSince,
+    RateLimit, StoredTrip,
 };
 use crate::time::{Now, Span, Tick, Timestamp};
 
@@ -59,6 +60,8 @@ pub(super) struct Lane {
     pub(super) faults: FaultBackoff,
     /// True while the lane is being released to another node.
     pub(super) is_revoked: bool,
+    /// The time since which limits have held deliveries back.
+    pub(super) limited_since: LimitedSince,
     armed_tick: Option<Tick>,
     armed_due: Option<Timestamp>,
 }
@@ -141,6 +144,7 @@ impl Dispatcher {
             waiting_after_fault: VecDeque::new(),
             faults: FaultBackoff::default(),
             is_revoked: false,
+            limited_since: LimitedSince::default(),
             armed_tick: None,
             armed_due: None,
         });
@@ -299,6 +303,7 @@ impl Dispatcher {
         }
         let due = entry.backlog.stored_due();
         let has_due_work = ready || due.is_some_and(|due| due <= now.wall);
+        entry.note_held_back(now);
         let gate_opens = again_at.filter(|_| has_due_work);
         let disk_opens = Some(entry.no_fetch_before).filter(|at| has_due_work && *at > now.tick);
         let rested = entry.waiting_after_fault.front().map(|(at, _)| *at);

@@ -21,6 +21,7 @@
 mod attempts;
 mod command;
 mod exhausted;
+mod held_back;
 mod in_flight;
 mod lanes;
 mod recently_settled;
@@ -32,6 +33,7 @@ pub use command::{
     Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, EndpointSnapshot,
     Finish, Input, Record, Ticket, Wake,
 };
+pub use held_back::LimitedEndpoint;
 pub use scheduler::TenantDemand;
 
 use std::collections::VecDeque;
@@ -46,7 +48,7 @@ use self::scheduler::FairScheduler;
 use self::timers::Timers;
 use crate::delivery::Delivery;
 use crate::id::{DeliveryId, EndpointId, TenantId};
-use crate::lane::{BreakerState, Claim, EndpointStatus, Health};
+use crate::lane::{BreakerState, Claim, EndpointStatus, Health, HeldBack, LimitsInForce};
 use crate::rng::Rng;
 use crate::time::{Now, Span, Tick, Timestamp};
 
@@ -151,6 +153,12 @@ pub struct LaneView {
     pub sweeping: bool,
     /// The endpoint health.
     pub health: Health,
+    /// The reason why a due delivery of the endpoint is not sent now.
+    pub obstacle: Option<HeldBack>,
+    /// The same, if deliveries wait for it.
+    pub held_back: Option<HeldBack>,
+    /// The limits in force; `None` until the endpoint's configuration has been loaded.
+    pub limits: Option<LimitsInForce>,
 }
 
 impl Dispatcher {
@@ -306,8 +314,19 @@ impl Dispatcher {
         census
     }
 
+    /// Returns true if the endpoint has a lane.
+    pub fn has_lane(&self, endpoint: EndpointId) -> bool {
+        self.find(endpoint).is_some()
+    }
+
+    /// Returns the status of an endpoint that has a lane.
+    pub fn endpoint_status(&self, endpoint: EndpointId) -> Option<EndpointStatus> {
+        let lane = &self.lanes[self.find(endpoint)?];
+        Some(lane.gate.status())
+    }
+
     /// Returns a snapshot of the endpoint's lane, or `None` if it has no lane.
-    pub fn lane(&self, endpoint: EndpointId) -> Option<LaneView> {
+    pub fn lane(&self, now: Now, endpoint: EndpointId) -> Option<LaneView> {
         let lane = &self.lanes[self.find(endpoint)?];
         Some(LaneView {
             breaker: lane.gate.breaker().state(),
@@ -319,6 +338,9 @@ impl Dispatcher {
             stored_due: lane.backlog.stored_due(),
             sweeping: lane.is_sweeping(),
             health: lane.health.clone(),
+            obstacle: self.obstacle(now, lane),
+            held_back: self.held_back(now, lane),
+            limits: lane.limits_in_force(),
         })
     }
 

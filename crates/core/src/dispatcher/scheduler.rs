@@ -107,6 +107,17 @@ impl FairScheduler {
         tenant.map_or(0, |tenant| tenant.flights)
     }
 
+    /// Returns true if a tenant has as many attempts in flight as its concurrency limit, or this node's share of it,
+    /// allows.
+    pub(super) fn is_full(&self, tenant: usize) -> bool {
+        self.tenants[tenant].is_full(self.shares)
+    }
+
+    /// Returns true if a tenant has used its part of the slots, with `spare` slots left.
+    pub(super) fn has_used_its_slots(&self, tenant: usize, spare: usize) -> bool {
+        self.tenants[tenant].flights > spare
+    }
+
     /// Returns every tenant that has a concurrency limit.
     pub(super) fn crowds(&self) -> Vec<TenantDemand> {
         let mut crowds = Vec::new();

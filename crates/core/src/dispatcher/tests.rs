@@ -12,6 +12,7 @@ mod endpoint_status;
 mod fairness;
 mod faults;
 mod fixture;
+mod held_back;
 mod memory;
 mod ordering;
 mod random_inputs;

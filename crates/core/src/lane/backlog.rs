@@ -110,6 +110,18 @@ impl Backlog {
         self.ready.len()
     }
 
+    /// Returns true if a delivery waits that is due at `now`, as far as is known in memory.
+    pub fn has_due(&self, now: Timestamp) -> bool {
+        !self.ready.is_empty()
+            || self.fetching.is_some()
+            || self.stored_due.is_some_and(|due| due <= now)
+    }
+
+    /// Returns true if a delivery waits, due or not, as far as is known in memory.
+    pub fn has_waiting(&self) -> bool {
+        !self.ready.is_empty() || self.fetching.is_some() || self.stored_due.is_some()
+    }
+
     /// Returns true if nothing waits, is in flight or is being recorded.
     pub fn is_idle(&self) -> bool {
         self.known.is_empty() && self.fetching.is_none() && self.stored_due.is_none()

@@ -5,6 +5,10 @@
 //! either to go, or the exact time or event after which to check again. So the caller never needs to poll. A
 //! delivery that is not admitted uses nothing up.
 
+mod held_back;
+
+pub use held_back::{HeldBack, HeldBackBy, LimitedSince, LimitsInForce};
+
 use serde::{Deserialize, Serialize};
 
 use super::backpressure::{Adjustment, Backpressure, LoadResult};

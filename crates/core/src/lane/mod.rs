@@ -17,7 +17,10 @@ pub use backpressure::{Adjustment, Backpressure, LoadResult};
 pub use breaker::{
     Breaker, BreakerChange, BreakerEvidence, BreakerSettings, BreakerState, Signal, TripReason,
 };
-pub use gate::{Admission, AttemptFeedback, EndpointStatus, Gate};
+pub use gate::{
+    Admission, AttemptFeedback, EndpointStatus, Gate, HeldBack, HeldBackBy, LimitedSince,
+    LimitsInForce,
+};
 pub use health::{
     DisableCause, DisableSettings, EXHAUSTED_WINDOW, Health, HealthVerdict, MAX_EXHAUSTED,
     StoredTrip,

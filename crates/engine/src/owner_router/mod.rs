@@ -12,6 +12,7 @@
 //!   and the stored data is shown.
 //! - **No overhead for a single node.** Without a cluster no other node is asked.
 
+mod lanes;
 mod protocol;
 mod reply;
 mod stats;
@@ -32,7 +33,8 @@ use tokio::time::{Instant, sleep, timeout};
 use self::protocol::{NodeRequest, NodeResponse, TextId};
 use crate::{Cancelled, Engine, EngineError};
 
-pub use self::protocol::{BreakerReport, LaneReport};
+pub use self::lanes::{LimitedEndpoints, MAX_LIMITED_REPORTED};
+pub use self::protocol::{BreakerReport, HeldBackReport, LaneReport, LimitedReport, LimitsReport};
 
 /// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(12);
@@ -363,6 +365,8 @@ fn error_of(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
             NodeResponse::StatusSet
             | NodeResponse::Cancelled { .. }
             | NodeResponse::Lane { .. }
+            | NodeResponse::Lanes { .. }
+            | NodeResponse::LimitedEndpoints { .. }
             | NodeResponse::Deliveries { .. }
             | NodeResponse::TenantInFlight { .. }
             | NodeResponse::UnwrittenCounters { .. }

@@ -7,10 +7,12 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use posthaste_core::dispatcher::LaneView;
+use posthaste_core::dispatcher::{LaneView, LimitedEndpoint};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{BreakerState, EndpointStatus, TripReason};
-use posthaste_core::time::{Now, Timestamp};
+use posthaste_core::lane::{
+    BreakerState, EndpointStatus, HeldBack, HeldBackBy, LimitsInForce, TripReason,
+};
+use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::{DisabledReason, Scope, StatCounters};
 use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
 use serde::de::Error as _;
@@ -20,6 +22,9 @@ use crate::Cancelled;
 
 /// Maximum number of ids in one request, and in one answer.
 pub(super) const MAX_IDS_PER_MESSAGE: usize = 10_000;
+
+/// Maximum difference of two times that were computed from two readings of the clocks, in milliseconds.
+const MAX_CLOCK_DIFFERENCE_MS: u64 = 50;
 
 /// An id in the text form of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +97,12 @@ pub(super) enum NodeRequest {
     /// Asks for the state of an endpoint.
     #[serde(rename = "look")]
     ViewLane { endpoint: TextId<EndpointId> },
+    /// Asks for the states of these endpoints.
+    #[serde(rename = "lanes")]
+    ViewLanes { endpoints: Vec<TextId<EndpointId>> },
+    /// Asks for the endpoints that limits have held back for at least this time.
+    #[serde(rename = "limited")]
+    LimitedEndpoints { at_least_ms: u64 },
     /// Asks which of these deliveries are in flight.
     #[serde(rename = "aloft")]
     InFlightOf { deliveries: Vec<TextId<DeliveryId>> },
@@ -159,6 +170,16 @@ pub(super) enum NodeResponse {
         #[serde(rename = "figures")]
         stats: EndpointStats,
     },
+    /// States of those of the endpoints that have a lane on this node.
+    #[serde(rename = "lanes")]
+    Lanes {
+        lanes: Vec<(TextId<EndpointId>, LaneReport)>,
+    },
+    /// Endpoints that limits have held back, longest first.
+    #[serde(rename = "limited")]
+    LimitedEndpoints {
+        endpoints: Vec<(TextId<EndpointId>, LimitedReport)>,
+    },
     /// Deliveries in flight.
     Deliveries { deliveries: Vec<TextId<DeliveryId>> },
     /// Number of attempts in flight.
@@ -205,8 +226,59 @@ pub enum BreakerReport {
     },
 }
 
+/// The reason why deliveries of an endpoint are held back, with wall-clock times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBackReport {
+    /// The reason.
+    pub by: HeldBackBy,
+    /// The earliest time at which it can end, if it is known.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
+}
+
+/// Limits of an endpoint after adaptive protection.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitsReport {
+    /// Size of the in-flight window.
+    pub in_flight: u32,
+    /// Rate, in requests per second.
+    pub per_second: f64,
+}
+
+impl From<LimitsInForce> for LimitsReport {
+    fn from(limits: LimitsInForce) -> LimitsReport {
+        LimitsReport {
+            in_flight: limits.in_flight,
+            per_second: limits.per_second,
+        }
+    }
+}
+
+/// A limit that has held deliveries of an endpoint back for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitedReport {
+    /// The limit.
+    pub by: HeldBackBy,
+    /// Time for which limits have held deliveries back.
+    pub duration_ms: u64,
+}
+
+impl LimitedReport {
+    pub(super) fn new(limited: &LimitedEndpoint) -> LimitedReport {
+        LimitedReport {
+            by: limited.by,
+            duration_ms: limited.duration.as_millis(),
+        }
+    }
+
+    /// Returns the time for which limits have held deliveries back.
+    pub fn duration(&self) -> Span {
+        Span::from_millis(self.duration_ms)
+    }
+}
+
 /// State of a lane, as its owner reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneReport {
     /// The breaker.
     pub breaker: BreakerReport,
@@ -216,25 +288,56 @@ pub struct LaneReport {
     pub quiet_until: Timestamp,
     /// Consecutive failures of the destination.
     pub consecutive_failures: u32,
+    /// The reason why a due delivery is not sent now.
+    #[serde(default)]
+    pub obstacle: Option<HeldBackReport>,
+    /// The same, if deliveries wait for it.
+    #[serde(default)]
+    pub held_back: Option<HeldBackReport>,
+    /// Limits in force. `None` if they are not known yet, or the owner is of a version that does not report them.
+    #[serde(default)]
+    pub limits: Option<LimitsReport>,
 }
 
 impl LaneReport {
     /// Converts a lane's state to wall-clock times.
     pub(super) fn new(lane: &LaneView, now: Now) -> LaneReport {
+        // A time that is stored is reported as stored: two readings of two clocks differ by a few milliseconds.
+        let stored = [
+            lane.health.trip.map(|trip| trip.until),
+            lane.health.quiet_until,
+        ];
+        let wall_at = |tick: Tick| {
+            let at = now.wall_at(tick);
+            let mut stored = stored.into_iter().flatten();
+            stored.find(|stored| is_about(*stored, at)).unwrap_or(at)
+        };
+        let report = |held_back: HeldBack| HeldBackReport {
+            by: held_back.by,
+            until: held_back.until.map(wall_at),
+        };
         LaneReport {
             breaker: match lane.breaker {
                 BreakerState::Passing => BreakerReport::Passing,
                 BreakerState::Tripped { until, reason } => BreakerReport::Tripped {
-                    until: now.wall_at(until),
+                    until: wall_at(until),
                     reason,
                 },
                 BreakerState::Probing { reason } => BreakerReport::Probing { reason },
             },
             in_flight: lane.in_flight,
-            quiet_until: now.wall_at(lane.quiet_until),
+            quiet_until: wall_at(lane.quiet_until),
             consecutive_failures: lane.health.consecutive_failures,
+            obstacle: lane.obstacle.map(report),
+            held_back: lane.held_back.map(report),
+            limits: lane.limits.map(LimitsReport::from),
         }
     }
+}
+
+/// Returns true if the two times differ only because two clocks were read.
+fn is_about(a: Timestamp, b: Timestamp) -> bool {
+    a.0.abs_diff(b.0) <= MAX_CLOCK_DIFFERENCE_MS
 }
 
 #[cfg(test)]
@@ -267,6 +370,10 @@ mod tests {
             },
             NodeRequest::Cancel { endpoint, delivery },
             NodeRequest::ViewLane { endpoint },
+            NodeRequest::ViewLanes {
+                endpoints: vec![endpoint],
+            },
+            NodeRequest::LimitedEndpoints { at_least_ms: 9 },
             NodeRequest::InFlightOf {
                 deliveries: vec![delivery],
             },
@@ -286,10 +393,18 @@ mod tests {
                 others: vec![endpoint],
             },
         ];
-        let names = "stand cancel look aloft flights under_way pending pending pending lately";
+        let names = "stand cancel look lanes limited aloft flights under_way pending pending pending lately";
         for (question, name) in questions.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&question, "ask", name), question);
         }
+        let held_back = HeldBackReport {
+            by: HeldBackBy::RetryAfter,
+            until: Some(Timestamp(6)),
+        };
+        let limited = LimitedReport {
+            by: HeldBackBy::RateLimit,
+            duration_ms: 300_000,
+        };
         let lane = LaneReport {
             breaker: BreakerReport::Tripped {
                 until: Timestamp(5),
@@ -298,6 +413,12 @@ mod tests {
             in_flight: 2,
             quiet_until: Timestamp(6),
             consecutive_failures: 3,
+            obstacle: Some(held_back),
+            held_back: Some(held_back),
+            limits: Some(LimitsReport {
+                in_flight: 10,
+                per_second: 2.5,
+            }),
         };
         let stats = EndpointStats {
             success_ratio: 0.5,
@@ -319,8 +440,14 @@ mod tests {
                 outcome: Cancelled::TooLate,
             },
             NodeResponse::Lane {
-                lane: Some(lane),
+                lane: Some(lane.clone()),
                 stats,
+            },
+            NodeResponse::Lanes {
+                lanes: vec![(endpoint, lane)],
+            },
+            NodeResponse::LimitedEndpoints {
+                endpoints: vec![(endpoint, limited)],
             },
             NodeResponse::Deliveries {
                 deliveries: vec![delivery],
@@ -339,7 +466,7 @@ mod tests {
             },
             NodeResponse::NotUnderstood,
         ];
-        let names = "stands cancelled lane deliveries under_way pending lately elsewhere unable not_understood";
+        let names = "stands cancelled lane lanes limited deliveries under_way pending lately elsewhere unable not_understood";
         for (reply, name) in replies.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&reply, "answer", name), reply);
         }
@@ -368,6 +495,23 @@ mod tests {
         let minutes = vec![(Timestamp(60_000), counters)];
         let flushes = 1;
         assert_eq!(older, NodeResponse::UnwrittenCounters { flushes, minutes });
+        // An owner of an older version does not report what holds deliveries back.
+        let older = json!({
+            "answer": "lane",
+            "lane": {"breaker": {"state": "passing"}, "in_flight": 2, "quiet_until": 6, "consecutive_failures": 0},
+            "figures": {"success_ratio": 0.5, "p50_ms": null, "p99_ms": null},
+        });
+        let older: NodeResponse = serde_json::from_value(older).expect("a valid answer");
+        let NodeResponse::Lane {
+            lane: Some(lane), ..
+        } = older
+        else {
+            panic!("{older:?}");
+        };
+        assert_eq!(
+            (lane.obstacle, lane.held_back, lane.limits),
+            (None, None, None)
+        );
         let strange: NodeResponse =
             serde_json::from_value(json!({"answer": "sung"})).expect("a valid answer");
         assert_eq!(strange, NodeResponse::NotUnderstood);

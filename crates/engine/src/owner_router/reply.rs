@@ -1,11 +1,12 @@
 //! Answers of this node to requests of other nodes.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::Span;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::protocol::{MAX_IDS_PER_MESSAGE, NodeRequest, NodeResponse, TextId};
-use super::{OwnerRouter, READ_TIMEOUT};
+use super::protocol::{LimitedReport, MAX_IDS_PER_MESSAGE, NodeRequest, NodeResponse, TextId};
+use super::{MAX_LIMITED_REPORTED, OwnerRouter, READ_TIMEOUT};
 use crate::EngineError;
 
 impl OwnerRouter {
@@ -45,6 +46,28 @@ impl OwnerRouter {
                 Ok((lane, stats)) => NodeResponse::Lane { lane, stats },
                 Err(error) => refusal(error),
             },
+            NodeRequest::ViewLanes { endpoints } => {
+                let endpoints = endpoints.into_iter().take(MAX_IDS_PER_MESSAGE);
+                let endpoints = endpoints.map(|TextId(endpoint)| endpoint).collect();
+                match self.lanes_here(endpoints).await {
+                    Ok(lanes) => NodeResponse::Lanes {
+                        lanes: lanes.map(|(id, lane)| (TextId(id), lane)).collect(),
+                    },
+                    Err(error) => refusal(error),
+                }
+            }
+            NodeRequest::LimitedEndpoints { at_least_ms } => {
+                let at_least = Span::from_millis(at_least_ms);
+                match self.engine.limited(at_least, MAX_LIMITED_REPORTED).await {
+                    Ok(limited) => NodeResponse::LimitedEndpoints {
+                        endpoints: limited
+                            .iter()
+                            .map(|it| (TextId(it.endpoint), LimitedReport::new(it)))
+                            .collect(),
+                    },
+                    Err(error) => refusal(error),
+                }
+            }
             NodeRequest::InFlightOf { deliveries } => {
                 let is_in_flight = |TextId(id): &TextId<DeliveryId>| self.engine.is_in_flight(*id);
                 let deliveries = deliveries.into_iter().filter(is_in_flight).collect();

@@ -30,7 +30,7 @@ impl EngineTask {
 
     /// Reads an endpoint because it was changed, if it is cached or has a lane.
     pub(super) fn reload(&mut self, endpoint: EndpointId) {
-        if self.endpoints.contains(endpoint) || self.dispatcher.lane(endpoint).is_some() {
+        if self.endpoints.contains(endpoint) || self.dispatcher.has_lane(endpoint) {
             self.load(endpoint);
         }
     }
@@ -179,8 +179,8 @@ impl EngineTask {
     fn apply_stored_status(&mut self, endpoint: EndpointId, status: EndpointStatus) {
         let is_enabled = self
             .dispatcher
-            .lane(endpoint)
-            .is_some_and(|lane| lane.status == EndpointStatus::Enabled);
+            .endpoint_status(endpoint)
+            .is_some_and(|status| status == EndpointStatus::Enabled);
         if self.is_shared
             && is_enabled
             && status != EndpointStatus::Enabled

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::dispatcher::{Command, Dispatcher, Input, Limits, Ticket, Wake};
+use posthaste_core::dispatcher::{Command, Dispatcher, Input, LaneView, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, DisableSettings, EndpointStatus};
 use posthaste_core::rng::Rng;
@@ -267,10 +267,28 @@ impl EngineTask {
             } => self.cancel(endpoint, delivery, reply),
             Message::ViewLane { endpoint, reply } => {
                 let lane = match self.context.owned_shards.owns(endpoint) {
-                    true => Ok(self.dispatcher.lane(endpoint)),
+                    true => Ok(self.view_lanes(&[endpoint]).pop().map(|(_, lane)| lane)),
                     false => Err(EngineError::NotOwner),
                 };
                 let _ = reply.send(lane);
+            }
+            Message::ViewLanes { endpoints, reply } => {
+                let _ = reply.send(Ok(self.view_lanes(&endpoints)));
+            }
+            Message::CountHeldBack { reply } => {
+                self.dispatch(Input::Tick);
+                let counts = self.dispatcher.held_back_counts(self.context.clock.now());
+                let _ = reply.send(Ok(counts.to_vec()));
+            }
+            Message::ViewLimited {
+                at_least,
+                max_endpoints,
+                reply,
+            } => {
+                self.dispatch(Input::Tick);
+                let now = self.context.clock.now();
+                let limited = self.dispatcher.limited(now, at_least, max_endpoints);
+                let _ = reply.send(Ok(limited));
             }
             Message::CountBreakers { reply } => {
                 let _ = reply.send(Ok(self.dispatcher.breakers()));
@@ -290,6 +308,22 @@ impl EngineTask {
                 self.dispatch(Input::Shutdown);
             }
         }
+    }
+
+    /// Returns snapshots of the lanes that these endpoints have on this node.
+    fn view_lanes(&mut self, endpoints: &[EndpointId]) -> Vec<(EndpointId, LaneView)> {
+        // Starts what is due now, so that no delivery is shown as held back that is about to be sent.
+        self.dispatch(Input::Tick);
+        let now = self.context.clock.now();
+        let mut lanes = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            if self.context.owned_shards.owns(*endpoint)
+                && let Some(lane) = self.dispatcher.lane(now, *endpoint)
+            {
+                lanes.push((*endpoint, lane));
+            }
+        }
+        lanes
     }
 
     fn reload_all(&mut self, endpoints: Vec<EndpointId>) {

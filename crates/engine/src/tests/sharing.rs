@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use posthaste_core::cluster::Shard;
 use posthaste_core::cluster::{ShareGrant, share};
 use posthaste_core::dispatcher::TenantDemand;
+use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Tick;
 use posthaste_store::{Answer, Cluster, NodeNo, Owner, Scope, Written};
 use posthaste_telemetry::metrics::window::Window;
@@ -430,6 +431,16 @@ async fn every_node_routes_requests_to_the_owner() {
     let found = router.aloft(&stored).await;
     assert_eq!(found.len(), 10);
     assert!(in_flight.iter().all(|id| found.contains(id)));
+    // Asked about many endpoints at once, the other node reports the same as about one.
+    let lanes = router.lanes(&[endpoint, EndpointId(7)]).await;
+    assert_eq!(lanes.len(), 1, "only one of them has a lane");
+    let held_back = lanes[&endpoint].held_back.expect("two wait");
+    assert_eq!(held_back.by, HeldBackBy::InFlight);
+    let limits = lanes[&endpoint].limits.expect("the endpoint is loaded");
+    assert_eq!((limits.in_flight, limits.per_second), (10, 10_000.0));
+    let limited = router.limited(Span::ZERO).await;
+    assert!(limited.is_complete);
+    assert_eq!(limited.endpoints[&endpoint].by, HeldBackBy::InFlight);
     let waiting = *deliveries
         .iter()
         .find(|id| !in_flight.contains(id))

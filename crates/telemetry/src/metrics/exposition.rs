@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
+use posthaste_core::lane::HeldBackBy;
 
 use super::endpoint_counters::Outcomes;
 use super::gauges::Gauges;
@@ -134,6 +135,18 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
                 ("tripped", breakers.tripped as u64),
                 ("probing", breakers.probing as u64),
             ],
+        ));
+    }
+    if let Some(held_back) = &gauges.held_back {
+        let count = |by: HeldBackBy| {
+            let of_reason = held_back.iter().filter(|(reason, _)| *reason == by);
+            of_reason.map(|(_, count)| *count as u64).sum::<u64>()
+        };
+        metrics.push(Metric::gauges(
+            "posthaste_held_back",
+            "Endpoints of this node whose waiting deliveries are held back, by the reason.",
+            "reason",
+            HeldBackBy::ALL.map(|by| (by.name(), count(by))),
         ));
     }
     if let Some(free) = gauges.store_free_ratio {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use posthaste_core::alert::AlertName;
 use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Span;
 use posthaste_store::{Counts, StatCounters};
 
@@ -21,6 +22,8 @@ pub struct Gauges {
     pub in_flight: u64,
     /// Number of breakers in each state, of endpoints that are in memory.
     pub breakers: Option<BreakerCounts>,
+    /// Number of endpoints on this node whose due deliveries are held back, by reason. A missing reason means zero.
+    pub held_back: Option<Vec<(HeldBackBy, usize)>>,
     /// Deliveries that have been in retry for longer than 24 hours.
     pub retrying_over_24h: Option<u64>,
     /// Shards that this node owns.

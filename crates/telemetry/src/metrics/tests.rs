@@ -12,6 +12,7 @@ use posthaste_store::{
 use posthaste_store_testing::model::ModelStore;
 
 mod attempt_counters;
+mod held_back;
 mod operational_tenant;
 
 use super::machine::Process;
@@ -88,6 +89,7 @@ fn the_documented_metrics_are_rendered() {
         "posthaste_pending_deliveries",
         "posthaste_in_flight",
         "posthaste_breakers",
+        "posthaste_held_back",
         "posthaste_dead_letters",
         "posthaste_shards_owned",
         "posthaste_nodes",
@@ -116,6 +118,7 @@ fn everything_known() -> Gauges {
     Gauges {
         counts: Some(Counts::default()),
         breakers: Some(BreakerCounts::default()),
+        held_back: Some(Vec::new()),
         alerts: Some(BTreeMap::new()),
         retrying_over_24h: Some(0),
         hour: Some(StatCounters::default()),

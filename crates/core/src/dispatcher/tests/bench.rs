@@ -182,7 +182,7 @@ impl Bench {
 
     pub(super) fn lane(&self, endpoint: EndpointId) -> LaneView {
         self.dispatcher
-            .lane(endpoint)
+            .lane(self.now, endpoint)
             .expect("the endpoint has a lane")
     }
 

@@ -248,7 +248,7 @@ fn a_status_change_before_the_introduction_is_kept() {
         bench.set_status(endpoint, wish);
         bench.handle(Input::EndpointLoaded(snapshot));
         assert_eq!(!bench.take_sent().is_empty(), sends, "{wish:?}");
-        let lane = bench.dispatcher.lane(endpoint);
+        let lane = bench.dispatcher.lane(bench.now, endpoint);
         assert!(lane.is_none_or(|lane| lane.status == wish));
         assert_eq!(bench.disk.waits(id), wish != EndpointStatus::Disabled);
     }

@@ -63,10 +63,10 @@ fn a_lane_with_outstanding_work_is_kept() {
     bench.advance(Span::from_secs(99));
     // In flight, a retry ahead, paused by `Retry-After`, a rate not yet recovered, held.
     for endpoint in [flying, waiting, quiet, spent, paused] {
-        assert!(bench.dispatcher.lane(endpoint).is_some());
+        assert!(bench.dispatcher.lane(bench.now, endpoint).is_some());
     }
     bench.advance(Span::from_secs(1));
-    assert!(bench.dispatcher.lane(spent).is_none());
+    assert!(bench.dispatcher.lane(bench.now, spent).is_none());
 }
 
 #[test]

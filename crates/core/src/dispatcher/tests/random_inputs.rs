@@ -234,7 +234,7 @@ impl RandomRun {
     }
 
     fn is_sweeping(&self, endpoint: EndpointId) -> bool {
-        let lane = self.bench.dispatcher.lane(endpoint);
+        let lane = self.bench.dispatcher.lane(self.bench.now, endpoint);
         self.bench.status(endpoint) == EndpointStatus::Disabled
             || lane.is_some_and(|lane| lane.status == EndpointStatus::Disabled)
     }

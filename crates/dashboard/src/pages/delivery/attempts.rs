@@ -93,7 +93,7 @@ fn is_cut_by_deadline(upcoming: &ExpectedAttempt, delivery: &Delivery) -> bool {
 /// Returns the start of the time axis for the next attempts.
 fn time_origin(delivery: &Delivery, now: Timestamp) -> TimeOrigin {
     match delivery.status {
-        Status::Pending | Status::Retrying if status_text::is_overdue(delivery, now) => {
+        Status::Pending | Status::Retrying if status_text::is_due(delivery, now) => {
             TimeOrigin::Overdue
         }
         Status::Pending

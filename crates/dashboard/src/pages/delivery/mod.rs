@@ -5,6 +5,7 @@ mod curl;
 pub(super) mod payload;
 pub(super) mod status_text;
 
+use http::StatusCode;
 use maud::{Markup, PreEscaped, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{Delivery, EndpointHealth, EndpointStatus, Event};
@@ -48,13 +49,13 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         let content_type = event.as_ref().map(payload::content_type);
         content_type.unwrap_or_default().to_owned()
     });
-    let probe_at = probe_at(&request, &delivery, endpoint).await?;
+    let health = health_if_held_back(&request, &delivery).await?;
     let title = format!("Delivery of {}", delivery.event_type);
     let page = Page::new(Tab::Deliveries, title)
         .breadcrumb("Deliveries", request.tenant_link("/deliveries"))
         .live(
             "now",
-            status_section(&request, &delivery, endpoint, probe_at.as_deref()),
+            status_section(&request, &delivery, endpoint, health.as_ref()),
         )
         .live("journey", attempt_charts(&request, &delivery))
         .live(
@@ -90,18 +91,22 @@ fn path(request: &PageRequest, suffix: &str) -> String {
     format!("/deliveries/{}{suffix}", request.path_param("delivery"))
 }
 
-/// Returns the time of the next probe of a held delivery's endpoint, if it is known.
-async fn probe_at(
+/// Returns the health of the delivery's endpoint, if something holds the delivery back.
+async fn health_if_held_back(
     request: &PageRequest,
     delivery: &Delivery,
-    endpoint: &EndpointSummary,
-) -> Result<Option<String>, Problem> {
-    if delivery.status != Status::Held || endpoint.status != EndpointStatus::Enabled {
+) -> Result<Option<EndpointHealth>, Problem> {
+    let has_ended = delivery.status.is_terminal();
+    if has_ended || delivery.status != Status::Held && delivery.held_back_by.is_none() {
         return Ok(None);
     }
     let path = format!("/endpoints/{}/health", delivery.endpoint_id);
-    let health: EndpointHealth = request.tenant_get(&path).await?;
-    Ok(health.breaker.until)
+    match request.tenant_get(&path).await {
+        Ok(health) => Ok(Some(health)),
+        // The endpoint was deleted, and its deliveries are about to be given up.
+        Err(problem) if problem.status == StatusCode::NOT_FOUND => Ok(None),
+        Err(problem) => Err(problem),
+    }
 }
 
 /// Renders the current status and the possible actions.
@@ -109,13 +114,13 @@ fn status_section(
     request: &PageRequest,
     delivery: &Delivery,
     endpoint: &EndpointSummary,
-    probe_at: Option<&str>,
+    health: Option<&EndpointHealth>,
 ) -> Markup {
     let link = |verb: &str| request.tenant_link(&path(request, verb));
     let endpoint_link = request.tenant_link(&format!("/endpoints/{}", delivery.endpoint_id));
     html! {
         div.card.verdict {
-            p { (delivery_badge(delivery.status.name())) " " span.story { (status_text::summary(delivery, endpoint, probe_at, request.now)) } }
+            p { (delivery_badge(delivery.status.name())) " " span.story { (status_text::summary(delivery, endpoint, health, request.now)) } }
             @match possible_action(delivery, endpoint) {
                 PossibleAction::None => {}
                 PossibleAction::EnableEndpoint => p.hint {

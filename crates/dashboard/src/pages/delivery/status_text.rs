@@ -1,26 +1,26 @@
 //! The text about a delivery: its status, its next step, and the reasons for both.
 //!
-//! The text does not change by the second: times are absolute. Only when a due time has passed without an attempt,
-//! the text says so.
+//! The text does not change by the second: times are absolute. A delivery that is due but is not sent yet has no time;
+//! the text says what holds it back.
 
 use maud::{Markup, html};
-use posthaste_api::resources::{DeliverySummary, EndpointStatus};
+use posthaste_api::resources::{DeliverySummary, EndpointHealth, EndpointStatus, held_back_text};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Status, Trigger};
+use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::components::{time, to_the_second};
 use crate::pages::endpoint_lookup::EndpointSummary;
 
-/// Usual time from due to sent if no limit holds the delivery back.
-const USUAL_DELAY: Span = Span::from_secs(2);
+/// A delivery whose next attempt is not later than this counts as due. The API shows no attempt in the past.
+const SOON: Span = Span::from_secs(1);
 
-/// Returns whether the delivery should have been attempted by now. It then waits for other deliveries or for limits
-/// of its endpoint.
-pub(super) fn is_overdue(delivery: &DeliverySummary, now: Timestamp) -> bool {
+/// Returns whether the delivery is due. It then waits for other deliveries or for limits of its endpoint.
+pub(super) fn is_due(delivery: &DeliverySummary, now: Timestamp) -> bool {
     let due = delivery.next_attempt_at.as_deref();
     let due = due.and_then(|at| at.parse::<Timestamp>().ok());
-    due.is_some_and(|due| now > due.after(USUAL_DELAY))
+    delivery.held_back_by.is_some() || due.is_some_and(|due| due <= now.after(SOON))
 }
 
 /// Returns the next step, for a row of a list.
@@ -30,9 +30,12 @@ pub(in crate::pages) fn next_step(
     now: Timestamp,
 ) -> Markup {
     match delivery.status {
-        Status::Pending | Status::Retrying if is_overdue(delivery, now) => html! {
-            "waits for its turn, due since " (time_or_unknown(&delivery.next_attempt_at))
-        },
+        Status::Pending | Status::Retrying if is_due(delivery, now) => {
+            match delivery.held_back_by {
+                Some(by) => html! { "held back by: " (held_back_text(by, None)) },
+                None => html! { "is due, waits for its turn" },
+            }
+        }
         Status::Pending => {
             html! { "first attempt at " (time_or_unknown(&delivery.next_attempt_at)) }
         }
@@ -47,12 +50,12 @@ pub(in crate::pages) fn next_step(
     }
 }
 
-/// Returns the past and the next step in one or two sentences. `probe_at` is the time of the endpoint's next probe,
-/// if its breaker is tripped.
+/// Returns the past and the next step in one or two sentences. `health` is that of the endpoint, if something holds the
+/// delivery back.
 pub(super) fn summary(
     delivery: &DeliverySummary,
     endpoint: &EndpointSummary,
-    probe_at: Option<&str>,
+    health: Option<&EndpointHealth>,
     now: Timestamp,
 ) -> Markup {
     let attempts = attempts(delivery.attempt_count);
@@ -61,14 +64,15 @@ pub(super) fn summary(
     let remaining = delivery
         .max_attempts
         .saturating_sub(delivery.attempt_count + 1);
-    let is_overdue = is_overdue(delivery, now);
+    let is_due = is_due(delivery, now);
+    let probe_at = health.and_then(|health| health.breaker.until.as_deref());
     match delivery.status {
-        Status::Pending if is_overdue => html! {
-            "Its first attempt was due at " (time_or_unknown(&delivery.next_attempt_at)) ". " (OVERDUE_TEXT)
+        Status::Pending if is_due => html! {
+            "Its first attempt is due. " (wait_reason(delivery, health))
         },
-        Status::Retrying if is_overdue => html! {
+        Status::Retrying if is_due => html! {
             "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last with: " (error) }
-            ". The next attempt was due at " (time_or_unknown(&delivery.next_attempt_at)) ". " (OVERDUE_TEXT)
+            ". The next attempt is due. " (wait_reason(delivery, health))
         },
         Status::Pending => html! {
             "Waits for its first attempt, which is due at " (time_or_unknown(&delivery.next_attempt_at)) "."
@@ -102,9 +106,28 @@ pub(super) fn summary(
     }
 }
 
-/// Text for an overdue delivery.
-const OVERDUE_TEXT: &str =
-    "It waits for its turn: others come first, or the endpoint's limits hold.";
+/// Returns the reason why a due delivery is not sent yet, and its end if that does not change by the second.
+fn wait_reason(delivery: &DeliverySummary, health: Option<&EndpointHealth>) -> Markup {
+    let Some(by) = delivery.held_back_by else {
+        return html! { "It waits for its turn: others come first." };
+    };
+    let limits = health.map(|health| &health.limits_in_force);
+    let until = match by {
+        HeldBackBy::RetryAfter | HeldBackBy::Breaker => delivery.held_back_until.as_deref(),
+        HeldBackBy::RateLimit
+        | HeldBackBy::InFlight
+        | HeldBackBy::Backpressure
+        | HeldBackBy::Paused
+        | HeldBackBy::Disabled
+        | HeldBackBy::TenantInFlight
+        | HeldBackBy::ServerInFlight => None,
+    };
+    html! {
+        "Held back by: " (held_back_text(by, limits))
+        @if let Some(at) = until { ", until " (to_the_second(at)) }
+        "."
+    }
+}
 
 /// Returns the reason why a delivery is held.
 fn held_reason(endpoint: &EndpointSummary) -> &'static str {
@@ -210,6 +233,18 @@ mod tests {
         text
     }
 
+    /// The health of an endpoint whose breaker is tripped.
+    fn health() -> EndpointHealth {
+        let health = json!({
+            "breaker": {"state": "tripped", "until": "2026-11-15T12:05:00.000Z", "reason": null},
+            "pending": 2, "in_flight": 0, "next_attempt_at": null, "consecutive_failures": 0,
+            "success_ratio": 1.0, "latency_ms": {"p50": null, "p99": null},
+            "held_back_by": null, "held_back_until": null,
+            "limits_in_force": {"in_flight": 10, "per_second": 100.0}, "quiet_until": null,
+        });
+        serde_json::from_value(health).expect("health")
+    }
+
     /// A time before the next attempt is due.
     const NOW: Timestamp = Timestamp(1_794_744_020_000);
 
@@ -230,12 +265,7 @@ mod tests {
         };
         (
             text(&next_step(&delivery, &endpoint, now)),
-            text(&summary(
-                &delivery,
-                &endpoint,
-                Some("2026-11-15T12:05:00.000Z"),
-                now,
-            )),
+            text(&summary(&delivery, &endpoint, Some(&health()), now)),
         )
     }
 
@@ -256,22 +286,37 @@ mod tests {
     }
 
     #[test]
-    fn overdue_delivery_shows_that_it_waits() {
-        let late = Timestamp(1_794_744_090_000);
-        let (next_step, summary) = texts_at(late, json!({}), EndpointStatus::Enabled);
-        assert_eq!(
-            next_step,
-            "waits for its turn, due since 2026-11-15 12:01:10"
-        );
+    fn due_delivery_shows_what_it_waits_for() {
+        // The API shows a due delivery with the current time.
+        let due = Timestamp(1_794_744_070_000);
+        let (next_step, summary) = texts_at(due, json!({}), EndpointStatus::Enabled);
+        assert_eq!(next_step, "is due, waits for its turn");
         assert_eq!(
             summary,
-            "Failed 3 times, last with: answered 503. The next attempt was due at \
-             2026-11-15 12:01:10. It waits for its turn: others come first, or the endpoint's \
-             limits hold."
+            "Failed 3 times, last with: answered 503. The next attempt is due. \
+             It waits for its turn: others come first."
         );
-        // Within `USUAL_DELAY` of its due time a delivery is not called late.
-        let due = Timestamp(1_794_744_071_000);
-        let (next_step, _) = texts_at(due, json!({}), EndpointStatus::Enabled);
+        let limited = json!({
+            "held_back_by": "rate_limit", "held_back_until": "2026-11-15T12:01:10.000Z",
+        });
+        let (next_step, summary) = texts_at(due, limited, EndpointStatus::Enabled);
+        assert_eq!(next_step, "held back by: rate limit");
+        // The end of a rate limit moves with every delivery, and would change the page every second.
+        assert!(
+            summary.ends_with("is due. Held back by: rate limit (100/s)."),
+            "{summary}"
+        );
+        let quiet = json!({
+            "status": "pending", "held_back_by": "retry_after", "held_back_until": "2026-11-15T12:05:00.000Z",
+        });
+        let (_, summary) = texts_at(due, quiet, EndpointStatus::Enabled);
+        assert_eq!(
+            summary,
+            "Its first attempt is due. Held back by: Retry-After: the receiver asked for a pause, \
+             until 2026-11-15 12:05:00."
+        );
+        let before = Timestamp(1_794_744_068_000);
+        let (next_step, _) = texts_at(before, json!({}), EndpointStatus::Enabled);
         assert_eq!(next_step, "tries again at 2026-11-15 12:01:10");
     }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use posthaste_api::resources::{
     BreakerState, DisabledReason, Endpoint, EndpointBreaker, EndpointHealth, EndpointStatus,
-    PolicyOrigin,
+    PolicyOrigin, held_back_text,
 };
 use posthaste_charts::format;
 use posthaste_core::lane::TripReason;
@@ -150,6 +150,31 @@ pub(in crate::pages) fn backlog_text(health: &EndpointHealth) -> String {
     }
 }
 
+/// Renders what holds deliveries of the endpoint back, and until when, if anything does.
+pub(super) fn held_back(health: &EndpointHealth) -> Option<Markup> {
+    let by = health.held_back_by?;
+    Some(html! {
+        (held_back_text(by, Some(&health.limits_in_force)))
+        @if let Some(until) = &health.held_back_until { ", until " (to_the_second(until)) }
+    })
+}
+
+/// Returns the limits in force, if adaptive protection has lowered them.
+pub(super) fn lowered_limits_text(endpoint: &Endpoint, health: &EndpointHealth) -> Option<String> {
+    let limits = &health.limits_in_force;
+    let is_lowered = limits.in_flight < endpoint.max_in_flight
+        || limits.per_second < endpoint.rate_limit.per_second;
+    is_lowered.then(|| {
+        format!(
+            "{}, {} at once; lowered because of the receiver's answers (configured: {}, {} at once)",
+            format::rate(limits.per_second),
+            limits.in_flight,
+            format::rate(endpoint.rate_limit.per_second),
+            endpoint.max_in_flight,
+        )
+    })
+}
+
 /// Renders the time of the next attempt, or the reason why there is none.
 pub(in crate::pages) fn next_attempt(endpoint: &Endpoint, health: &EndpointHealth) -> Markup {
     let has_backlog = health.pending > 0;
@@ -188,7 +213,8 @@ pub(super) mod tests {
         let mut shown = json!({
             "breaker": {"state": "passing", "until": null, "reason": null}, "pending": 0, "in_flight": 0,
             "next_attempt_at": null, "consecutive_failures": 0, "success_ratio": 1.0,
-            "latency_ms": {"p50": null, "p99": null},
+            "latency_ms": {"p50": null, "p99": null}, "held_back_by": null, "held_back_until": null,
+            "limits_in_force": {"in_flight": 10, "per_second": 50.0}, "quiet_until": null,
         });
         for (name, value) in change.as_object().into_iter().flatten() {
             shown[name] = value.clone();
@@ -243,6 +269,34 @@ pub(super) mod tests {
         let shown = next_attempt(&endpoint, &at("720")).0;
         assert_eq!(shown, next_attempt(&endpoint, &at("721")).0);
         assert!(shown.contains("\"2026-01-02T03:04:05Z\""), "{shown}");
+    }
+
+    #[test]
+    fn what_holds_deliveries_back_is_shown_with_its_end() {
+        assert!(held_back(&health(&json!({}))).is_none());
+        let limited = health(&json!({
+            "held_back_by": "rate_limit", "held_back_until": "2026-01-02T03:04:05.678Z",
+        }));
+        let shown = held_back(&limited).expect("a reason").0;
+        assert!(
+            shown.starts_with("rate limit (50/s), until <time"),
+            "{shown}"
+        );
+        let paused = health(&json!({"held_back_by": "paused"}));
+        assert_eq!(held_back(&paused).expect("a reason").0, "endpoint paused");
+    }
+
+    #[test]
+    fn limits_are_shown_only_while_they_are_lowered() {
+        let endpoint = endpoint(&json!({}));
+        assert_eq!(lowered_limits_text(&endpoint, &health(&json!({}))), None);
+        let lowered = health(&json!({"limits_in_force": {"in_flight": 1, "per_second": 10.0}}));
+        assert_eq!(
+            lowered_limits_text(&endpoint, &lowered).as_deref(),
+            Some(
+                "10/s, 1 at once; lowered because of the receiver's answers (configured: 50/s, 10 at once)"
+            )
+        );
     }
 
     #[test]

@@ -11,14 +11,14 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::time::{Span, Timestamp};
 
 use super::description::{
-    backlog_text, badges, breaker_text, is_passing, latency_text, next_attempt, policy_origin_text,
-    rate_text, status_text, subscription_text, success_text,
+    backlog_text, badges, breaker_text, held_back, is_passing, latency_text, lowered_limits_text,
+    next_attempt, policy_origin_text, rate_text, status_text, subscription_text, success_text,
 };
 use super::secret;
 use super::subpage::path;
 use crate::components::{
     Field, FieldErrors, PolicyPreview, action_button, copyable, csrf_field, delivery_badge,
-    empty_list, humanize, time,
+    empty_list, humanize, time, to_the_second,
 };
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -157,6 +157,9 @@ fn status_section(
                 @if let Some(reason) = attention_reason { dt { "What is wrong" } dd { (reason) } }
                 dt { "Breaker" } dd { (breaker_text(&health.breaker, endpoint.status == EndpointStatus::Enabled)) }
                 dt { "Backlog" } dd { (backlog_text(health)) }
+                @if let Some(held_back) = held_back(health) { dt { "Held back by" } dd { (held_back) } }
+                @if let Some(limits) = lowered_limits_text(endpoint, health) { dt { "Limits in force" } dd { (limits) } }
+                @if let Some(at) = &health.quiet_until { dt { "Retry-After" } dd { "the receiver asked for a pause until " (to_the_second(at)) } }
                 dt { "Next attempt" } dd { (next_attempt(endpoint, health)) }
                 dt { "Success lately" } dd {
                     (success_text(health))

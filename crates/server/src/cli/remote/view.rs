@@ -1,7 +1,9 @@
 //! Formats API answers for people.
 
+use posthaste_api::resources::{HeldBackBy, LimitsInForce, held_back_text};
 use posthaste_charts::terminal::{STRONG, printable, styled};
 use posthaste_core::time::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
 use crate::cli::table::{Cell, pairs, table};
@@ -56,11 +58,42 @@ pub fn object(value: &Value) -> String {
     let mut lists = Vec::new();
     flatten("", object, &mut lines, &mut lists);
     let mut out = pairs(&lines);
+    for sentence in protection(object) {
+        out.push_str(&format!("\n{}\n", printable(&sentence)));
+    }
     for (name, items) in lists {
         out.push_str(&format!("\n{}\n", styled(STRONG, &printable(&name))));
         out.push_str(&inner_list(&name, items));
     }
     out
+}
+
+/// Returns what holds deliveries back, in words: of an endpoint's health or of a delivery.
+fn protection(object: &Map<String, Value>) -> Vec<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(shorten_time);
+    let until = |at: Option<String>| at.map_or_else(String::new, |at| format!(", until {at}"));
+    let mut sentences = Vec::new();
+    let by = object
+        .get("held_back_by")
+        .and_then(|by| HeldBackBy::deserialize(by).ok());
+    if let Some(by) = by {
+        let limits = object
+            .get("limits_in_force")
+            .and_then(|limits| LimitsInForce::deserialize(limits).ok());
+        let held_back = held_back_text(by, limits.as_ref());
+        let until = until(text(object.get("held_back_until")));
+        sentences.push(format!("Held back by: {held_back}{until}"));
+    }
+    let breaker = object.get("breaker");
+    let of_breaker = |member: &str| text(breaker.and_then(|breaker| breaker.get(member)));
+    if of_breaker("state").as_deref() == Some("tripped") {
+        let reason = of_breaker("reason").unwrap_or_else(|| "failures".to_owned());
+        let reason = reason.replace('_', " ");
+        let probe =
+            of_breaker("until").map_or_else(String::new, |at| format!("; next probe at {at}"));
+        sentences.push(format!("Circuit breaker tripped ({reason}){probe}"));
+    }
+    sentences
 }
 
 fn flatten<'a>(
@@ -291,6 +324,39 @@ mod tests {
                 "     2  2026-11-15 12:00:08Z  -            -",
             ]
         );
+    }
+
+    #[test]
+    fn what_holds_deliveries_back_is_shown_in_words() {
+        let health = json!({
+            "breaker": {"state": "passing", "until": null, "reason": null},
+            "held_back_by": "rate_limit", "held_back_until": "2026-11-15T12:00:03.500Z",
+            "limits_in_force": {"in_flight": 10, "per_second": 100.0},
+        });
+        let shown = plain(&object(&health));
+        let last = shown.lines().last();
+        assert_eq!(
+            last,
+            Some("Held back by: rate limit (100/s), until 2026-11-15 12:00:03Z")
+        );
+        let tripped = json!({
+            "breaker": {"state": "tripped", "until": "2026-11-15T12:00:03.500Z", "reason": "refusals"},
+            "held_back_by": "breaker",
+        });
+        let shown = plain(&object(&tripped));
+        let last: Vec<&str> = shown
+            .lines()
+            .filter(|line| line.contains("ripped"))
+            .collect();
+        assert_eq!(
+            last[1..],
+            [
+                "Held back by: circuit breaker tripped",
+                "Circuit breaker tripped (refusals); next probe at 2026-11-15 12:00:03Z",
+            ]
+        );
+        let idle = json!({"status": "pending", "held_back_by": null});
+        assert!(!plain(&object(&idle)).contains("Held back"));
     }
 
     #[test]

@@ -419,7 +419,8 @@ async fn health_shows_counters_and_breaker() {
             "breaker": {"state": "passing", "until": null, "reason": null},
             "pending": 0, "in_flight": 0, "next_attempt_at": null,
             "consecutive_failures": 0, "success_ratio": 1.0,
-            "latency_ms": {"p50": null, "p99": null},
+            "latency_ms": {"p50": null, "p99": null}, "held_back_by": null, "held_back_until": null,
+            "limits_in_force": {"in_flight": 10, "per_second": 100.0}, "quiet_until": null,
         })
     );
 }

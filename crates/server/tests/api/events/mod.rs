@@ -3,6 +3,7 @@
 mod attention;
 mod dead_letters;
 mod deliveries;
+mod held_back;
 mod id_filter;
 mod ingest;
 mod refused_events;

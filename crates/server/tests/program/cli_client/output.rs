@@ -6,7 +6,7 @@ use super::fixture::*;
 
 const PAGE: &str = r#"{"data":[
  {"id":"dlv_2","status":"retrying","attempt_count":3,"event_type":"invoice.paid","last_error":{"kind":"http"},
-  "next_attempt_at":"2026-11-15T12:00:00.123Z","endpoint_id":"ep_1"},
+  "next_attempt_at":"2026-11-15T12:00:00.123Z","held_back_by":"rate_limit","endpoint_id":"ep_1"},
  {"id":"dlv_1","status":"succeeded","attempt_count":12,"event_type":"a","last_error":null,
   "next_attempt_at":null,"endpoint_id":"ep_2"}],"next_cursor":"abc"}"#;
 
@@ -17,9 +17,9 @@ fn a_list_is_a_table_with_the_next_cursor() {
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(
         stdout(output),
-        "ID     STATUS     TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          ENDPOINT\n\
-         dlv_2  retrying       3  invoice.paid  http   -       2026-11-15 12:00:00Z  ep_1\n\
-         dlv_1  succeeded     12  a             -      -       -                     ep_2\n"
+        "ID     STATUS     TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          HELD BACK BY  ENDPOINT\n\
+         dlv_2  retrying       3  invoice.paid  http   -       2026-11-15 12:00:00Z  rate_limit    ep_1\n\
+         dlv_1  succeeded     12  a             -      -       -                     -             ep_2\n"
     );
     assert_eq!(
         remark,

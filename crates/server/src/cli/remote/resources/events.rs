@@ -118,6 +118,7 @@ pub(super) static DELIVERIES: &[Action] = &[
             ("ERROR", "last_error.kind"),
             ("REASON", "reason"),
             ("NEXT ATTEMPT", "next_attempt_at"),
+            ("HELD BACK BY", "held_back_by"),
             ("ENDPOINT", "endpoint_id"),
         ]),
     },
