@@ -32,6 +32,8 @@ pub enum AlertName {
     EndpointDisabled,
     /// A delivery that could be sent has been waiting for too long.
     QueueAge,
+    /// A limit, not the receiver, has held deliveries of an endpoint back for too long.
+    HeldBack,
     /// Writes to the store are slow.
     StoreSlow,
     /// The store has little free space.
@@ -42,7 +44,7 @@ pub enum AlertName {
 
 impl AlertName {
     /// Every name.
-    pub const ALL: [AlertName; 13] = [
+    pub const ALL: [AlertName; 14] = [
         AlertName::RetryRatio,
         AlertName::DeadLetterRatio,
         AlertName::AttemptsPerSuccess,
@@ -53,6 +55,7 @@ impl AlertName {
         AlertName::DisableWarning,
         AlertName::EndpointDisabled,
         AlertName::QueueAge,
+        AlertName::HeldBack,
         AlertName::StoreSlow,
         AlertName::StoreNearlyFull,
         AlertName::NotificationsStuck,
@@ -71,6 +74,7 @@ impl AlertName {
             AlertName::DisableWarning => "disable_warning",
             AlertName::EndpointDisabled => "endpoint_disabled",
             AlertName::QueueAge => "queue_age",
+            AlertName::HeldBack => "held_back",
             AlertName::StoreSlow => "store_slow",
             AlertName::StoreNearlyFull => "store_nearly_full",
             AlertName::NotificationsStuck => "notices_stuck",
@@ -86,9 +90,10 @@ impl AlertName {
             | AlertName::StoreNearlyFull => Measure::Ratio,
             AlertName::AttemptsPerSuccess => Measure::Factor,
             AlertName::RetryingOver24h | AlertName::DeadLettersGrowing => Measure::Count,
-            AlertName::QueueAge | AlertName::StoreSlow | AlertName::NotificationsStuck => {
-                Measure::Seconds
-            }
+            AlertName::QueueAge
+            | AlertName::HeldBack
+            | AlertName::StoreSlow
+            | AlertName::NotificationsStuck => Measure::Seconds,
             AlertName::BreakerTripped | AlertName::DisableWarning | AlertName::EndpointDisabled => {
                 Measure::Event
             }
@@ -107,6 +112,7 @@ impl AlertName {
                 Bound::Above(0.0)
             }
             AlertName::QueueAge => Bound::Above(600.0),
+            AlertName::HeldBack => Bound::Above(300.0),
             AlertName::StoreSlow => Bound::Above(1.0),
             AlertName::StoreNearlyFull => Bound::Below(0.10),
             AlertName::NotificationsStuck => Bound::Above(900.0),
@@ -139,8 +145,8 @@ impl fmt::Display for AlertName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be one of retry_ratio, dead_letter_ratio, attempts_per_success, second_attempt_success_ratio, \
-     retrying_over_24h, dead_letters_growing, breaker_tripped, disable_warning, endpoint_disabled, queue_age, store_slow, \
-     store_nearly_full, notices_stuck"
+     retrying_over_24h, dead_letters_growing, breaker_tripped, disable_warning, endpoint_disabled, queue_age, held_back, \
+     store_slow, store_nearly_full, notices_stuck"
 )]
 pub struct UnknownAlert;
 

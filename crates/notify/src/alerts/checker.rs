@@ -14,7 +14,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::{AlertId, IdGenerator, TenantId};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
-use posthaste_engine::owner_router::OwnerRouter;
+use posthaste_engine::owner_router::{LimitedEndpoints, OwnerRouter};
 use posthaste_store::{
     Alert, AlertFilter, CreateResult, PageRequest, Scope, StatCounters, Store, StoreError,
     TenantSelection,
@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use super::endpoint_alerts::AlertState;
 use super::readings::{FROM_COUNTERS, buckets, from_counters};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
-use super::{disk_space, endpoint_alerts, text};
+use super::{disk_space, endpoint_alerts, held_back, text};
 use crate::notifications::Audience;
 use crate::owner_task::{OwnerTask, run_while_owner};
 
@@ -55,6 +55,10 @@ const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) type QueueAge =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Span>> + Send>> + Send + Sync>;
 
+/// Returns the endpoints of all nodes that limits have held back for at least this time.
+pub(super) type LimitedSource =
+    Box<dyn Fn(Span) -> Pin<Box<dyn Future<Output = LimitedEndpoints> + Send>> + Send + Sync>;
+
 /// Checks for alerts.
 pub struct AlertChecker {
     store: Arc<dyn Store>,
@@ -63,6 +67,9 @@ pub struct AlertChecker {
     /// Recipients of notifications.
     audience: Audience,
     queue_age: QueueAge,
+    limited_source: LimitedSource,
+    /// The endpoints that limits held back in the last round.
+    limited: LimitedEndpoints,
     ids: IdGenerator,
     /// For open alerts, the time since which the value has been normal.
     normal_since: FxHashMap<AlertId, Tick>,
@@ -72,6 +79,12 @@ pub struct AlertChecker {
     write_seconds: VecDeque<f64>,
     /// The last alert that was compared with its endpoint.
     last_compared: Option<AlertId>,
+}
+
+/// Values that are read from other components.
+pub(super) struct Sources {
+    pub(super) queue_age: QueueAge,
+    pub(super) limited: LimitedSource,
 }
 
 /// Open alerts by name and scope.
@@ -113,6 +126,7 @@ impl AlertChecker {
         store: Arc<dyn Store>,
         clock: Clock,
         cached_queue_age: Arc<CachedQueueAge>,
+        owner_router: Arc<OwnerRouter>,
         settings: AlertSettings,
         audience: Audience,
     ) -> AlertChecker {
@@ -120,15 +134,23 @@ impl AlertChecker {
             let cached = cached_queue_age.clone();
             Box::pin(async move { cached.read().await })
         });
-        AlertChecker::with_rng(store, clock, settings, queue_age, audience, random::seed())
+        let limited_source: LimitedSource = Box::new(move |at_least| {
+            let owner_router = owner_router.clone();
+            Box::pin(async move { owner_router.limited(at_least).await })
+        });
+        let sources = Sources {
+            queue_age,
+            limited: limited_source,
+        };
+        AlertChecker::with_rng(store, clock, settings, sources, audience, random::seed())
     }
 
-    /// Creates an instance with this source of the queue age and this RNG.
+    /// Creates an instance with these sources of values and this RNG.
     pub(super) fn with_rng(
         store: Arc<dyn Store>,
         clock: Clock,
         settings: AlertSettings,
-        queue_age: QueueAge,
+        sources: Sources,
         audience: Audience,
         rng: Rng,
     ) -> AlertChecker {
@@ -137,7 +159,9 @@ impl AlertChecker {
             clock,
             settings,
             audience,
-            queue_age,
+            queue_age: sources.queue_age,
+            limited_source: sources.limited,
+            limited: LimitedEndpoints::default(),
             ids: IdGenerator::new(rng),
             normal_since: FxHashMap::default(),
             passing_since: FxHashMap::default(),
@@ -236,6 +260,7 @@ impl AlertChecker {
         if let Err(error) = self.read_retrying(now.wall, open, &mut readings).await {
             tracing::warn!(target: LOG_TARGET, %error, "what has been in retry for long could not be counted");
         }
+        readings.extend(self.read_limited(open).await);
         let everything = [
             (AlertName::QueueAge, self.read_queue_age().await),
             (AlertName::StoreSlow, self.read_write_time(now.wall).await),
@@ -318,6 +343,25 @@ impl AlertChecker {
             readings.push((name, Scope::Tenant(tenant), seen));
         }
         Ok(())
+    }
+
+    /// Reads for how long limits have held endpoints back.
+    async fn read_limited(&mut self, open: &OpenAlerts) -> Readings {
+        let name = AlertName::HeldBack;
+        let Some(bound) = self.settings.bound(name) else {
+            return Readings::new();
+        };
+        let at_least = Span::from_millis((bound.limit().max(0.0) * 1_000.0) as u64);
+        self.limited = (self.limited_source)(at_least).await;
+        let of_open = open.keys().filter(|(other, _)| *other == name);
+        let of_open = of_open.filter_map(|(_, scope)| match scope {
+            Scope::Endpoint(endpoint) => Some(*endpoint),
+            Scope::Everything | Scope::Tenant(_) => None,
+        });
+        held_back::readings(&self.limited, of_open)
+            .into_iter()
+            .map(|(endpoint, seen)| (name, Scope::Endpoint(endpoint), seen))
+            .collect()
     }
 
     async fn read_queue_age(&self) -> Seen {
@@ -444,6 +488,11 @@ impl AlertChecker {
         }
         if samples < u64::MAX && name != AlertName::StoreSlow {
             detail["samples"] = json!(samples);
+        }
+        if let (AlertName::HeldBack, Scope::Endpoint(endpoint)) = (name, &scope)
+            && let Some(limited) = self.limited.endpoints.get(endpoint)
+        {
+            detail["held_back_by"] = json!(limited.by.name());
         }
         let alert = Alert {
             id: self.ids.next(now),

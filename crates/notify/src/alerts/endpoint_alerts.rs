@@ -199,6 +199,7 @@ pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
         | AlertName::RetryingOver24h
         | AlertName::DeadLettersGrowing
         | AlertName::QueueAge
+        | AlertName::HeldBack
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck => AlertState::Ongoing,

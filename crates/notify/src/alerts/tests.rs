@@ -2,6 +2,7 @@
 
 mod counters;
 mod endpoints;
+mod held_back;
 mod runbook;
 mod server;
 
@@ -12,6 +13,7 @@ use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
+use posthaste_engine::owner_router::{LimitedEndpoints, LimitedReport};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
     AlertFilter, CreateResult, HandOver, HandedOver, PageRequest, Scope, Store, StoreError,
@@ -20,6 +22,7 @@ use posthaste_store::{
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
 
+use super::checker::Sources;
 use super::{AlertChecker, AlertSettings, EndpointAlerts};
 use crate::notifications::Audience;
 use crate::owner_task::OwnerTask;
@@ -48,6 +51,8 @@ struct Environment {
     /// Time that passes with every reading of the clock.
     lag_ms: u64,
     queue_age: Option<Span>,
+    /// Endpoints that a limit holds back, as all nodes report them.
+    limited: LimitedEndpoints,
 }
 
 struct Fixture {
@@ -210,6 +215,14 @@ fn checker(
     seed: u64,
 ) -> AlertChecker {
     let clock = clock(environment);
+    let of_limits = environment.clone();
+    let limited = Box::new(move |at_least: Span| {
+        let environment = of_limits.lock().expect("the lock is not poisoned");
+        let mut limited = environment.limited.clone();
+        let is_long = |report: &LimitedReport| report.duration() >= at_least;
+        limited.endpoints.retain(|_, report| is_long(report));
+        Box::pin(std::future::ready(limited)) as _
+    });
     let environment = environment.clone();
     let queue_age = Box::new(move || {
         let age = environment
@@ -220,7 +233,8 @@ fn checker(
     });
     let rng = Rng::seeded(seed);
     let (store, settings) = (store.clone(), settings.clone());
-    AlertChecker::with_rng(store, clock, settings, queue_age, audience.clone(), rng)
+    let sources = Sources { queue_age, limited };
+    AlertChecker::with_rng(store, clock, settings, sources, audience.clone(), rng)
 }
 
 fn acme() -> TenantId {

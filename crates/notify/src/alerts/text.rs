@@ -57,6 +57,10 @@ pub fn message(alert: &Alert) -> String {
         AlertName::QueueAge => format!(
             "Something that could be sent has been waiting for {value}; more than {limit} calls for somebody."
         ),
+        AlertName::HeldBack => format!(
+            "Deliveries held back by {} for {value} (threshold {limit}).",
+            limit_text(text("held_back_by"))
+        ),
         AlertName::StoreSlow => {
             format!("The store takes {value} to write; more than {limit} calls for somebody.")
         }
@@ -75,6 +79,17 @@ fn last(window: &str) -> String {
         "1h" => "the last hour".to_owned(),
         "24h" | "1d" => "the last day".to_owned(),
         other => format!("the last {other}"),
+    }
+}
+
+/// Names a limit that holds deliveries back.
+fn limit_text(held_back_by: Option<&str>) -> &'static str {
+    match held_back_by {
+        Some("rate_limit") => "the endpoint's rate limit",
+        Some("in_flight") => "the endpoint's in-flight limit",
+        Some("tenant_in_flight") => "the tenant's in-flight limit",
+        Some("server_in_flight") => "the server's in-flight limit",
+        Some(_) | None => "a limit",
     }
 }
 
@@ -149,6 +164,12 @@ mod tests {
         assert_eq!(
             text_of(AlertName::RetryingOver24h, count),
             "At least 101 deliveries have been retrying for more than 24 hours (threshold 100)."
+        );
+        let held_back =
+            json!({"value": 360.0, "threshold": 300.0, "held_back_by": "tenant_in_flight"});
+        assert_eq!(
+            text_of(AlertName::HeldBack, held_back),
+            "Deliveries held back by the tenant's in-flight limit for 6 min (threshold 5 min)."
         );
         let slow = json!({"value": 1.5, "threshold": 1.0});
         let slow = text_of(AlertName::StoreSlow, slow);

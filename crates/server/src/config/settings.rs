@@ -120,6 +120,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("alerts.disable_warning", Text),
     plain("alerts.endpoint_disabled", Text),
     plain("alerts.queue_age", Text),
+    plain("alerts.held_back", Text),
     plain("alerts.store_slow", Text),
     plain("alerts.store_nearly_full", Count),
     plain("alerts.notices_stuck", Text),

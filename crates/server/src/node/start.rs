@@ -256,6 +256,7 @@ fn start_background_tasks(
         app.store.clone(),
         app.clock.clone(),
         app.queue_age.clone(),
+        app.owner_router.clone(),
         alerts.clone(),
         channels.audience(),
     )

@@ -57,6 +57,7 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
         | AlertName::DisableWarning
         | AlertName::EndpointDisabled
         | AlertName::QueueAge
+        | AlertName::HeldBack
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck => panic!("{name} is not computed from counters"),

@@ -55,6 +55,7 @@ fn the_prometheus_rules_have_the_same_thresholds() {
             AlertName::BreakerTripped
             | AlertName::DisableWarning
             | AlertName::EndpointDisabled
+            | AlertName::HeldBack
             | AlertName::NotificationsStuck => continue,
         };
         let mark = match name.bound() {

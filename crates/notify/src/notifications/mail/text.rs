@@ -226,6 +226,7 @@ fn alert_meaning(name: AlertName) -> &'static str {
         AlertName::DisableWarning => "it will be disabled if this goes on",
         AlertName::EndpointDisabled => "posthaste disabled it",
         AlertName::QueueAge => "something that could be sent has been waiting for too long",
+        AlertName::HeldBack => "a limit has held its deliveries back for too long",
         AlertName::StoreSlow => "the store takes long to write",
         AlertName::StoreNearlyFull => "the store has little room left",
         AlertName::NotificationsStuck => "notices cannot be told",

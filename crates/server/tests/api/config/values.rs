@@ -116,6 +116,7 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("alerts.disable_warning", ["off", "on", "off"]),
     ("alerts.endpoint_disabled", ["off", "on", "off"]),
     ("alerts.queue_age", ["1m", "off", "1s"]),
+    ("alerts.held_back", ["1m", "off", "10m"]),
     ("alerts.store_slow", ["250ms", "off", "5s"]),
     ("alerts.store_nearly_full", ["0.2", "off", "0.3"]),
     ("alerts.notices_stuck", ["1h", "off", "5m"]),
