@@ -24,6 +24,8 @@ pub struct Upcoming {
 impl Delivery {
     /// Returns the attempts that may still be made under this policy, as of `now`.
     ///
+    /// The list is empty if the policy drops the delivery at its turn, because its deadline is over.
+    ///
     /// While an attempt is in progress, the list starts with the one that follows if it fails now.
     pub fn upcoming(&self, policy: &RetryPolicy, now: Timestamp) -> Vec<Upcoming> {
         let (first_at, in_progress) = match self.state {
@@ -35,6 +37,9 @@ impl Delivery {
                 return Vec::new();
             }
         };
+        if self.is_dropped_at(first_at, policy) {
+            return Vec::new();
+        }
         let facts = &self.facts;
         let first = AttemptWindow {
             number: self.attempt_number(),

@@ -12,6 +12,7 @@ mod endpoint_status;
 mod fairness;
 mod faults;
 mod fixture;
+mod late;
 mod memory;
 mod ordering;
 mod random_inputs;
