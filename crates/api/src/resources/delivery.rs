@@ -114,7 +114,11 @@ impl DeliverySummary {
         let state = stored.delivery.state();
         let status = status_now(stored, in_flight);
         let wanted_at = match status {
-            Status::Pending | Status::Retrying => stored.delivery.wanted_at(),
+            // A late delivery that its policy drops has no further attempt.
+            Status::Pending | Status::Retrying => stored
+                .delivery
+                .wanted_at()
+                .filter(|at| !stored.delivery.is_dropped_at(*at, policy)),
             Status::Held
             | Status::InProgress
             | Status::Succeeded
@@ -261,7 +265,11 @@ fn summary_properties() -> Value {
         "max_attempts": integer(),
         "created_at": time(),
         "next_attempt_at": nullable_time(),
-        "give_up_at": time(),
+        "give_up_at": {
+            "type": "string",
+            "format": "date-time",
+            "description": "The deadline: no retry is scheduled after it. If the delivery is held back past it, the policy's `late` decides: `send` sends it when its turn comes, `drop` ends it as `expired`.",
+        },
         "finished_at": nullable_time(),
         "last_error": {
             "type": ["object", "null"],
