@@ -244,6 +244,20 @@ fn schemas() -> Vec<Schema> {
             }))},
             "gives_up_ms": integer(),
             "deadline_ms": integer(),
+            "verdicts": {
+                "type": "array",
+                "description": "Which failures are retried, and which are permanent. Every failure is in one group.",
+                "items": object(json!({
+                    "on": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Statuses, classes of statuses (`4xx`) and failure kinds. A status that is listed in one group is an exception to its class in another.",
+                    },
+                    "then": {"enum": ["retry", "fail"]},
+                    "limit": {"type": ["integer", "null"], "description": "Retries at most after each of these failures; null for all retries of the policy."},
+                    "words": {"type": "string"},
+                })),
+            },
             "words": {"type": "string"},
             "policy": {"type": "object", "description": "The policy, written out."},
         })

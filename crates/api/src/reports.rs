@@ -317,13 +317,15 @@ mod tests {
     fn policy_of_a_report_can_be_parsed() {
         for preset in Preset::ALL {
             let policy = preset.policy();
-            for report in [
-                PolicyReport::new(Some(preset), &policy),
-                PolicyReport::new(None, &policy),
-            ] {
-                let json = serde_json::to_value(&report).expect("JSON");
-                assert_eq!(RetryPolicy::from_json(&json), Ok(policy.clone()));
-            }
+            let named = PolicyReport::new(Some(preset), &policy);
+            let json = serde_json::to_value(&named).expect("JSON");
+            assert_eq!(RetryPolicy::from_json(&json), Ok(policy.clone()));
+            // Without the name, the rules of the preset are rules of the policy itself.
+            let unnamed = PolicyReport::new(None, &policy);
+            let json = serde_json::to_value(&unnamed).expect("JSON");
+            let reread = RetryPolicy::from_json(&json).expect("a valid policy");
+            assert_eq!(serde_json::to_value(&reread).expect("JSON"), json);
+            assert_eq!(reread.explain(), policy.explain());
         }
     }
 

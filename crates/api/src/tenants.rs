@@ -376,7 +376,7 @@ fn schemas() -> Vec<Schema> {
             name: "RetryPolicy",
             shape: json!({
                 "type": "object",
-                "description": "A preset, a policy written out, or a preset with some fields changed. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first that matches holds.",
+                "description": "A preset, a policy written out, or a preset with some fields changed. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first that matches holds, then the first of the preset's rules, then the defaults. `late`: whether a delivery that was held back past its deadline is sent (`send`, the default) or fails as `expired` (`drop`).",
                 "properties": {
                     "preset": {"enum": ["recommended", "patient", "swift", "steady", "brisk"]},
                     "backoff": {
@@ -404,6 +404,7 @@ fn schemas() -> Vec<Schema> {
                             "additionalProperties": false,
                         },
                     },
+                    "late": {"enum": ["send", "drop"]},
                 },
                 "additionalProperties": false,
                 "examples": [

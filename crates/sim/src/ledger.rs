@@ -337,7 +337,7 @@ impl Ledger {
         delivery_record.settled_under = settings;
         let endpoint_record = self.endpoint_record(attempt.endpoint);
         if let Classification::Failure(failure) =
-            classify(outcome, &endpoint_record.settings.policy.rules)
+            classify(outcome, endpoint_record.settings.policy.rules())
             && let Some(asked) = failure.retry_after
         {
             let asked_ms = asked

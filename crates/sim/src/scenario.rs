@@ -191,7 +191,7 @@ pub fn policy(rng: &mut Rng) -> RetryPolicy {
         jitter,
         max_attempts: rng.between(1, 12) as u32,
         give_up_after: Span::from_mins(rng.between(1, 600)),
-        rules: Vec::new(),
+        ..RetryPolicy::default()
     }
 }
 

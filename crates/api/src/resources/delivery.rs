@@ -326,7 +326,7 @@ mod tests {
             jitter: Jitter::Proportional { fraction: 0.5 },
             max_attempts: 3,
             give_up_after: Span::from_hours(1),
-            rules: Vec::new(),
+            ..RetryPolicy::default()
         }
     }
 

@@ -112,6 +112,7 @@ mod tests {
             attempts: attempts(3),
             gives_up_ms: 3_000,
             deadline_ms,
+            verdicts: Vec::new(),
             words: String::new(),
         };
         assert_eq!(scale(&explanation(20_000), 1.0).max_ms(), 20_000);

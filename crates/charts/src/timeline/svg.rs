@@ -196,7 +196,7 @@ mod tests {
                         jitter,
                         max_attempts: 12,
                         give_up_after,
-                        rules: Vec::new(),
+                        ..RetryPolicy::default()
                     };
                     assert_labels_do_not_overlap(&svg(&policy.explain(), "", ""));
                 }

@@ -2,14 +2,14 @@
 //!
 //! [`classify`] is called once, where the attempt ended. The result is a [`Classification`]: success, or a [`Failure`]
 //! with a verdict (retry or not), a kind (what went wrong) and a scope (this delivery or the destination). The
-//! default table is total: every status from 100 to 599 and every [`Fault`] has exactly one row. An endpoint's own
-//! [`Rule`]s are checked before it.
+//! default table is total: every status from 100 to 599 and every [`Fault`] has exactly one row. The [`Rules`] of a
+//! policy are checked before it.
 
 mod retry_after;
 mod rule;
 
 pub use retry_after::retry_after;
-pub use rule::{MAX_RULES, Rule, RuleMatch, Then};
+pub use rule::{MAX_RULES, Rule, RuleMatch, Rules, Then};
 
 use serde::{Deserialize, Serialize};
 
@@ -183,14 +183,18 @@ pub enum Scope {
 }
 
 /// The row of the table that decided. Retry limits are counted per row.
+///
+/// Rows are stored with deliveries. A change of a policy's own rules shifts their indexes, so a stored count may then
+/// belong to another rule: that rule allows fewer or more retries to deliveries that already waited, and never more
+/// than the policy's attempts. Rows of a preset's rules and of the default table do not shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Row {
-    /// A row of the default table, for one status.
+    /// One status, by the default table or by a rule of the preset.
     Status(u16),
-    /// A row of the default table, for one failure kind.
+    /// One failure kind, by the default table or by a rule of the preset.
     Kind(FailureKind),
-    /// The endpoint's own rule at this index.
+    /// The policy's own rule at this index.
     Rule(u8),
 }
 
@@ -244,9 +248,11 @@ impl Failure {
     }
 }
 
-/// Classifies `outcome` for an endpoint with these rules. The first rule that matches wins, then the default table
-/// applies.
-pub fn classify(outcome: Outcome, rules: &[Rule]) -> Classification {
+/// Classifies `outcome` by these rules. The first of the policy's own rules that matches wins, then the first of its
+/// preset's, then the default table applies.
+///
+/// The rules of a preset do not apply to [`Outcome::StaleToken`]: that 401 refuses the token, not the delivery.
+pub fn classify(outcome: Outcome, rules: Rules<'_>) -> Classification {
     let (kind, scope, default_verdict, row, status, asked) = match outcome {
         Outcome::Answered { status, .. } if status.class() == 2 => return Classification::Success,
         Outcome::Answered {
@@ -277,13 +283,17 @@ pub fn classify(outcome: Outcome, rules: &[Rule]) -> Classification {
             (fault.kind(), scope, verdict, row, None, None)
         }
     };
-    let ruled = rules
-        .iter()
-        .take(MAX_RULES)
-        .position(|rule| rule.on.matches(status, kind));
-    let (verdict, row) = match ruled {
-        None => (default_verdict, row),
-        Some(index) => (rules[index].then.verdict(), Row::Rule(index as u8)),
+    let matches = |rule: &Rule| rule.on.matches(status, kind);
+    let own = rules.own.iter().take(MAX_RULES).position(matches);
+    let of_preset = match outcome {
+        Outcome::StaleToken => None,
+        Outcome::Answered { .. } | Outcome::Failed(_) => rules.preset.iter().find(|it| matches(it)),
+    };
+    let (verdict, row) = match (own, of_preset) {
+        (Some(index), _) => (rules.own[index].then.verdict(), Row::Rule(index as u8)),
+        // Counted by the failure itself, so that a change of the policy's own rules does not move the count.
+        (None, Some(rule)) => (rule.then.verdict(), row),
+        (None, None) => (default_verdict, row),
     };
     let gives_up = verdict == Verdict::GiveUp;
     Classification::Failure(Failure {
@@ -345,7 +355,7 @@ mod tests {
     }
 
     fn failure(outcome: Outcome, rules: &[Rule]) -> Failure {
-        match classify(outcome, rules) {
+        match classify(outcome, Rules::own(rules)) {
             Classification::Failure(failure) => failure,
             Classification::Success => panic!("{outcome:?} was classified as a success"),
         }
@@ -367,7 +377,7 @@ mod tests {
     #[test]
     fn every_status_has_the_documented_verdict() {
         for code in 100..=599 {
-            let verdict = match classify(answered(code), &[]) {
+            let verdict = match classify(answered(code), Rules::default()) {
                 Classification::Success => None,
                 Classification::Failure(failure) => {
                     assert_eq!(failure.kind, FailureKind::Http, "{code}");
@@ -488,12 +498,53 @@ mod tests {
     }
 
     #[test]
+    fn rules_of_a_preset_come_after_the_own_rules() {
+        let rule = |on, then| Rule { on, then };
+        let up_to = |limit| Then::Retry { limit: Some(limit) };
+        let own = [rule(RuleMatch::Status(HttpStatus(404)), up_to(7))];
+        let preset = [
+            rule(RuleMatch::Class(4), Then::Fail),
+            rule(RuleMatch::Kind(FailureKind::Dns), up_to(5)),
+        ];
+        let rules = Rules {
+            own: &own,
+            preset: &preset,
+        };
+        let decided = |outcome| match classify(outcome, rules) {
+            Classification::Failure(failure) => (failure.verdict, failure.row),
+            Classification::Success => panic!("{outcome:?} was classified as a success"),
+        };
+        assert_eq!(
+            decided(answered(404)),
+            (Verdict::RetryUpTo(7), Row::Rule(0))
+        );
+        assert_eq!(
+            decided(answered(409)),
+            (Verdict::GiveUp, Row::Status(409)),
+            "the preset's rule comes before the default table"
+        );
+        // Counted by the failure kind, whatever the number of own rules.
+        assert_eq!(
+            decided(Outcome::Failed(Fault::Dns)),
+            (Verdict::RetryUpTo(5), Row::Kind(FailureKind::Dns))
+        );
+        assert_eq!(
+            decided(Outcome::StaleToken).0,
+            Verdict::RetryUpTo(AMBIGUOUS_RETRIES),
+            "a preset must not fail a delivery because a token was revoked"
+        );
+    }
+
+    #[test]
     fn no_rule_applies_to_a_success() {
         let rules = [Rule {
             on: RuleMatch::Kind(FailureKind::Http),
             then: Then::Fail,
         }];
-        assert_eq!(classify(answered(204), &rules), Classification::Success);
+        assert_eq!(
+            classify(answered(204), Rules::own(&rules)),
+            Classification::Success
+        );
         assert_eq!(failure(answered(503), &rules).verdict, Verdict::GiveUp);
     }
 }

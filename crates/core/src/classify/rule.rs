@@ -1,9 +1,9 @@
-//! An endpoint's own classification rules, which are checked before the default table.
+//! Classification rules of a retry policy, which are checked before the default table.
 //!
 //! A [`Rule`] says what to do ([`Then`]: retry or fail) for the outcomes that it matches ([`RuleMatch`]: one
 //! status, a class of statuses or a failure kind). Rules are read from the JSON of a retry policy and written back
-//! in the same form. A policy has at most [`MAX_RULES`] of them. No rule can match a success or an interim (1xx)
-//! status.
+//! in the same form. A policy has at most [`MAX_RULES`] of its own, besides those of its preset ([`Rules`]). No rule
+//! names a success or an interim (1xx) status; the kind `http` matches interim statuses too.
 
 use serde::{Serialize, Serializer};
 
@@ -11,7 +11,7 @@ use super::{FailureKind, HttpStatus, Verdict};
 use crate::quoted::quoted;
 use crate::validation::Fields;
 
-/// Maximum number of rules of one policy.
+/// Maximum number of a policy's own rules. The rules of its preset are not counted.
 pub const MAX_RULES: usize = 64;
 
 /// Maximum retry limit that a rule may set.
@@ -47,6 +47,22 @@ pub struct Rule {
     pub on: RuleMatch,
     /// The action.
     pub then: Then,
+}
+
+/// The rules of a policy, in the order in which they are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules<'a> {
+    /// The policy's own rules.
+    pub own: &'a [Rule],
+    /// The rules of the preset that the policy names.
+    pub preset: &'a [Rule],
+}
+
+impl<'a> Rules<'a> {
+    /// Returns these rules without a preset.
+    pub fn own(own: &'a [Rule]) -> Rules<'a> {
+        Rules { own, preset: &[] }
+    }
 }
 
 impl RuleMatch {

@@ -88,7 +88,7 @@ impl Delivery {
         };
         let number = self.attempt_number();
         self.facts.attempts = number;
-        let meaning = classify(outcome, &terms.policy.rules);
+        let meaning = classify(outcome, terms.policy.rules());
         let (state, retry_after) = match meaning {
             Classification::Success => {
                 self.facts.spent = self.facts.spent.saturating_add(1);

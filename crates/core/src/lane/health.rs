@@ -194,7 +194,7 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::{HttpStatus, Outcome, classify};
+    use crate::classify::{HttpStatus, Outcome, Rules, classify};
 
     const START: Timestamp = Timestamp(1_000_000_000);
 
@@ -205,7 +205,7 @@ mod tests {
                 status,
                 retry_after: None,
             },
-            &[],
+            Rules::default(),
         )
     }
 

@@ -4,11 +4,7 @@
 //! which failures are retried. The text is part of the [`Explanation`](super::Explanation) and is shown in the API
 //! and the dashboard. It is computed from the same data as the numbers, so both always agree.
 
-use super::{AttemptWindow, Backoff, Jitter, RetryPolicy};
-use crate::classify::{
-    AMBIGUOUS_RETRIES, Classification, FailureKind, Fault, HttpStatus, Outcome, Row, Rule,
-    RuleMatch, Then, classify,
-};
+use super::{AttemptWindow, Backoff, Jitter, Late, RetryPolicy};
 use crate::time::Span;
 
 /// Maximum number of delays that are listed.
@@ -20,7 +16,8 @@ impl RetryPolicy {
         if attempts.len() > 1 {
             sentences.push(format!("{}.", self.jitter_in_words()));
             sentences.push(self.limits_in_words(attempts));
-            sentences.push(self.rules_in_words());
+            sentences.push(self.late_in_words());
+            sentences.push(self.verdicts_in_words());
         }
         sentences.join(" ")
     }
@@ -89,41 +86,15 @@ impl RetryPolicy {
         }
     }
 
-    /// Describes the endpoint's own rules, and the defaults that they do not override.
-    fn rules_in_words(&self) -> String {
-        let mut sentences: Vec<String> = Vec::new();
-        let own: Vec<String> = self.rules.iter().map(rule_in_words).collect();
-        if !own.is_empty() {
-            sentences.push(format!("By its own rules, {}.", joined(&own)));
-        }
-        let mut ambiguous: Vec<String> = Vec::new();
-        for code in [404, 409, 425] {
-            if self.is_default_for(answer(code)) {
-                ambiguous.push(code.to_string());
+    fn late_in_words(&self) -> String {
+        match self.late {
+            Late::Send => "A delivery that is held back past this deadline is still sent.",
+            Late::Drop => {
+                "A delivery that is held back past this deadline fails as expired, without another \
+                 attempt."
             }
         }
-        if self.is_default_for(Outcome::Failed(Fault::Dns)) {
-            ambiguous.push("names that do not resolve".to_owned());
-        }
-        if !ambiguous.is_empty() {
-            let (what, often) = (joined(&ambiguous), times(AMBIGUOUS_RETRIES));
-            sentences.push(format!("Tries again {often} at most after {what}."));
-        }
-        if self.is_default_for(answer(400)) && self.is_default_for(answer(301)) {
-            sentences.push("Other 4xx and all 3xx are final.".to_owned());
-        }
-        sentences.join(" ")
-    }
-
-    /// Returns true if no rule of the endpoint's own applies to this outcome.
-    fn is_default_for(&self, outcome: Outcome) -> bool {
-        match classify(outcome, &self.rules) {
-            Classification::Success => true,
-            Classification::Failure(failure) => match failure.row {
-                Row::Status(_) | Row::Kind(_) => true,
-                Row::Rule(_) => false,
-            },
-        }
+        .to_owned()
     }
 
     /// Returns the backoff and jitter in one line, for a heading.
@@ -160,53 +131,6 @@ fn grouped(delays: &[Span]) -> Vec<String> {
         .collect()
 }
 
-fn rule_in_words(rule: &Rule) -> String {
-    let on = match rule.on {
-        RuleMatch::Status(status) => format!("an answer of {}", status.code()),
-        RuleMatch::Class(class) => format!("an answer of {class}xx"),
-        RuleMatch::Kind(FailureKind::Http) => "any answer but 2xx".to_owned(),
-        RuleMatch::Kind(FailureKind::Timeout) => "a timeout".to_owned(),
-        RuleMatch::Kind(FailureKind::Dns) => "a name that does not resolve".to_owned(),
-        RuleMatch::Kind(FailureKind::Tls) => "a TLS failure".to_owned(),
-        RuleMatch::Kind(FailureKind::Connection) => "a failed connection".to_owned(),
-        RuleMatch::Kind(FailureKind::Validation) => "a forbidden destination".to_owned(),
-        RuleMatch::Kind(FailureKind::WebhookDisabled | FailureKind::Unknown) => {
-            "an unknown failure".to_owned()
-        }
-    };
-    match rule.then {
-        Then::Fail | Then::Retry { limit: Some(0) } => format!("{on} is final"),
-        Then::Retry { limit: None } => format!("{on} is tried again"),
-        Then::Retry { limit: Some(limit) } => {
-            format!("{on} is tried again {} at most", times(limit))
-        }
-    }
-}
-
-/// Joins a list for a sentence: `a, b and c`.
-fn joined(items: &[String]) -> String {
-    match items.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        Some((only, _)) => only.clone(),
-        None => String::new(),
-    }
-}
-
-fn answer(code: u16) -> Outcome {
-    Outcome::Answered {
-        status: HttpStatus::new(code).expect("the status code is valid"),
-        retry_after: None,
-    }
-}
-
-fn times(count: u32) -> String {
-    match count {
-        1 => "once".to_owned(),
-        2 => "twice".to_owned(),
-        0 | 3.. => format!("{count} times"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,8 +145,10 @@ mod tests {
              then 10 min, then 30 min, then 2 hours, then 8 hours, then 24 hours: 9 attempts over \
              about 35 hours, 42 hours at most. Each delay varies by 20 % to either side. Gives up \
              when the last attempt has failed; no retry is set for later than 3 days after the \
-             event was due. Tries again 3 times at most after 404, 409, 425 and names that do not \
-             resolve. Other 4xx and all 3xx are final."
+             event was due. A delivery that is held back past this deadline is still sent. Retried: \
+             1xx, 408, 429, 5xx, timeouts, DNS failures, TLS failures, failed connections and unknown \
+             failures. Retried 3 times at most: 404, 409 and 425. Permanent: 3xx, other 4xx and \
+             forbidden destinations."
         );
     }
 
@@ -236,6 +162,7 @@ mod tests {
             "max_attempts": 50,
             "give_up_after": "5m",
             "rules": [{"on": "404", "then": "fail"}, {"on": "dns", "then": "retry", "limit": 1}],
+            "late": "drop",
         }))
         .unwrap()
         .explain()
@@ -243,9 +170,13 @@ mod tests {
         assert!(hurried.contains("6 attempts over 5 min."), "{hurried}");
         assert!(hurried.contains("even if fewer than 50"), "{hurried}");
         assert!(
+            hurried.contains("past this deadline fails as expired"),
+            "{hurried}"
+        );
+        assert!(
             hurried.contains(
-                "By its own rules, an answer of 404 is final and a name that does not resolve is \
-                 tried again once at most. Tries again 3 times at most after 409 and 425."
+                "Retried once at most: DNS failures. Retried 3 times at most: 409 and 425. \
+                 Permanent: 3xx, other 4xx and forbidden destinations."
             ),
             "{hurried}"
         );

@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-use super::{Jitter, RetryPolicy};
+use super::{Jitter, RetryPolicy, VerdictGroup};
 use crate::time::Span;
 
 /// The times of one attempt, in milliseconds. In an [`Explanation`] they count from when the delivery is due.
@@ -32,8 +32,10 @@ pub struct Explanation {
     pub attempts: Vec<AttemptWindow>,
     /// Latest time at which the delivery is dead-lettered.
     pub gives_up_ms: u64,
-    /// The deadline: no attempt is scheduled after it.
+    /// The deadline: no retry is scheduled after it.
     pub deadline_ms: u64,
+    /// Which failures are retried, how often, and which are permanent.
+    pub verdicts: Vec<VerdictGroup>,
     /// The same in words.
     pub words: String,
 }
@@ -59,6 +61,7 @@ impl RetryPolicy {
             attempts,
             gives_up_ms,
             deadline_ms,
+            verdicts: self.verdicts(),
             words,
         }
     }
@@ -182,7 +185,7 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Backoff, Preset};
+    use crate::policy::{Backoff, Late, Preset};
     use crate::rng::Rng;
 
     #[test]
@@ -213,6 +216,8 @@ mod tests {
             max_attempts: 100,
             give_up_after: Span::from_secs(130),
             rules: Vec::new(),
+            preset_rules: Vec::new(),
+            late: Late::Send,
         };
         let explanation = policy.explain();
         // After 60 s and 120 s on average; a third retry at 180 s is not to be expected.
@@ -299,6 +304,8 @@ mod tests {
             max_attempts: 1_000,
             give_up_after: Span::from_days(90),
             rules: Vec::new(),
+            preset_rules: Vec::new(),
+            late: Late::Send,
         };
         let explanation = policy.explain();
         assert!(explanation.attempts.len() > 64);

@@ -1,12 +1,14 @@
 //! Five named retry policies.
 //!
-//! [`Preset::policy`] returns the complete policy of a name; `recommended` is the default. Users name a preset
+//! [`Preset::policy`] returns the complete policy of a name; `recommended` is the default. A preset has its own delays
+//! and its own rules about which failures are retried; `recommended` uses the default table. Users name a preset
 //! instead of writing a policy, or change some fields of one. [`UnknownPreset`] is the error for any other name and
 //! lists the valid ones.
 
 use std::str::FromStr;
 
-use super::{Backoff, Jitter, RetryPolicy};
+use super::{Backoff, Jitter, Late, RetryPolicy};
+use crate::classify::{FailureKind, HttpStatus, Rule, RuleMatch, Then};
 use crate::quoted::quoted;
 use crate::time::Span;
 
@@ -69,11 +71,11 @@ impl Preset {
                     8 * HOUR,
                     24 * HOUR,
                 ];
-                policy(schedule(&delays), a_fifth, 9, three_days)
+                self.with(schedule(&delays), a_fifth, 9, three_days)
             }
             Preset::Patient => {
                 let delays = [MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 12 * HOUR];
-                policy(schedule(&delays), a_fifth, 6, three_days)
+                self.with(schedule(&delays), a_fifth, 6, three_days)
             }
             Preset::Swift => {
                 let backoff = Backoff::Exponential {
@@ -82,7 +84,7 @@ impl Preset {
                     cap: Span::from_hours(24),
                 };
                 // 3.6 days.
-                policy(backoff, Jitter::Full, 10, Span::from_mins(5_184))
+                self.with(backoff, Jitter::Full, 10, Span::from_mins(5_184))
             }
             Preset::Steady => {
                 let backoff = Backoff::Exponential {
@@ -90,29 +92,83 @@ impl Preset {
                     factor: 2.0,
                     cap: Span::from_hours(1),
                 };
-                policy(backoff, Jitter::Equal, 16, three_days)
+                self.with(backoff, Jitter::Equal, 16, three_days)
             }
             Preset::Brisk => {
                 let delays = [30, 2 * MINUTE, 10 * MINUTE, HOUR];
-                policy(schedule(&delays), a_fifth, 5, three_days)
+                self.with(schedule(&delays), a_fifth, 5, three_days)
             }
         }
     }
 }
 
-fn schedule(seconds: &[u64]) -> Backoff {
-    Backoff::Schedule {
-        delays: seconds.iter().copied().map(Span::from_secs).collect(),
+impl Preset {
+    fn with(
+        self,
+        backoff: Backoff,
+        jitter: Jitter,
+        max_attempts: u32,
+        give_up_after: Span,
+    ) -> RetryPolicy {
+        RetryPolicy {
+            backoff,
+            jitter,
+            max_attempts,
+            give_up_after,
+            rules: Vec::new(),
+            preset_rules: self.rules(),
+            late: Late::Send,
+        }
+    }
+
+    /// Returns the rules by which the preset differs from the default table. The first that matches wins.
+    fn rules(self) -> Vec<Rule> {
+        let retry = Then::Retry { limit: None };
+        let class = |class, then| rule(RuleMatch::Class(class), then);
+        match self {
+            Preset::Recommended => Vec::new(),
+            // 408 and 409 are often temporary, 429 asks to wait. Other 4xx are errors of the sender.
+            Preset::Patient => vec![
+                status(408, retry),
+                status(409, retry),
+                status(429, retry),
+                class(4, Then::Fail),
+            ],
+            // Whatever the answer is, unless it is 2xx.
+            Preset::Swift => vec![rule(RuleMatch::Kind(FailureKind::Http), retry)],
+            // When in doubt, retry: only these statuses are permanent.
+            Preset::Steady => vec![
+                status(400, Then::Fail),
+                status(401, Then::Fail),
+                status(403, Then::Fail),
+                status(410, Then::Fail),
+                status(422, Then::Fail),
+                rule(RuleMatch::Kind(FailureKind::Http), retry),
+            ],
+            Preset::Brisk => vec![
+                status(404, Then::Fail),
+                class(3, Then::Fail),
+                rule(
+                    RuleMatch::Kind(FailureKind::Dns),
+                    Then::Retry { limit: Some(3) },
+                ),
+            ],
+        }
     }
 }
 
-fn policy(backoff: Backoff, jitter: Jitter, max_attempts: u32, give_up_after: Span) -> RetryPolicy {
-    RetryPolicy {
-        backoff,
-        jitter,
-        max_attempts,
-        give_up_after,
-        rules: Vec::new(),
+fn rule(on: RuleMatch, then: Then) -> Rule {
+    Rule { on, then }
+}
+
+fn status(code: u16, then: Then) -> Rule {
+    let status = HttpStatus::new(code).expect("the status code is valid");
+    rule(RuleMatch::Status(status), then)
+}
+
+fn schedule(seconds: &[u64]) -> Backoff {
+    Backoff::Schedule {
+        delays: seconds.iter().copied().map(Span::from_secs).collect(),
     }
 }
 

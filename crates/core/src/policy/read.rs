@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Backoff, DEFAULT_CAP, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
+use super::{Backoff, DEFAULT_CAP, Jitter, Late, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
 use crate::classify::{MAX_RULES, Rule};
 use crate::quoted::quoted;
 use crate::time::Span;
@@ -24,7 +24,7 @@ const MAX_FACTOR: f64 = 1_000.0;
 impl RetryPolicy {
     /// Reads a policy from JSON: a preset, a complete policy, or a preset with some fields changed. Without a
     /// preset a backoff is required. Other absent fields are as in the preset, or as in `recommended` if none is
-    /// named.
+    /// named. Rules do not replace those of the preset; they are checked before them.
     pub fn from_json(document: &Value) -> Result<RetryPolicy, ValidationErrors> {
         let mut errors = ValidationErrors::default();
         let policy = Fields::open(document, "", &mut errors).and_then(RetryPolicy::read);
@@ -67,7 +67,8 @@ impl RetryPolicy {
             None => Some(base.give_up_after),
             Some(_) => fields.span("give_up_after", MIN_DELAY, MAX_GIVE_UP_AFTER),
         };
-        let rules = read_rules(&mut fields);
+        let rules = read_rules(&mut fields).map(|rules| without_tail(rules, &base.preset_rules));
+        let late = read_late(&mut fields);
         let backoff = if backoff_given {
             backoff
         } else {
@@ -89,6 +90,8 @@ impl RetryPolicy {
             max_attempts: max_attempts?,
             give_up_after: give_up_after?,
             rules: rules?,
+            preset_rules: base.preset_rules,
+            late: late?,
         })
     }
 }
@@ -195,6 +198,30 @@ fn read_rules(fields: &mut Fields<'_, '_>) -> Option<Vec<Rule>> {
     (rules.len() == list.len()).then_some(rules)
 }
 
+/// Removes the preset's rules from the end of a policy's own, where a policy that was written out and names its preset
+/// repeats them.
+fn without_tail(mut rules: Vec<Rule>, of_preset: &[Rule]) -> Vec<Rule> {
+    if rules.ends_with(of_preset) {
+        rules.truncate(rules.len() - of_preset.len());
+    }
+    rules
+}
+
+fn read_late(fields: &mut Fields<'_, '_>) -> Option<Late> {
+    if fields.value("late").is_none() {
+        return Some(Late::default());
+    }
+    match fields.text("late")? {
+        "send" => Some(Late::Send),
+        "drop" => Some(Late::Drop),
+        other => {
+            let message = format!("must be \"send\" or \"drop\", not {}", quoted(other));
+            fields.wrong("late", message);
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,9 +268,52 @@ mod tests {
                 {"on": "dns", "then": "retry", "limit": 3},
                 {"on": "5xx", "then": "retry"},
             ],
+            "late": "drop",
         });
         let policy = RetryPolicy::from_json(&document).expect("the policy is valid");
         assert_eq!(serde_json::to_value(&policy).unwrap(), document);
+    }
+
+    #[test]
+    fn own_rules_precede_those_of_the_preset() {
+        let rules = json!([{"on": "404", "then": "fail"}]);
+        let policy = RetryPolicy::from_json(&json!({"preset": "swift", "rules": rules})).unwrap();
+        assert_eq!(policy.rules.len(), 1);
+        assert_eq!(policy.preset_rules, Preset::Swift.policy().preset_rules);
+        // Written out, both lists are one, in the order in which they are checked.
+        let written = serde_json::to_value(&policy).unwrap();
+        assert_eq!(
+            written["rules"],
+            json!([{"on": "404", "then": "fail"}, {"on": "http", "then": "retry"}])
+        );
+        let mut named = written.clone();
+        named["preset"] = json!("swift");
+        assert_eq!(RetryPolicy::from_json(&named), Ok(policy.clone()));
+        let reread = RetryPolicy::from_json(&written).unwrap();
+        assert_eq!(reread.verdicts(), policy.verdicts());
+    }
+
+    #[test]
+    fn a_policy_has_room_for_the_rules_of_its_preset() {
+        let rules = |count: usize| vec![json!({"on": "404", "then": "fail"}); count];
+        let policy = json!({"preset": "steady", "rules": rules(MAX_RULES)});
+        let policy = RetryPolicy::from_json(&policy).expect("the policy is valid");
+        assert_eq!(policy.rules.len(), MAX_RULES);
+        assert_eq!(policy.preset_rules.len(), 6);
+        let too_many = json!({"preset": "steady", "rules": rules(MAX_RULES + 1)});
+        assert_eq!(errors(too_many), ["rules"]);
+    }
+
+    #[test]
+    fn late_deliveries_are_sent_unless_the_policy_drops_them() {
+        let late = |document: Value| RetryPolicy::from_json(&document).map(|policy| policy.late);
+        assert_eq!(late(json!({"preset": "brisk"})), Ok(Late::Send));
+        for (text, expected) in [("send", Late::Send), ("drop", Late::Drop)] {
+            assert_eq!(late(json!({"preset": "brisk", "late": text})), Ok(expected));
+        }
+        for wrong in [json!("never"), json!(true), json!(5)] {
+            assert_eq!(errors(json!({"preset": "brisk", "late": wrong})), ["late"]);
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! A retry policy in words, as a chart, and as a table for screen readers.
+//! A retry policy in words, with the table of its verdicts, as a chart, and as a table for screen readers.
+//!
+//! The API explains the policy; this component renders the explanation. Both tables are part of the page text, so a
+//! visitor can read and search what the chart shows.
 
 use maud::{Markup, PreEscaped, html};
 use posthaste_charts::format;
 use posthaste_charts::timeline::{self, MAX_TABLE_ROWS, Row};
-use posthaste_core::policy::{AttemptWindow, Explanation};
+use posthaste_core::policy::{AttemptWindow, Explanation, VerdictGroup};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,6 +18,7 @@ pub(crate) struct PolicyPreview {
     attempts: Vec<Window>,
     gives_up_ms: u64,
     deadline_ms: u64,
+    verdicts: Vec<VerdictGroup>,
     words: String,
     /// The complete policy.
     pub(crate) policy: Value,
@@ -37,6 +41,25 @@ impl PolicyPreview {
         }
     }
 
+    /// Renders which failures are retried, and how often.
+    fn verdict_table(&self) -> Markup {
+        let max_attempts = self.policy.get("max_attempts").and_then(Value::as_u64);
+        let max_attempts = max_attempts.and_then(|most| u32::try_from(most).ok());
+        let max_attempts = max_attempts.unwrap_or(self.attempts.len() as u32);
+        html! {
+            table.stack {
+                caption { "Which failures are retried" }
+                thead { tr { th scope="col" { "After" } th scope="col" { "The delivery" } } }
+                tbody {
+                    @for group in &self.verdicts { tr {
+                        th scope="row" { (group.words) }
+                        td data-label="The delivery" { (group.retries_in_words(max_attempts)) }
+                    } }
+                }
+            }
+        }
+    }
+
     fn explanation(&self) -> Explanation {
         let window = |window: &Window| AttemptWindow {
             number: window.number,
@@ -48,6 +71,7 @@ impl PolicyPreview {
             attempts: self.attempts.iter().map(window).collect(),
             gives_up_ms: self.gives_up_ms,
             deadline_ms: self.deadline_ms,
+            verdicts: self.verdicts.clone(),
             words: self.words.clone(),
         }
     }
@@ -58,6 +82,7 @@ impl PolicyPreview {
         let chart = timeline::drawn(&explanation, "When each attempt comes", &self.name());
         html! {
             p { (self.words) }
+            (self.verdict_table())
             div.wide tabindex="0" role="group" aria-label="Picture of the policy" {
                 (PreEscaped(chart.write_for_page()))
             }
@@ -119,8 +144,15 @@ mod tests {
             "{markup}"
         );
         assert!(markup.contains("preset “brisk”"), "{markup}");
-        // Five attempts and the heading.
-        assert_eq!(markup.matches("<tr>").count(), 6, "{markup}");
+        // Five attempts, three groups of failures, and two headings.
+        assert_eq!(markup.matches("<tr>").count(), 10, "{markup}");
+        for (on, then) in [
+            ("409, 425 and DNS failures", "retried at most 3 times"),
+            ("3xx, other 4xx and forbidden destinations", "fails at once"),
+        ] {
+            let row = format!("{on}</th><td data-label=\"The delivery\">{then}</td>");
+            assert!(markup.contains(&row), "{row} is missing in {markup}");
+        }
         assert!(markup.contains("at once"), "{markup}");
     }
 }

@@ -1,4 +1,4 @@
-//! `posthaste policy explain`: shows the times of a policy's attempts.
+//! `posthaste policy explain`: shows the times of a policy's attempts, and which failures are retried.
 
 use posthaste_api::reports::{ExplanationReport, PolicyReport};
 use posthaste_charts::format;
@@ -10,6 +10,9 @@ use super::args::ExplainArgs;
 use super::source::{NamedPolicy, load_policy};
 use crate::cli::error::CommandError;
 use crate::cli::output;
+
+/// Width of the gap between the columns of the verdicts.
+const VERDICT_GAP: usize = 3;
 
 /// Explains the policy as text, JSON or SVG.
 pub fn run(args: &ExplainArgs) -> Result<(), CommandError> {
@@ -38,6 +41,7 @@ fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String 
         heading(named, width),
         format!("{}\n", terminal::wrapped(&explanation.words, width)),
         table(explanation, width),
+        verdicts(named, explanation, width),
         timeline::terminal(explanation, width),
     ]
     .join("\n")
@@ -54,6 +58,30 @@ pub fn heading(named: &NamedPolicy, width: usize) -> String {
     } else {
         format!("{name}:\n{}\n", terminal::wrapped(&shape, width))
     }
+}
+
+/// Renders the verdicts as a table whose second column is wrapped.
+fn verdicts(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String {
+    let max_attempts = named.policy.max_attempts;
+    let rows: Vec<(String, &str)> = explanation
+        .verdicts
+        .iter()
+        .map(|group| (group.retries_in_words(max_attempts), group.words.as_str()))
+        .collect();
+    let head = "verdict";
+    let lengths = rows.iter().map(|(verdict, _)| verdict.chars().count());
+    let first = lengths.max().unwrap_or(0).max(head.len());
+    let rest = width.saturating_sub(first + VERDICT_GAP);
+    let mut page = terminal::styled(STRONG, &format!("{head:<first$}   after"));
+    page.push('\n');
+    for (verdict, on) in rows {
+        let mut verdict = verdict.as_str();
+        for line in terminal::wrapped(on, rest).lines() {
+            page.push_str(&format!("{verdict:<first$}   {line}\n"));
+            verdict = "";
+        }
+    }
+    page
 }
 
 fn table(explanation: &Explanation, width: usize) -> String {
@@ -130,5 +158,19 @@ mod tests {
         assert_eq!(row("2 "), ["2", "10s", "8s", "10s", "12s"]);
         assert_eq!(row("6 "), ["6", "30m", "34m 8s", "42m 40s", "51m 12s"]);
         assert_eq!(row("9 "), ["9", "1d", "1d 4h", "1d 11h", "1d 18h"]);
+        assert_eq!(row("verdict"), ["verdict", "after"]);
+        let retried = "1xx, 408, 429, 5xx, timeouts, DNS failures, TLS";
+        assert_eq!(
+            row("retried up to 8 times "),
+            ["retried up to 8 times", retried]
+        );
+        assert_eq!(
+            row("retried at most 3 times "),
+            ["retried at most 3 times", "404, 409 and 425"]
+        );
+        assert_eq!(
+            row("fails at once "),
+            ["fails at once", "3xx, other 4xx and forbidden destinations"]
+        );
     }
 }
