@@ -170,6 +170,17 @@ impl Disk {
                 self.put(after.clone());
                 Written::Applied
             }
+            Record::Expire(expired) => {
+                let before = &self.deliveries[&expired.id()];
+                if before.facts().attempts != expired.facts().attempts {
+                    return Written::Superseded;
+                }
+                let at = expired.state().ended_at().expect("it has ended");
+                match self.change(expired.id(), |delivery| delivery.expire(at)) {
+                    Ok(()) => Written::Applied,
+                    Err(_) => Written::Superseded,
+                }
+            }
             Record::Cancel { delivery, at } => {
                 match self.change(*delivery, |delivery| delivery.cancel(*at)) {
                     Ok(()) => Written::Applied,

@@ -4,6 +4,8 @@
 //! were sent, which results came back, what is on disk, and what was acknowledged to callers. The first
 //! violated guarantee ends the run.
 
+mod late;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -195,6 +197,7 @@ impl Ledger {
         self.expect(!twice, Oracle::OneAtATime, || {
             format!("{id} is under way already")
         });
+        self.check_late(&row);
         self.check_order(&row, disk);
         self.check_gate(attempt, at_ms);
         if let Some(from_ms) = handed_over_ms

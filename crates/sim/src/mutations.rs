@@ -10,7 +10,7 @@ use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, State, Trigge
 use posthaste_core::dispatcher::{Command, EndpointSnapshot, Finish, Input, Record};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, LaneSettings, RateLimit};
-use posthaste_core::policy::{Jitter, RetryPolicy};
+use posthaste_core::policy::{Jitter, Late, RetryPolicy};
 use posthaste_core::time::Span;
 
 use crate::oracle::Oracle;
@@ -57,6 +57,8 @@ pub enum Mutation {
     Unfair,
     /// `Retry-After` is ignored.
     IgnoresRetryAfter,
+    /// Deliveries are sent after their deadline, although their policy drops them.
+    SendsTheLate,
     /// Ordering keys are ignored.
     IgnoresOrder,
     /// After an interruption the accumulated burst is sent at once.
@@ -102,6 +104,7 @@ impl Mutation {
         (Mutation::HandsOverTwice, Oracle::NothingAfterTheEnd),
         (Mutation::Unfair, Oracle::HealthyEndpointUnaffected),
         (Mutation::IgnoresRetryAfter, Oracle::RetryAfterIsHonoured),
+        (Mutation::SendsTheLate, Oracle::LateIsDropped),
         (Mutation::IgnoresOrder, Oracle::InOrder),
         (Mutation::BurstAfterRecovery, Oracle::GentleRecovery),
         (Mutation::ForgetsTheTrip, Oracle::OneProbe),
@@ -198,6 +201,13 @@ impl Mutation {
             Mutation::OneAttemptTooMany => LaneSettings {
                 policy: RetryPolicy {
                     max_attempts: policy.max_attempts + 1,
+                    ..policy
+                },
+                ..settings
+            },
+            Mutation::SendsTheLate => LaneSettings {
+                policy: RetryPolicy {
+                    late: Late::Send,
                     ..policy
                 },
                 ..settings

@@ -49,6 +49,8 @@ pub enum Oracle {
     NoRetryWave,
     /// No retry starts before its due time.
     NotEarly,
+    /// A delivery whose turn comes after its deadline is dropped if its policy says so, and no other is.
+    LateIsDropped,
     /// Deliveries with the same ordering key are sent one after the other.
     InOrder,
     /// I: the same idempotency key makes one event.
@@ -79,6 +81,7 @@ impl Oracle {
         Oracle::RetryAfterIsHonoured,
         Oracle::NoRetryWave,
         Oracle::NotEarly,
+        Oracle::LateIsDropped,
         Oracle::InOrder,
         Oracle::OneEventPerKey,
     ];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{LaneSettings, RateLimit};
-use posthaste_core::policy::{Backoff, Jitter, Preset, RetryPolicy};
+use posthaste_core::policy::{Backoff, Jitter, Late, Preset, RetryPolicy};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
 
@@ -160,8 +160,20 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng
     }
 }
 
-/// Generates a retry policy: a preset, or any backoff and jitter with delays short enough to see many retries.
+/// Generates a retry policy: a preset, or any backoff and jitter with delays short enough to see many retries. Some
+/// policies drop late deliveries.
 pub fn policy(rng: &mut Rng) -> RetryPolicy {
+    let late = match rng.chance(1, 3) {
+        true => Late::Drop,
+        false => Late::Send,
+    };
+    RetryPolicy {
+        late,
+        ..schedule(rng)
+    }
+}
+
+fn schedule(rng: &mut Rng) -> RetryPolicy {
     if rng.chance(1, 3) {
         return rng.pick(&Preset::ALL).policy();
     }

@@ -40,6 +40,15 @@ pub(crate) fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Opt
     given_up.or(last)
 }
 
+/// Returns a stored delivery after it expired without an attempt, or `None` if it has changed since the dispatcher
+/// dropped it: another attempt was made, it ended, it was replayed, or it was retried by hand.
+pub(crate) fn expired_now(stored: &Delivery, expired: &Delivery) -> Option<Delivery> {
+    let at = expired.state().ended_at()?;
+    let mut after = stored.clone();
+    let same = stored.facts().attempts == expired.facts().attempts;
+    (same && after.expire(at).is_ok()).then_some(after)
+}
+
 /// Fails a waiting delivery of an endpoint that was disabled or deleted, for this reason.
 pub(crate) fn fail_waiting(delivery: &Delivery, now: Timestamp, reason: DeadReason) -> Delivery {
     let mut after = delivery.clone();

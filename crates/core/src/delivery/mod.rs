@@ -9,7 +9,7 @@
 //!                                     └────────────────────────────────────────▶   │
 //!                                                                                  │ settle
 //!   pending, retrying, held ── cancel ──▶ cancelled                                ▼
-//!   pending, retrying, held ── disable, delete ──▶ failed          succeeded or failed
+//!   pending, retrying, held ── disable, delete, expire ──▶ failed  succeeded or failed
 //!
 //!   succeeded, failed, cancelled ── replay ──▶ pending
 //! ```
@@ -28,6 +28,7 @@ pub use upcoming::Upcoming;
 
 use crate::classify::Row;
 use crate::id::{DeliveryId, EndpointId, EventId};
+use crate::policy::{Late, RetryPolicy};
 use crate::time::{Span, Timestamp};
 
 /// Deliveries with the same key to an ordered endpoint are sent one after the other. The key is a hash of the text
@@ -245,6 +246,43 @@ impl Delivery {
             State::Failed { at: now, reason },
             "be failed by a deleted endpoint",
         )
+    }
+
+    /// Returns true if the policy drops the waiting delivery when its turn comes at `at`, because that is after its
+    /// deadline.
+    ///
+    /// The deadline counts from when the delivery was due, so a first attempt can be late as well. An attempt that was
+    /// requested by hand after the deadline is never late.
+    pub fn is_dropped_at(&self, at: Timestamp, policy: &RetryPolicy) -> bool {
+        match policy.late {
+            Late::Send => false,
+            Late::Drop => self.is_late(at),
+        }
+    }
+
+    fn is_late(&self, at: Timestamp) -> bool {
+        match self.state {
+            State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => {
+                let give_up_at = self.facts.give_up_at;
+                let by_hand = turn.trigger == Trigger::Manual && turn.at > give_up_at;
+                at > give_up_at && !by_hand
+            }
+            State::InProgress { .. }
+            | State::Succeeded { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => false,
+        }
+    }
+
+    /// Fails a waiting delivery whose turn came after its deadline, without another attempt. Illegal before the
+    /// deadline, which a replay may have moved.
+    pub fn expire(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
+        let verb = "expire without an attempt";
+        if !self.is_late(now) {
+            return self.illegal(verb);
+        }
+        let reason = DeadReason::Expired;
+        self.end_waiting(State::Failed { at: now, reason }, verb)
     }
 
     /// Makes a waiting delivery due now, at a manual request.

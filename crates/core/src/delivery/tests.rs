@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::classify::{Fault, HttpStatus, Outcome};
-use crate::policy::{Backoff, Jitter, Preset, RetryPolicy};
+use crate::policy::{Backoff, Jitter, Late, Preset, RetryPolicy};
 use crate::rng::Rng;
 use proptest::prelude::*;
 
@@ -284,7 +284,7 @@ type Transition = (
     fn(&mut Delivery) -> Result<(), IllegalTransition>,
 );
 
-const TRANSITIONS: [Transition; 10] = [
+const TRANSITIONS: [Transition; 12] = [
     ("hold", |d| d.hold()),
     ("release", |d| d.release()),
     ("begin", |d| d.begin(DUE, false).map(drop)),
@@ -300,6 +300,10 @@ const TRANSITIONS: [Transition; 10] = [
     ("cancel", |d| d.cancel(DUE)),
     ("disable", |d| d.disable(DUE)),
     ("delete", |d| d.delete(DUE)),
+    ("expire early", |d| d.expire(DUE.after(GIVE_UP_AFTER))),
+    ("expire", |d| {
+        d.expire(DUE.after(GIVE_UP_AFTER).after(Span::from_millis(1)))
+    }),
     ("hasten", |d| d.make_due(DUE)),
     ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
 ];
@@ -338,11 +342,45 @@ fn state_after(from: Status, transition: &str) -> Option<Status> {
         (InProgress, "abandon") => Some(Pending),
         (InProgress, "settle") => Some(Succeeded),
         (Pending | Retrying | Held, "cancel") => Some(Cancelled),
-        (Pending | Retrying | Held, "disable" | "delete") => Some(Failed),
+        (Pending | Retrying | Held, "disable" | "delete" | "expire") => Some(Failed),
         (Pending | Retrying | Held, "hasten") => Some(from),
         (Succeeded | Failed | Cancelled, "replay") => Some(Pending),
         (_, _) => None,
     }
+}
+
+#[test]
+fn a_late_delivery_is_dropped_unless_it_was_retried_by_hand() {
+    let sends = fixed(1, 5);
+    let drops = RetryPolicy {
+        late: Late::Drop,
+        ..fixed(1, 5)
+    };
+    let deadline = DUE.after(GIVE_UP_AFTER);
+    let late = deadline.after(Span::from_millis(1));
+    let mut delivery = fresh();
+    assert!(!delivery.is_dropped_at(deadline, &drops));
+    assert!(delivery.is_dropped_at(late, &drops));
+    assert!(!delivery.is_dropped_at(late, &sends));
+    // Nothing is promised that would not be sent.
+    assert_eq!(delivery.upcoming(&drops, late), []);
+    assert_eq!(delivery.upcoming(&sends, late).len(), 1);
+    assert_eq!(delivery.upcoming(&drops, deadline).len(), 1);
+    delivery.expire(late).unwrap();
+    assert_eq!(failed(&delivery), Some(DeadReason::Expired));
+    assert_eq!(delivery.facts().attempts, 0);
+    // A replay starts a new round with a new deadline.
+    delivery.replay(late, GIVE_UP_AFTER).unwrap();
+    assert!(!delivery.is_dropped_at(late, &drops));
+    let after_replay = late.after(GIVE_UP_AFTER).after(Span::from_millis(1));
+    assert!(delivery.is_dropped_at(after_replay, &drops));
+    // A retry by hand before the deadline that is held back past it is late, one after the deadline is not.
+    let mut waiting = fresh();
+    waiting.make_due(deadline).unwrap();
+    assert!(waiting.is_dropped_at(late, &drops));
+    waiting.make_due(late).unwrap();
+    assert!(!waiting.is_dropped_at(after_replay, &drops));
+    assert!(waiting.expire(after_replay).is_err());
 }
 
 /// Every state crossed with every transition, compared with the diagram at the top of the module.

@@ -25,6 +25,8 @@ impl Delivery {
     /// Returns the attempts that may still be made under this policy, as of `now`. None of them is before `not_before`,
     /// until when the endpoint is held back, nor in the past.
     ///
+    /// The list is empty if the policy drops the delivery at its turn, because its deadline is over.
+    ///
     /// While an attempt is in progress, the list starts with the one that follows if it fails now.
     pub fn upcoming(
         &self,
@@ -42,6 +44,9 @@ impl Delivery {
                 return Vec::new();
             }
         };
+        if self.is_dropped_at(first_at, policy) {
+            return Vec::new();
+        }
         let facts = &self.facts;
         let first = AttemptWindow {
             number: self.attempt_number(),

@@ -4,6 +4,9 @@
 //! attempt to its delivery and to its endpoint (gate, breaker, health) and issues the record. `recorded` frees the
 //! slot.
 //!
+//! A delivery whose turn comes after its deadline is not sent if its policy drops late deliveries: it is recorded as
+//! expired instead.
+//!
 //! A slot is occupied until the result is recorded, and a failed record is repeated until it succeeds. While
 //! records fail, only single trial attempts start. An internal fault takes the attempt back: it is not recorded and
 //! not counted.
@@ -50,7 +53,8 @@ impl Dispatcher {
         }
     }
 
-    /// Starts the next attempt of a lane if its gate admits one. Returns true if an attempt was started.
+    /// Starts the next attempt of a lane if its gate admits one, or drops the delivery if it is late. Returns true if
+    /// a slot was taken.
     fn send_one(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) -> bool {
         let entry = &mut self.lanes[lane];
         let Some(config) = &entry.config else {
@@ -60,14 +64,22 @@ impl Dispatcher {
         if !entry.backlog.has_ready() || !entry.may_start() {
             return false;
         }
-        let probe = match entry.gate.admit(now.tick) {
-            Admission::Admit { probe } => probe,
+        match entry.gate.check(now.tick) {
+            Admission::Admit { .. } => {}
             Admission::Wait(_) | Admission::Full | Admission::Shut => return false,
-        };
+        }
         let mut delivery = entry
             .backlog
             .take()
             .expect("the backlog has a ready delivery");
+        if delivery.is_dropped_at(now.wall, &config.settings.policy) {
+            let tenant = config.tenant;
+            self.drop_late(now, lane, tenant, delivery, commands);
+            return true;
+        }
+        let Admission::Admit { probe } = entry.gate.admit(now.tick) else {
+            unreachable!("the gate was open when it was checked");
+        };
         let trigger = delivery
             .begin(now.wall, probe)
             .expect("a ready delivery is waiting");
@@ -96,6 +108,29 @@ impl Dispatcher {
             trigger,
         }));
         true
+    }
+
+    /// Ends a delivery whose turn came after its deadline. It spends nothing of the endpoint's limits, but a slot and
+    /// one of the tenant's attempts in flight until it is recorded, so that a tenant with many of them delays no other.
+    fn drop_late(
+        &mut self,
+        now: Now,
+        lane: usize,
+        tenant: usize,
+        mut delivery: Delivery,
+        commands: &mut Vec<Command>,
+    ) {
+        delivery
+            .expire(now.wall)
+            .expect("a late delivery can expire");
+        self.turns.attempt_started(tenant);
+        let record = Record::Expire(Box::new(delivery));
+        let ticket = self.flights.begin(InFlight {
+            lane,
+            stage: Stage::Recording(record.clone()),
+            retries: false,
+        });
+        commands.push(Command::Record { ticket, record });
     }
 
     pub(super) fn finished(
@@ -345,6 +380,19 @@ impl Dispatcher {
                 if awaited {
                     self.sweep(now, lane, commands);
                 }
+            }
+            Record::Expire(delivery) => {
+                if entry.backlog.settled(&delivery, now.wall) {
+                    self.recent.remember(delivery.id());
+                }
+                // The delivery may have been replayed or retried by hand since.
+                entry.backlog.note_stored(now.wall);
+                let config = entry
+                    .config
+                    .as_ref()
+                    .expect("deliveries are dropped only on loaded endpoints");
+                let tenant = config.tenant;
+                self.turns.attempt_ended(tenant, self.flights.spare());
             }
             Record::Cancel { delivery, .. } => {
                 entry.backlog.unclaim(delivery, now.wall);

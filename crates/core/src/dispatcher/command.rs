@@ -242,6 +242,9 @@ pub enum Record {
         /// Time of the cancellation.
         at: Timestamp,
     },
+    /// Fails a delivery without an attempt, because its turn came after its deadline and its policy drops such
+    /// deliveries. Nothing is written unless the row still waits, has the same number of attempts and is late.
+    Expire(Box<Delivery>),
 }
 
 /// An attempt and all changes that follow from it, written in one transaction.

@@ -1,7 +1,7 @@
 //! Attempts in flight and results being recorded, up to a limit.
 //!
 //! [`Flights`] holds one [`InFlight`] per attempt from its start until its result is recorded, and one per
-//! cancellation that is being recorded. A [`Ticket`] identifies it; a ticket is not valid any more once its flight
+//! cancellation or late delivery that is being recorded. A [`Ticket`] identifies it; a ticket is not valid any more once its flight
 //! has ended. Attempts start only while [`Flights::free`] is above zero. Some slots are a reserve for tenants with
 //! nothing in flight.
 
@@ -11,7 +11,8 @@ use super::command::{Record, Ticket};
 use crate::delivery::Delivery;
 use crate::time::Tick;
 
-/// One attempt from the moment it is sent until its result is recorded, or one cancellation being recorded.
+/// One attempt from the moment it is sent until its result is recorded, or one cancellation or late delivery being
+/// recorded.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) lane: usize,

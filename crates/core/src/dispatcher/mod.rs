@@ -11,6 +11,7 @@
 //! - A result is kept until it is recorded. While the store fails, no new attempts start, except single trial
 //!   attempts.
 //! - An internal fault of posthaste does not count as an attempt.
+//! - A delivery whose turn comes after its deadline is dropped without an attempt, if its policy says so.
 //! - No attempt starts after its endpoint was disabled, paused or deleted, or its delivery was cancelled.
 //! - An endpoint that is being released to another node starts no more attempts. Its release is reported when none
 //!   of its attempts is in flight.

@@ -13,6 +13,7 @@ mod fairness;
 mod faults;
 mod fixture;
 mod held_back;
+mod late;
 mod memory;
 mod ordering;
 mod random_inputs;

@@ -55,6 +55,7 @@ impl DeliveryTable {
     pub(super) fn record(&mut self, record: &Record) {
         match record {
             Record::Attempt(attempt) => self.put(attempt.delivery.clone()),
+            Record::Expire(delivery) => self.put((**delivery).clone()),
             Record::Cancel { .. } => unreachable!("a forecast cancels no delivery"),
         }
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::dispatcher::{Attempt, AttemptRecord, Finish, Input, Record, Ticket};
-use posthaste_core::id::DeliveryId;
+use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Now;
 use posthaste_store::{AttemptDetail, StoreError, Written};
 use posthaste_system::clock::Clock;
@@ -20,7 +20,8 @@ use crate::attempt_runner::{self, AttemptJob};
 use crate::inbox::Message;
 use crate::reply::{Cancelled, EngineError};
 
-/// Data of an attempt in flight, or of a cancellation that is being recorded, that the dispatcher does not need.
+/// Data of an attempt in flight, or of a cancellation or late delivery that is being recorded, that the dispatcher does
+/// not need.
 pub(super) struct InFlight {
     delivery: DeliveryId,
     /// Time at which the event arrived, if still known.
@@ -30,8 +31,10 @@ pub(super) struct InFlight {
     /// The result, once the attempt has ended.
     completed: Option<CompletedAttempt>,
     /// Report to publish once the result is recorded. `None` while the attempt is being sent, and for a delivery that
-    /// is being cancelled.
+    /// is being cancelled or dropped.
     event: Option<AttemptEvent>,
+    /// The endpoint of a late delivery that is being dropped.
+    dropped_at: Option<EndpointId>,
 }
 
 impl InFlight {
@@ -49,6 +52,7 @@ impl InFlight {
             task: None,
             completed: None,
             event: None,
+            dropped_at: None,
         }
     }
 
@@ -142,6 +146,14 @@ impl EngineTask {
                 self.in_flight.entry(ticket).or_insert_with(cancelling);
                 AttemptDetail::default()
             }
+            Record::Expire(expired) => {
+                let dropping = || InFlight {
+                    dropped_at: Some(expired.facts().endpoint),
+                    ..InFlight::new(expired.id())
+                };
+                self.in_flight.entry(ticket).or_insert_with(dropping);
+                AttemptDetail::default()
+            }
         };
         let inbox = self.shared.inbox.clone();
         let reporter = self.reporter.clone();
@@ -179,6 +191,13 @@ impl EngineTask {
 
     fn report(&mut self, in_flight: InFlight, written: Written) {
         let delivery = in_flight.delivery;
+        if let Some(endpoint) = in_flight.dropped_at {
+            if written == Written::Applied {
+                let tenant = self.tenant_of(endpoint);
+                self.reporter.dead_lettered(tenant.as_ref(), endpoint, 1);
+            }
+            return;
+        }
         match (in_flight.event, written) {
             (Some(event), Written::Applied) => {
                 let trace = in_flight.completed.and_then(|completed| completed.trace);

@@ -337,6 +337,7 @@ impl World {
         };
         let id = match &record {
             Record::Attempt(attempt) => attempt.delivery.id(),
+            Record::Expire(expired) => expired.id(),
             Record::Cancel { delivery, .. } => *delivery,
         };
         let before = self
@@ -362,7 +363,11 @@ impl World {
             (Record::Cancel { .. }, Written::Applied | Written::Superseded) => {
                 self.cancelling.retain(|other| *other != id);
             }
-            (Record::Attempt(_) | Record::Cancel { .. }, Written::Fenced) => return,
+            (Record::Expire(expired), Written::Applied) => self.ledger.expired(&before, expired),
+            (Record::Expire(_), Written::Superseded) => {}
+            (Record::Attempt(_) | Record::Cancel { .. } | Record::Expire(_), Written::Fenced) => {
+                return;
+            }
         }
         if self.bug == Some(Mutation::OverwritesTheEnd) {
             let record = record.clone();

@@ -125,6 +125,7 @@ impl Tables {
     ) -> Written {
         match record {
             Record::Attempt(attempt) => self.record_attempt(now, *attempt, detail),
+            Record::Expire(expired) => self.expire(&expired),
             Record::Cancel { delivery, at } => {
                 let row = self.deliveries.get_mut(&delivery);
                 match row.map(|row| row.delivery.cancel(at)) {
@@ -133,6 +134,23 @@ impl Tables {
                 }
             }
         }
+    }
+
+    fn expire(&mut self, expired: &Delivery) -> Written {
+        let (Some(row), Some(at)) = (
+            self.deliveries.get_mut(&expired.id()),
+            expired.state().ended_at(),
+        ) else {
+            return Written::Superseded;
+        };
+        let is_current = row.delivery.facts().attempts == expired.facts().attempts;
+        if !is_current || row.delivery.expire(at).is_err() {
+            return Written::Superseded;
+        }
+        let endpoint = row.delivery.facts().endpoint;
+        self.failures
+            .note(endpoint, &row.delivery, row.error_kind());
+        Written::Applied
     }
 
     fn record_attempt(

@@ -1,4 +1,4 @@
-//! Records attempts, cancellations, manual retries and sweeps.
+//! Records attempts, cancellations, expired deliveries, manual retries and sweeps.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::group_commit::WriteContext;
 use super::row_keys::{Key, key_of, look_up};
 use super::{event_rows, outbox};
 use crate::codes::most;
-use crate::delivery_state::{fail_waiting, failed_with, status_of};
+use crate::delivery_state::{expired_now, fail_waiting, failed_with, status_of};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
 /// Writes a record, unless its delivery has changed since.
@@ -37,6 +37,17 @@ pub(super) fn record(
             if after.cancel(*at).is_err() {
                 return Ok(Written::Superseded);
             }
+            put(context, &row, &after)?;
+            Ok(Written::Applied)
+        }
+        Record::Expire(expired) => {
+            let row = delivery_rows::find(context.conn, expired.id())?;
+            let Some((row, after)) = row.and_then(|row| {
+                let after = expired_now(&row.delivery, expired)?;
+                Some((row, after))
+            }) else {
+                return Ok(Written::Superseded);
+            };
             put(context, &row, &after)?;
             Ok(Written::Applied)
         }

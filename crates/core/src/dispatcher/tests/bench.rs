@@ -336,6 +336,7 @@ impl Bench {
             Record::Cancel { delivery, .. } => {
                 self.cancelling.remove(&delivery);
             }
+            Record::Expire(_) => {}
         }
         ticket
     }

@@ -50,7 +50,9 @@ fn healths(bench: &Bench) -> Vec<Option<Health>> {
     records
         .map(|(_, record)| match record {
             Record::Attempt(record) => record.health.clone(),
-            Record::Cancel { .. } => panic!("expected the record of an attempt"),
+            Record::Cancel { .. } | Record::Expire(_) => {
+                panic!("expected the record of an attempt")
+            }
         })
         .collect()
 }

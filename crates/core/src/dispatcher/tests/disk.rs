@@ -89,6 +89,15 @@ impl Disk {
     pub(super) fn write(&mut self, record: &Record) -> bool {
         match record {
             Record::Attempt(record) => self.write_attempt(record),
+            Record::Expire(after) => {
+                let row = self.row_mut(after.id());
+                let is_current = row.facts().attempts == after.facts().attempts;
+                is_current
+                    && after
+                        .state()
+                        .ended_at()
+                        .is_some_and(|at| row.expire(at).is_ok())
+            }
             Record::Cancel { delivery, at } => {
                 let row = self
                     .rows

@@ -39,7 +39,7 @@ fn dead(bench: &Bench, id: DeliveryId) -> DeadReason {
 fn record(bench: &Bench) -> AttemptRecord {
     match &bench.records.back().expect("a record is pending").1 {
         Record::Attempt(record) => (**record).clone(),
-        Record::Cancel { .. } => panic!("expected the record of an attempt"),
+        Record::Cancel { .. } | Record::Expire(_) => panic!("expected the record of an attempt"),
     }
 }
 

@@ -389,14 +389,8 @@ impl Store for PostgresStore {
     }
 
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
-        let operation = match record {
-            Record::Attempt(attempt) => {
-                let endpoint = attempt.delivery.facts().endpoint;
-                let ownership = self.membership.owned_shards.ownership(endpoint);
-                record::recording(now, attempt, detail, ownership, done)
-            }
-            Record::Cancel { delivery, at } => record::cancelling(delivery, at, done),
-        };
+        let owned_shards = &self.membership.owned_shards;
+        let operation = record::operation(now, record, detail, owned_shards, done);
         self.shared.queue.push(operation);
     }
 

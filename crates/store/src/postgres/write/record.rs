@@ -1,12 +1,12 @@
 //! Records the results of attempts, and other changes of deliveries.
 //!
-//! Attempts are written in batches, as columns ([`Recorded`]). Cancelling, disabling the endpoint, retrying by hand
-//! and sweeping are cold operations.
+//! Attempts are written in batches, as columns ([`Recorded`]). Cancelling, expiring without an attempt, disabling the
+//! endpoint, retrying by hand and sweeping are cold operations.
 
 use std::sync::Arc;
 
-use posthaste_core::delivery::DeadReason;
-use posthaste_core::dispatcher::{AttemptRecord, EndpointChange};
+use posthaste_core::delivery::{DeadReason, Delivery};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
@@ -16,11 +16,11 @@ use serde_json::json;
 use super::count_changes::CountChanges;
 use super::operation::{Operation, Recording, Task};
 use super::outbox::{self, Failed, NotificationColumns};
-use super::owned_shards::Ownership;
+use super::owned_shards::{OwnedShards, Ownership};
 use super::write_context::WriteContext;
 use super::{changed_delivery, endpoints};
 use crate::codes::{Coded, most, ms};
-use crate::delivery_state::{fail_waiting, failed_with, status_of, stored_state};
+use crate::delivery_state::{expired_now, fail_waiting, failed_with, status_of, stored_state};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::reply::Reply;
@@ -240,9 +240,30 @@ pub(super) async fn remember(
     Ok(())
 }
 
+/// Creates the operation that writes a record of the dispatcher.
+pub(in crate::postgres) fn operation(
+    now: Timestamp,
+    record: Record,
+    detail: AttemptDetail,
+    owned_shards: &OwnedShards,
+    done: Done<Written>,
+) -> Operation {
+    match record {
+        Record::Attempt(attempt) => {
+            let ownership = owned_shards.ownership(attempt.delivery.facts().endpoint);
+            recording(now, attempt, detail, ownership, done)
+        }
+        Record::Cancel { delivery, at } => cancelling(delivery, at, done),
+        Record::Expire(expired) => {
+            let ownership = owned_shards.ownership(expired.facts().endpoint);
+            expiring(expired, ownership, done)
+        }
+    }
+}
+
 /// Creates the operation that records an attempt. An attempt that disables its endpoint changes more than rows of
 /// deliveries, so it gets its own transaction.
-pub(in crate::postgres) fn recording(
+fn recording(
     now: Timestamp,
     attempt: Box<AttemptRecord>,
     detail: AttemptDetail,
@@ -264,12 +285,25 @@ pub(in crate::postgres) fn recording(
     }))
 }
 
+/// Creates the operation that fails a late delivery, under the ownership under which the dispatcher dropped it.
+fn expiring(expired: Box<Delivery>, ownership: Ownership, done: Done<Written>) -> Operation {
+    let run = async move |context: &mut WriteContext| {
+        context.guard_ownership(ownership).await?;
+        let row = changed_delivery::find_for_update(&context.conn, expired.id()).await?;
+        let Some((row, after)) = row.and_then(|row| {
+            let after = expired_now(&row.delivery, &expired)?;
+            Some((row, after))
+        }) else {
+            return Ok(Written::Superseded);
+        };
+        changed_delivery::write_changed(context, &row, &after).await?;
+        Ok(Written::Applied)
+    };
+    Task::owners(0, Some(Written::Superseded), run, done)
+}
+
 /// Creates the operation that cancels a delivery as the owner of its endpoint.
-pub(in crate::postgres) fn cancelling(
-    delivery: DeliveryId,
-    at: Timestamp,
-    done: Done<Written>,
-) -> Operation {
+fn cancelling(delivery: DeliveryId, at: Timestamp, done: Done<Written>) -> Operation {
     let run = async move |context: &mut WriteContext| cancel_as_owner(context, delivery, at).await;
     Task::owners(0, Some(Written::Superseded), run, done)
 }
@@ -435,10 +469,7 @@ pub(in crate::postgres) async fn sweep(
 /// Moves deliveries that failed for the same reason, with one statement.
 async fn fail_all(
     context: &mut WriteContext,
-    to_fail: &[(
-        delivery_rows::DeliveryRow,
-        posthaste_core::delivery::Delivery,
-    )],
+    to_fail: &[(delivery_rows::DeliveryRow, Delivery)],
 ) -> Result<(), DbError> {
     let Some((_, first)) = to_fail.first() else {
         return Ok(());

@@ -1,0 +1,46 @@
+//! Checks of late deliveries: a policy that drops them is obeyed, and only late deliveries are dropped.
+//!
+//! A delivery is late if its turn comes after its deadline. [`Ledger::check_late`] looks at every attempt that starts,
+//! [`Ledger::expired`] at every delivery that is dropped.
+
+use posthaste_core::delivery::Delivery;
+use posthaste_core::policy::Late;
+
+use super::Ledger;
+use crate::oracle::Oracle;
+
+impl Ledger {
+    /// An attempt of this delivery starts. A clock that jumps makes deliveries late before the dispatcher sees it.
+    pub(super) fn check_late(&mut self, row: &Delivery) {
+        let policy = self
+            .endpoint_record(row.facts().endpoint)
+            .settings
+            .policy
+            .clone();
+        let (latest_wall, clock_jumped) = (self.latest_wall, self.clock_jumped);
+        let late = row.is_dropped_at(latest_wall, &policy);
+        self.expect(!late || clock_jumped, Oracle::LateIsDropped, || {
+            let (id, give_up_at) = (row.id(), row.facts().give_up_at);
+            format!("{id} was sent at {latest_wall:?}, deadline {give_up_at:?}")
+        });
+    }
+
+    /// A delivery was dropped because its turn came after its deadline.
+    pub fn expired(&mut self, before: &Delivery, after: &Delivery) {
+        self.check_terminal(before, after);
+        let id = after.id();
+        let policy = &self.endpoint_record(after.facts().endpoint).settings.policy;
+        let drops = policy.late == Late::Drop;
+        let latest_wall = self.latest_wall;
+        let give_up_at = self.delivery_record(id).give_up_at;
+        let may_drop = drops && latest_wall > give_up_at;
+        self.expect(may_drop, Oracle::LateIsDropped, || {
+            format!("{id} was dropped at {latest_wall:?}, deadline {give_up_at:?}, drops: {drops}")
+        });
+        let under_way = self.delivery_record(id).under_way;
+        self.expect(!under_way, Oracle::OneAtATime, || {
+            format!("{id} was dropped while it was sent")
+        });
+        self.delivery_record(id).ended = Some(after.state());
+    }
+}
