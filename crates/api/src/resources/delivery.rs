@@ -129,9 +129,11 @@ impl DeliverySummary {
         let state = stored.delivery.state();
         let status = status_now(stored, in_flight);
         let wanted_at = match status {
+            // A delivery that will be late when it may be sent has no further attempt if its policy drops it.
             Status::Pending | Status::Retrying => {
                 let wanted_at = stored.delivery.wanted_at();
-                wanted_at.map(|at| at.max(hold.not_before))
+                let possible_at = wanted_at.map(|at| at.max(hold.not_before));
+                possible_at.filter(|at| !stored.delivery.is_dropped_at(*at, policy))
             }
             Status::Held
             | Status::InProgress
@@ -288,7 +290,11 @@ fn summary_properties() -> Value {
         "next_attempt_at": nullable_time(),
         "held_back_by": held_back_by(),
         "held_back_until": nullable_time(),
-        "give_up_at": time(),
+        "give_up_at": {
+            "type": "string",
+            "format": "date-time",
+            "description": "The deadline: no retry is scheduled after it. If the delivery is held back past it, the policy's `late` decides: `send` sends it when its turn comes, `drop` ends it as `expired`.",
+        },
         "finished_at": nullable_time(),
         "last_error": {
             "type": ["object", "null"],

@@ -366,6 +366,15 @@ impl<'a> World<'a> {
         written.expect("the record is written")
     }
 
+    /// Drops a delivery as the dispatcher knew it, because it was late at `now`.
+    pub(super) async fn expire(&self, known: &Delivery, now: Timestamp) -> Written {
+        let mut expired = known.clone();
+        expired.expire(now).expect("the delivery is late");
+        let expire = Record::Expire(Box::new(expired));
+        let written = record(&*self.store, now, expire, AttemptDetail::default()).await;
+        written.expect("the record is written")
+    }
+
     pub(super) async fn fetch(
         &self,
         endpoint: EndpointId,

@@ -138,6 +138,8 @@ macro_rules! every_case {
                 a_disable_stores_its_reason_and_does_not_undo_a_deletion
                 endpoint_changes_become_notifications_in_order
                 a_waiting_delivery_can_be_cancelled_once
+                a_late_delivery_expires_without_an_attempt
+                a_delivery_that_changed_since_it_was_dropped_goes_on
             }
             manual_retries {
                 a_waiting_delivery_is_due_now

@@ -4,15 +4,15 @@
 //! The cases check attempts of all rounds, stored health, automatic disabling, notifications and cancellations.
 
 use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
-use posthaste_core::delivery::{Delivery, Status, Trigger};
+use posthaste_core::delivery::{DeadReason, Delivery, State, Status, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointChange};
 use posthaste_core::id::DeliveryId;
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, TripReason};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::fixture::{HOUR, World, answered, at, attempt, detail, id};
-use posthaste_store::{AttemptDetail, AttemptEntry, DisabledReason, Scope, Written};
+use super::fixture::{DAY, HOUR, World, answered, at, attempt, detail, id};
+use posthaste_store::{AttemptDetail, AttemptEntry, DisabledReason, PageRequest, Scope, Written};
 
 pub(super) async fn an_attempt_is_stored_with_its_detail(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
@@ -267,4 +267,72 @@ pub(super) async fn a_waiting_delivery_can_be_cancelled_once(harness: &dyn Harne
     let written = super::fixture::record(&*world.store, at(8), record, AttemptDetail::default());
     assert_eq!(written.await, Ok(Written::Applied));
     assert_eq!(world.find(sent).await.1[0].detail, None);
+}
+
+pub(super) async fn a_late_delivery_expires_without_an_attempt(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    let made = world.add_endpoint(1).await;
+    let fresh = world.send(at(1), "a.b").await;
+    let tried = world.send(at(1), "a.b").await;
+    world.fail_retryably(tried, at(2)).await;
+    let late = at(20 * DAY);
+    for (delivery, attempts, kind) in [(fresh, 0, None), (tried, 1, Some(FailureKind::Timeout))] {
+        let known = world.delivery(delivery).await;
+        assert_eq!(world.expire(&known, late).await, Written::Applied);
+        assert_eq!(world.expire(&known, late).await, Written::Superseded);
+        let (stored, made) = world.find(delivery).await;
+        let reason = DeadReason::Expired;
+        assert_eq!(stored.delivery.state(), State::Failed { at: late, reason });
+        assert_eq!((made.len(), stored.error_kind()), (attempts, kind));
+        assert_eq!(stored.delivery.facts().attempts as usize, attempts);
+        let racing = attempt(&known, late, answered(200));
+        assert_superseded(&world, &racing, delivery).await;
+    }
+    let pending = world.store.pending(made).await;
+    assert_eq!(pending.expect("the count can be read"), 0);
+    // Both are dead letters, and the owner is notified of both.
+    let page = PageRequest {
+        limit: 9,
+        before: None,
+    };
+    let groups = world.store.dead_groups(id("acme"), None, page).await;
+    let groups = groups.expect("the groups can be read");
+    let kinds: Vec<Option<FailureKind>> = groups.items.iter().map(|it| it.error_kind).collect();
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    assert!(kinds.contains(&None) && kinds.contains(&Some(FailureKind::Timeout)));
+    let later = at(21 * DAY);
+    let collected = world.store.collect_failures(later, later, 9).await;
+    assert_eq!(collected, Ok(1));
+    let notifications = world.store.notifications(0, 9).await.unwrap();
+    assert_eq!(notifications[0].detail["count"], 2);
+    // A replay starts a new round with a new deadline.
+    world.store.retry(late, id("acme"), fresh).await.unwrap();
+    assert_eq!(world.status(fresh).await, Status::Pending);
+    assert!(world.delivery(fresh).await.facts().give_up_at > late);
+}
+
+pub(super) async fn a_delivery_that_changed_since_it_was_dropped_goes_on(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_endpoint(1).await;
+    let late = at(20 * DAY);
+    let by_hand = world.send(at(1), "a.b").await;
+    let known = world.delivery(by_hand).await;
+    world.store.retry(late, id("acme"), by_hand).await.unwrap();
+    assert_eq!(world.expire(&known, late).await, Written::Superseded);
+    assert_eq!(world.status(by_hand).await, Status::Pending);
+
+    let attempted = world.send(at(1), "a.b").await;
+    let known = world.delivery(attempted).await;
+    world.fail_retryably(attempted, at(2)).await;
+    assert_eq!(world.expire(&known, late).await, Written::Superseded);
+    assert_eq!(world.status(attempted).await, Status::Retrying);
+
+    let replayed = world.send(at(1), "a.b").await;
+    let known = world.delivery(replayed).await;
+    assert_eq!(world.cancel(replayed, at(2)).await, Written::Applied);
+    assert_eq!(world.expire(&known, late).await, Written::Superseded);
+    assert_eq!(world.status(replayed).await, Status::Cancelled);
+    world.store.retry(late, id("acme"), replayed).await.unwrap();
+    assert_eq!(world.expire(&known, late).await, Written::Superseded);
+    assert_eq!(world.status(replayed).await, Status::Pending);
 }

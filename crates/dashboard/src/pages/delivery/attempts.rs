@@ -357,7 +357,8 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
         p.hint {
             @if left_out > 0 { (count(left_out as u64)) " more may follow. " }
             @if origin != TimeOrigin::Due { "Times are counted from the first of these. " }
-            "Given up at " (time(&delivery.give_up_at)) " at the latest."
+            "No retry is scheduled after " (time(&delivery.give_up_at))
+            ". If the delivery is held back until then, its retry policy decides: it is sent late, or it fails as expired."
         }
     }
 }

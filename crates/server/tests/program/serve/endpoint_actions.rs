@@ -62,6 +62,68 @@ async fn a_paused_endpoint_loses_nothing_and_a_disabled_one_receives_nothing() {
 }
 
 #[tokio::test]
+async fn deliveries_held_past_their_deadline_are_dropped_or_sent_by_policy() {
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
+    let receiver = Receiver::healthy().await;
+    let mut held = Vec::new();
+    for late in ["send", "drop"] {
+        let fields = json!({
+            "url": receiver.url_of(late), "event_types": [late],
+            "retry_policy": {"preset": "brisk", "give_up_after": "1ms", "late": late},
+        });
+        let endpoint = api.endpoint("acme", fields).await;
+        assert_eq!(endpoint["retry_policy"]["late"], late);
+        let endpoint = endpoint["id"].as_str().unwrap().to_owned();
+        let act = format!("/v1/tenants/acme/endpoints/{endpoint}");
+        let pause = format!("{act}/pause");
+        api.call("POST", &pause, None).await.expect(200);
+        let event = json!({"type": late, "payload": 1});
+        let delivery = delivery_of(&mut api, event).await;
+        let show = format!("/v1/tenants/acme/deliveries/{delivery}");
+        api.until(&show, |body| body["status"] == "held").await;
+        held.push((act, show));
+    }
+    let [(send, sent), (drop, dropped)] = &held[..] else {
+        panic!("two endpoints")
+    };
+    // After the deadline, no attempt is promised any more.
+    let none = json!([]);
+    let shown = api.until(dropped, |body| body["timeline"] == none).await;
+    assert_eq!(
+        (&shown["status"], &shown["reason"]),
+        (&json!("held"), &Value::Null)
+    );
+    assert_eq!(shown["next_attempt_at"], Value::Null);
+    for endpoint in [drop, send] {
+        let resume = format!("{endpoint}/resume");
+        api.call("POST", &resume, None).await.expect(200);
+    }
+    let shown = api.until(dropped, |body| body["status"] == "failed").await;
+    assert_eq!(shown["reason"], "expired");
+    assert_eq!(shown["attempts"], none);
+    assert_eq!(shown["attempt_count"], 0);
+    assert_eq!(shown["last_error"], Value::Null);
+    api.until(sent, |body| body["status"] == "succeeded").await;
+    assert_eq!(receiver.ledger_of("send").len(), 1);
+    assert_eq!(receiver.ledger_of("drop").len(), 0);
+
+    let dead = api.get("/v1/tenants/acme/dead-letters").await.expect(200);
+    assert_eq!(dead["data"][0]["count"], 1, "{dead}");
+    let mut operator = api;
+    operator
+        .until("/v1/tenants/acme/stats", |body| {
+            body["windows"]["5m"]["dead_letter_ratio"]["value"] == 0.5
+        })
+        .await;
+    // A person can have it sent all the same.
+    let retry = format!("{dropped}/retry");
+    operator.call("POST", &retry, None).await.expect(202);
+    operator
+        .until(dropped, |body| body["status"] != "pending")
+        .await;
+}
+
+#[tokio::test]
 async fn a_scheduled_delivery_can_be_cancelled_until_it_is_sent() {
     let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
