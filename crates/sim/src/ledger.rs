@@ -4,7 +4,7 @@
 //! were sent, which results came back, what is on disk, and what was acknowledged to callers. The first
 //! violated guarantee ends the run.
 
-mod late;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -210,28 +210,6 @@ impl Ledger {
                 Oracle::HealthyEndpointUnaffected,
                 || format!("{id} waited {waited_ms} ms behind others"),
             );
-        }
-    }
-
-    fn check_order(&mut self, row: &Delivery, disk: &Disk) {
-        let facts = row.facts();
-        let ordered = self.endpoint_record(facts.endpoint).settings.ordered;
-        let Some(key) = facts.ordering.filter(|_| ordered) else {
-            return;
-        };
-        // A replay intentionally sends an old delivery again after younger ones.
-        if self.delivery_record(facts.id).replayed {
-            return;
-        }
-        let older: Vec<DeliveryId> = disk
-            .unfinished_of_key(facts.endpoint, key)
-            .take_while(|id| *id < facts.id)
-            .collect();
-        for id in older {
-            let replayed = self.delivery_record(id).replayed;
-            self.expect(replayed, Oracle::InOrder, || {
-                format!("{} was sent before {id}", facts.id)
-            });
         }
     }
 

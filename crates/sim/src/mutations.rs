@@ -75,7 +75,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Every mutation, with an oracle that must detect it.
-    pub const ALL: [(Mutation, Oracle); 25] = [
+    pub const ALL: [(Mutation, Oracle); 26] = [
         (Mutation::ResultLost, Oracle::OneAtATime),
         (Mutation::NeverProbes, Oracle::EverythingEnds),
         (Mutation::WindowOffByOne, Oracle::WithinTheWindow),

@@ -59,7 +59,7 @@ pub enum Oracle {
 
 impl Oracle {
     /// Every oracle.
-    pub const ALL: [Oracle; 23] = [
+    pub const ALL: [Oracle; 24] = [
         Oracle::EverythingEnds,
         Oracle::AttemptsWithinPolicy,
         Oracle::LocalFaultsCountNoAttempt,

@@ -1,15 +1,40 @@
-//! Checks of late deliveries: a policy that drops them is obeyed, and only late deliveries are dropped.
+//! Checks of a delivery's turn: its ordering key and its deadline.
 //!
-//! A delivery is late if its turn comes after its deadline. [`Ledger::check_late`] looks at every attempt that starts,
-//! [`Ledger::expired`] at every delivery that is dropped.
+//! [`Ledger::check_order`] and [`Ledger::check_late`] look at every attempt that starts, [`Ledger::expired`] at every
+//! delivery that is dropped. A delivery is late if its turn comes after its deadline; a policy that drops late
+//! deliveries is obeyed, and only late deliveries are dropped.
 
 use posthaste_core::delivery::Delivery;
+use posthaste_core::id::DeliveryId;
 use posthaste_core::policy::Late;
 
 use super::Ledger;
+use crate::disk::Disk;
 use crate::oracle::Oracle;
 
 impl Ledger {
+    pub(super) fn check_order(&mut self, row: &Delivery, disk: &Disk) {
+        let facts = row.facts();
+        let ordered = self.endpoint_record(facts.endpoint).settings.ordered;
+        let Some(key) = facts.ordering.filter(|_| ordered) else {
+            return;
+        };
+        // A replay intentionally sends an old delivery again after younger ones.
+        if self.delivery_record(facts.id).replayed {
+            return;
+        }
+        let older: Vec<DeliveryId> = disk
+            .unfinished_of_key(facts.endpoint, key)
+            .take_while(|id| *id < facts.id)
+            .collect();
+        for id in older {
+            let replayed = self.delivery_record(id).replayed;
+            self.expect(replayed, Oracle::InOrder, || {
+                format!("{} was sent before {id}", facts.id)
+            });
+        }
+    }
+
     /// An attempt of this delivery starts. A clock that jumps makes deliveries late before the dispatcher sees it.
     pub(super) fn check_late(&mut self, row: &Delivery) {
         let policy = self
