@@ -297,6 +297,10 @@ fn expiring(expired: Box<Delivery>, ownership: Ownership, done: Done<Written>) -
             return Ok(Written::Superseded);
         };
         changed_delivery::write_changed(context, &row, &after).await?;
+        let last = row.last_attempt()?.and_then(|last| last.error_kind);
+        let mut failed = Failed::default();
+        failed.note(row.endpoint_no, &after, failed_with(&after, last));
+        outbox::fail(&context.conn, &failed).await?;
         Ok(Written::Applied)
     };
     Task::owners(0, Some(Written::Superseded), run, done)
