@@ -129,12 +129,11 @@ impl DeliverySummary {
         let state = stored.delivery.state();
         let status = status_now(stored, in_flight);
         let wanted_at = match status {
-            // A late delivery that its policy drops has no further attempt.
+            // A delivery that will be late when it may be sent has no further attempt if its policy drops it.
             Status::Pending | Status::Retrying => {
                 let wanted_at = stored.delivery.wanted_at();
-                wanted_at
-                    .map(|at| at.max(hold.not_before))
-                    .filter(|at| !stored.delivery.is_dropped_at(*at, policy))
+                let possible_at = wanted_at.map(|at| at.max(hold.not_before));
+                possible_at.filter(|at| !stored.delivery.is_dropped_at(*at, policy))
             }
             Status::Held
             | Status::InProgress

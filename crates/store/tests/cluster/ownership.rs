@@ -105,6 +105,14 @@ fn succeeded(delivery: &Delivery) -> Record {
     }))
 }
 
+/// The record of a delivery that was dropped because it was late.
+fn expired(delivery: &Delivery) -> Record {
+    let mut delivery = delivery.clone();
+    let late = delivery.facts().give_up_at.after(Span::from_millis(1));
+    delivery.expire(late).expect("it is late");
+    Record::Expire(Box::new(delivery))
+}
+
 fn record(node: &Node, record: Record) -> Answer<Written> {
     let (answer, answered) = tokio::sync::oneshot::channel();
     let done = Box::new(move |result| {
@@ -135,6 +143,9 @@ fn the_owner_is_notified_of_accepted_events_and_only_it_may_record() {
     assert_eq!(deliveries.len(), 1);
     let outside = wait(record(&api, succeeded(&deliveries[0])));
     assert_eq!(outside, Ok(Written::Superseded));
+    let outside = wait(record(&api, expired(&deliveries[0])));
+    assert_eq!(outside, Ok(Written::Superseded));
+    assert_eq!(waiting(&worker, endpoint).len(), 1);
     let owner = wait(record(&worker, succeeded(&deliveries[0])));
     assert_eq!(owner, Ok(Written::Applied));
     assert!(waiting(&worker, endpoint).is_empty());

@@ -131,6 +131,8 @@ async fn the_policy_lab_shows_attempts_and_recovery() {
             .page(&format!("{path}?pending=200&outage=5m&capacity=20/s"))
             .await;
         lab.says("When each attempt comes")
+            .says("404, 409 and 425")
+            .says("retried at most 3 times")
             .says("A naive sender: arrivals per second")
             .says("posthaste delivered all 200")
             .says("At most 100,000.");

@@ -213,7 +213,7 @@ async fn every_preset_has_a_preview() {
         assert_eq!(shown["name"], preset.name());
         let asked = json!({"preset": preset.name()});
         let explained = server.post("/v1/policies/preview", &asked).await.ok(200);
-        for field in ["attempts", "gives_up_ms", "words", "policy"] {
+        for field in ["attempts", "gives_up_ms", "verdicts", "words", "policy"] {
             assert_eq!(shown[field], explained[field], "{field}");
         }
         assert_eq!(explained["policy"]["preset"], preset.name());
@@ -228,6 +228,30 @@ async fn every_preset_has_a_preview() {
     let changed = server.post("/v1/policies/preview", &changed).await.ok(200);
     assert_eq!(changed["attempts"].as_array().unwrap().len(), 2);
     assert_eq!(changed["policy"]["preset"], Value::Null);
+    // Own rules come before those of the preset.
+    let ruled =
+        json!({"preset": "swift", "rules": [{"on": "410", "then": "fail"}], "late": "drop"});
+    let ruled = server.post("/v1/policies/preview", &ruled).await.ok(200);
+    let all = [
+        "1xx",
+        "3xx",
+        "4xx",
+        "5xx",
+        "timeout",
+        "dns",
+        "tls",
+        "connection",
+        "unknown",
+    ];
+    assert_eq!(ruled["verdicts"][0]["on"], json!(all));
+    let retried = &ruled["verdicts"][0];
+    assert_eq!(
+        (&retried["then"], &retried["limit"]),
+        (&json!("retry"), &Value::Null)
+    );
+    assert_eq!(ruled["verdicts"][1]["on"], json!(["410", "validation"]));
+    assert_eq!(ruled["verdicts"][1]["then"], "fail");
+    assert_eq!(ruled["policy"]["late"], "drop");
     let wrong = json!({"backoff": {"kind": "fixed"}, "max_attempts": 0, "x": 1});
     let wrong = server.post("/v1/policies/preview", &wrong).await;
     let fields = wrong.problem(422, "invalid");

@@ -64,6 +64,13 @@ fn explain_prints_the_library_s_explanation_as_json() {
     assert_eq!(json["attempts"][1], second);
     assert_eq!(json["gives_up_ms"], 149_952_000);
     assert_eq!(json["policy"]["preset"], "recommended");
+    let brisk = parsed(&stdout(run("policy explain --preset brisk --json")));
+    let limited = &brisk["verdicts"][1];
+    assert_eq!(limited["on"], json!(["409", "425", "dns"]));
+    assert_eq!(
+        (&limited["then"], &limited["limit"]),
+        (&json!("retry"), &json!(3))
+    );
 }
 
 #[test]
