@@ -363,9 +363,9 @@ fn a_late_delivery_is_dropped_unless_it_was_retried_by_hand() {
     assert!(delivery.is_dropped_at(late, &drops));
     assert!(!delivery.is_dropped_at(late, &sends));
     // Nothing is promised that would not be sent.
-    assert_eq!(delivery.upcoming(&drops, late), []);
-    assert_eq!(delivery.upcoming(&sends, late).len(), 1);
-    assert_eq!(delivery.upcoming(&drops, deadline).len(), 1);
+    assert_eq!(delivery.upcoming(&drops, late, DUE), []);
+    assert_eq!(delivery.upcoming(&sends, late, DUE).len(), 1);
+    assert_eq!(delivery.upcoming(&drops, deadline, DUE).len(), 1);
     delivery.expire(late).unwrap();
     assert_eq!(failed(&delivery), Some(DeadReason::Expired));
     assert_eq!(delivery.facts().attempts, 0);
