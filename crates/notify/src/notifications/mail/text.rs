@@ -251,6 +251,7 @@ fn trip_reason_text(code: &str) -> Option<&'static str> {
         "failure_ratio" => Some("too large a share of recent requests failed"),
         "consecutive_failures" => Some("too many requests failed in a row"),
         "exhausted_deliveries" => Some("too many deliveries were given up within a day"),
+        "refusals" => Some("too many deliveries in a row were refused"),
         _ => None,
     }
 }
