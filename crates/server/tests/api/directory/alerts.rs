@@ -123,18 +123,22 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
         }
         ids.insert(0, alert.id.to_string());
     }
+    let last = AlertName::ALL.len() as u64;
     let at = |ms: u64| Timestamp(BEGUN + ms).to_string();
     for (query, wanted) in [
-        ("".to_owned(), (1..=13).collect::<Vec<u64>>()),
-        ("state=open".to_owned(), (5..=13).collect()),
+        ("".to_owned(), (1..=last).collect::<Vec<u64>>()),
+        ("state=open".to_owned(), (5..=last).collect()),
         ("state=resolved".to_owned(), (1..=4).collect()),
         ("name=retry_ratio".to_owned(), vec![1]),
         (
             "tenant=acme".to_owned(),
-            (1..=13).filter(|ms| ms % 3 > 0).collect(),
+            (1..=last).filter(|ms| ms % 3 > 0).collect(),
         ),
         ("tenant=missing".to_owned(), vec![]),
-        (format!("endpoint={endpoint}&state=open"), vec![5, 8, 11]),
+        (
+            format!("endpoint={endpoint}&state=open"),
+            vec![5, 8, 11, 14],
+        ),
         (format!("since={}&until={}", at(3), at(6)), vec![3, 4, 5]),
     ] {
         let mut found = Vec::new();
@@ -152,7 +156,7 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
         let wanted: Vec<String> = wanted
             .iter()
             .rev()
-            .map(|ms| ids[13 - *ms as usize].clone())
+            .map(|ms| ids[(last - *ms) as usize].clone())
             .collect();
         assert_eq!(found, wanted, "{query}");
     }
