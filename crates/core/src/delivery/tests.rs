@@ -364,8 +364,13 @@ fn a_late_delivery_is_dropped_unless_it_was_retried_by_hand() {
     assert!(!delivery.is_dropped_at(late, &sends));
     // Nothing is promised that would not be sent.
     assert_eq!(delivery.upcoming(&drops, late, DUE), []);
+    assert_eq!(delivery.upcoming(&drops, DUE, late), []);
     assert_eq!(delivery.upcoming(&sends, late, DUE).len(), 1);
     assert_eq!(delivery.upcoming(&drops, deadline, DUE).len(), 1);
+    let mut sending = delivery.clone();
+    sending.begin(DUE, false).unwrap();
+    assert_eq!(sending.upcoming(&drops, DUE, DUE).len(), 4);
+    assert_eq!(sending.upcoming(&drops, DUE, late), []);
     delivery.expire(late).unwrap();
     assert_eq!(failed(&delivery), Some(DeadReason::Expired));
     assert_eq!(delivery.facts().attempts, 0);

@@ -5,7 +5,7 @@
 //! changes nothing. A delivery that has ended has no upcoming attempts.
 
 use super::{Delivery, State};
-use crate::policy::{AttemptWindow, RetryPolicy};
+use crate::policy::{AttemptWindow, Late, RetryPolicy};
 use crate::time::Timestamp;
 
 /// One attempt that may still be made, if those before it fail.
@@ -63,6 +63,10 @@ impl Delivery {
                 earliest_at: Timestamp(window.earliest_ms).max(not_before),
                 expected_at: Timestamp(window.expected_ms).max(not_before),
                 latest_at: Timestamp(window.latest_ms).max(not_before),
+            })
+            .filter(|upcoming| {
+                let is_possible = upcoming.expected_at <= facts.give_up_at;
+                upcoming.number == first.number || policy.late == Late::Send || is_possible
             })
             .collect()
     }

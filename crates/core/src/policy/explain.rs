@@ -34,7 +34,7 @@ pub struct Explanation {
     pub gives_up_ms: u64,
     /// The deadline: no retry is scheduled after it.
     pub deadline_ms: u64,
-    /// Which failures are retried, how often, and which are permanent.
+    /// The verdict on every failure, grouped.
     pub verdicts: Vec<VerdictGroup>,
     /// The same in words.
     pub words: String,
