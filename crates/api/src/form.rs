@@ -46,15 +46,6 @@ pub(super) fn text(
     Some(text.to_owned())
 }
 
-/// Reads a field as true or false.
-pub(super) fn flag(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
-    let value = fields.value(name)?;
-    if !value.is_boolean() {
-        fields.wrong(name, "must be true or false");
-    }
-    value.as_bool()
-}
-
 /// Reads a field as a whole number from `least` to `most`.
 pub(crate) fn large_count(
     fields: &mut Fields<'_, '_>,

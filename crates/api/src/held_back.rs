@@ -4,7 +4,7 @@
 //! may not answer; then the stored status, breaker and pause decide ([`Obstacle::of`]). [`Obstacle::for_delivery`]
 //! applies the result to one delivery: a limit holds it back only if it is due, a tripped breaker or a pause also before.
 
-use posthaste_core::lane::{EndpointStatus, HeldBackBy, TripReason};
+use posthaste_core::lane::{EndpointLimits, EndpointStatus, HeldBackBy, TripReason};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::owner_router::{BreakerReport, HeldBackReport, LaneReport, LimitsReport};
 use posthaste_store::EndpointRow;
@@ -135,9 +135,12 @@ fn stored_obstacle(
 }
 
 /// Returns the limits in force: those that the owner reports, or else the configured ones.
-pub(crate) fn limits_in_force(lane: Option<&LaneReport>, row: &EndpointRow) -> LimitsReport {
+pub(crate) fn limits_in_force(
+    lane: Option<&LaneReport>,
+    configured: &EndpointLimits,
+) -> LimitsReport {
     lane.and_then(|lane| lane.limits).unwrap_or(LimitsReport {
-        in_flight: row.endpoint.max_in_flight,
-        per_second: row.endpoint.rate.per_second,
+        in_flight: configured.max_in_flight,
+        per_second: configured.rate_limit.per_second,
     })
 }

@@ -261,6 +261,18 @@ fn with_limits(mut agreement: Agreement, path: &'static str) -> Agreement {
     agreement.unordered()
 }
 
+/// Gives durations to the thresholds of `protection`.
+fn with_protection(mut agreement: Agreement) -> Agreement {
+    let spans = ["disable.after", "disable.warn_before", "breaker.window"];
+    for name in spans
+        .into_iter()
+        .chain(["breaker.first_wait", "breaker.longest_wait"])
+    {
+        agreement = agreement.sample(format!("protection.{name}"), json!("12h"));
+    }
+    agreement
+}
+
 /// Response schemas without a type in [`crate::resources`].
 const UNCHECKED: [&str; 5] = [
     // Two constants.
@@ -278,10 +290,11 @@ fn every_response_schema_agrees_with_its_type() {
     let endpoint = |name| {
         // The type keeps a policy as it was written.
         let agreement = Agreement::with(name).loose("retry_policy");
-        agreement.loose("rate_limit.burst")
+        with_protection(agreement.loose("rate_limit.burst"))
     };
     let delivery = |name| Agreement::with(name).loose("last_error.kind");
     let mut tenant = with_limits(Agreement::with("Tenant"), "limits");
+    tenant = with_protection(tenant.loose("endpoint_defaults.rate_limit.burst"));
     for part in ["backoff", "jitter", "rules"] {
         tenant = tenant.loose(format!("default_retry_policy.{part}"));
     }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
-use posthaste_core::lane::RateLimit;
+use posthaste_core::lane::EndpointLimits;
 use posthaste_core::policy::RetryPolicy;
-use posthaste_core::time::Span;
 use posthaste_store::{KeyHash, Plans};
 use serde_json::Value;
 
@@ -42,12 +41,8 @@ pub struct ApiSettings {
     pub sends_emails: bool,
     /// Retry policy if neither endpoint nor tenant has one, and its form in the API.
     pub default_policy: (RetryPolicy, Value),
-    /// Default timeout of an attempt.
-    pub timeout: Span,
-    /// Default in-flight limit of an endpoint.
-    pub max_in_flight: u32,
-    /// Default rate limit of an endpoint.
-    pub rate_limit: RateLimit,
+    /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
+    pub endpoint_defaults: EndpointLimits,
 }
 
 /// A rate limit of API requests.
@@ -82,9 +77,7 @@ impl Default for ApiSettings {
                 RetryPolicy::default(),
                 serde_json::json!({"preset": "recommended"}),
             ),
-            timeout: Span::from_secs(30),
-            max_in_flight: posthaste_core::lane::DEFAULT_MAX_IN_FLIGHT,
-            rate_limit: RateLimit::default(),
+            endpoint_defaults: EndpointLimits::default(),
         }
     }
 }

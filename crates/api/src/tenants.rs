@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::EndpointStatus;
+use posthaste_core::lane::{EndpointStatus, LimitOverrides, ProtectionOverrides};
 use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::{Fields, ValidationErrors};
@@ -16,7 +16,7 @@ use super::auth::Caller;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::resources::schema::reference;
-use super::resources::{self, Schema, tenant_schema};
+use super::resources::{self, Schema, protection_schemas, tenant_schema};
 use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
     run_to_completion,
@@ -156,6 +156,8 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         default_retry_policy: None,
         plan: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: now,
         revision: 0,
     };
@@ -184,6 +186,9 @@ fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant
     form::take_option(document, name, policy, &mut tenant.default_retry_policy);
     let plan = read_plan(app, fields);
     form::take_option(document, "plan", plan, &mut tenant.plan);
+    let defaults = &mut tenant.endpoint_defaults;
+    defaults.change_object(fields, "endpoint_defaults");
+    tenant.protection.change_object(fields, "protection");
     match document.get("limits") {
         Some(Value::Null) => {
             fields.value("limits");
@@ -341,6 +346,8 @@ fn schemas() -> Vec<Schema> {
             "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
             "plan": {"type": ["string", "null"], "description": "One of the plans that the configuration names. `GET /v1/plans` lists them."},
             "limits": {"anyOf": [reference("Limits"), {"type": "null"}]},
+            "endpoint_defaults": {"anyOf": [reference("EndpointDefaults"), {"type": "null"}]},
+            "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
         })
     };
     let mut new_fields = fields();
@@ -348,6 +355,7 @@ fn schemas() -> Vec<Schema> {
         "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         "description": "Chosen, or made if absent.",
     });
+    let [endpoint_defaults, protection] = protection_schemas();
     vec![
         Schema {
             name: "NewTenant",
@@ -364,10 +372,12 @@ fn schemas() -> Vec<Schema> {
                 "type": "object",
                 "properties": fields(),
                 "additionalProperties": false,
-                "examples": [{"limits": {"events_per_second": 500}}, {"plan": null}, {"default_retry_policy": null}],
+                "examples": [{"limits": {"events_per_second": 500}}, {"plan": null}, {"default_retry_policy": null}, {"endpoint_defaults": {"timeout": "10s"}, "protection": {"breaker": {"refusals": 20}}}],
             }),
         },
         tenant_schema(),
+        endpoint_defaults,
+        protection,
         Schema {
             name: "Limits",
             shape: limits::shape(),

@@ -142,6 +142,34 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
+    /// Returns true if the object contains the field, even as `null`.
+    pub fn contains(&mut self, name: &'static str) -> bool {
+        self.value(name);
+        self.object.contains_key(name)
+    }
+
+    /// Changes an optional setting as the field says: an absent field keeps it, `null` removes it, and `read` reads any
+    /// other value.
+    pub fn change<T>(
+        &mut self,
+        name: &'static str,
+        target: &mut Option<T>,
+        read: impl FnOnce(&mut Self, &'static str) -> Option<T>,
+    ) {
+        if self.contains(name) {
+            *target = read(self, name);
+        }
+    }
+
+    /// Returns the field as a boolean.
+    pub fn flag(&mut self, name: &'static str) -> Option<bool> {
+        let value = self.value(name)?;
+        if value.as_bool().is_none() {
+            self.wrong(name, "must be true or false");
+        }
+        value.as_bool()
+    }
+
     /// Returns the field as text.
     pub fn text(&mut self, name: &'static str) -> Option<&'doc str> {
         let value = self.value(name)?;

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::dispatcher::EndpointSnapshot;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{BreakerSettings, DisableSettings, LaneSettings};
+use posthaste_core::lane::{EndpointLimits, LaneSettings, Protection};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Tick};
 use posthaste_egress::{ClientIdentity, PoolKey};
@@ -83,8 +83,8 @@ pub(super) struct LoadedEndpoint {
 /// Loads endpoint configurations. Holds what is the same for every endpoint.
 pub(super) struct EndpointLoader {
     pub(super) store_settings: StoreSettings,
-    pub(super) breaker: BreakerSettings,
-    pub(super) disable: DisableSettings,
+    pub(super) endpoint_defaults: EndpointLimits,
+    pub(super) protection: Protection,
     pub(super) retry_after_cap: Span,
     pub(super) rules: EgressRules,
     pub(super) vault: Arc<Vault>,
@@ -107,7 +107,18 @@ impl EndpointLoader {
         let plans = &self.store_settings.plans;
         let limits = tenant.as_ref().map(|tenant| plans.limits_of(tenant));
         let limits = limits.unwrap_or_default();
-        let inherited = tenant.and_then(|tenant| tenant.default_retry_policy);
+        let (inherited, defaults, protection) = match tenant {
+            Some(tenant) => (
+                tenant.default_retry_policy,
+                tenant.endpoint_defaults,
+                tenant.protection,
+            ),
+            None => Default::default(),
+        };
+        let in_force =
+            EndpointLimits::resolve(&row.endpoint.limits, &defaults, &self.endpoint_defaults);
+        let protection =
+            Protection::resolve(&row.endpoint.protection, &protection, &self.protection);
         let policy = self
             .store_settings
             .policy_for(row.endpoint.retry_policy.as_ref(), inherited.as_ref());
@@ -118,25 +129,25 @@ impl EndpointLoader {
             settings: Arc::new(LaneSettings {
                 policy,
                 retry_after_cap: self.retry_after_cap,
-                max_in_flight: row.endpoint.max_in_flight,
+                max_in_flight: in_force.max_in_flight,
                 tenant_in_flight: limits.in_flight,
-                rate: row.endpoint.rate,
+                rate: in_force.rate_limit,
                 ordered: row.endpoint.ordered,
-                breaker: self.breaker.clone(),
-                disable: self.disable.clone(),
+                breaker: protection.breaker,
+                disable: protection.disable,
             }),
             status: row.status,
             health: row.health.clone(),
             owned_since: Tick::START,
         };
-        let config = Arc::new(self.config(&row));
+        let config = Arc::new(self.config(&row, in_force.timeout));
         Ok(LoadedEndpoint {
             endpoint,
             found: Some((snapshot, config)),
         })
     }
 
-    fn config(&self, row: &EndpointRow) -> EndpointConfig {
+    fn config(&self, row: &EndpointRow, timeout: Span) -> EndpointConfig {
         let endpoint = &row.endpoint;
         let request = self.request(row);
         // The pool key contains the URL and the credentials. A connection that was opened for another URL or with other
@@ -157,7 +168,7 @@ impl EndpointLoader {
             tenant: endpoint.tenant.clone(),
             url: endpoint.url.clone(),
             pool_key: PoolKey::new(&pool_key),
-            time_limit: Duration::from_millis(endpoint.timeout.as_millis()),
+            time_limit: Duration::from_millis(timeout.as_millis()),
             request,
         }
     }

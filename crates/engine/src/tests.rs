@@ -2,6 +2,7 @@
 
 mod credentials;
 mod http_server;
+mod protection;
 mod sharing;
 mod token_server;
 mod tokens;
@@ -16,7 +17,10 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::id::{DeliveryId, EndpointId, IdGenerator, TenantId};
-use posthaste_core::lane::{BreakerSettings, EndpointStatus, RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::lane::{
+    EndpointLimits, EndpointStatus, LimitOverrides, Protection, ProtectionOverrides,
+    RETRY_AFTER_CAP, RateLimit,
+};
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::{SharedSecret, SigningKey};
 use posthaste_core::time::{Span, Timestamp};
@@ -166,6 +170,8 @@ impl Fixture {
                 default_retry_policy: None,
                 plan: None,
                 limits: PlanLimits::default(),
+                endpoint_defaults: LimitOverrides::default(),
+                protection: ProtectionOverrides::default(),
                 created_at: fixture.clock.wall(),
                 revision: 0,
             },
@@ -201,8 +207,8 @@ impl Fixture {
             clock: self.clock.clone(),
             rng: Rng::seeded(2),
             limits: Limits::default(),
-            breaker: BreakerSettings::default(),
-            disable: posthaste_core::lane::DisableSettings::default(),
+            endpoint_defaults: EndpointLimits::default(),
+            protection: Protection::default(),
             retry_after_cap: RETRY_AFTER_CAP,
             lease,
         };
@@ -231,12 +237,14 @@ impl Fixture {
                 "jitter": {"kind": "none"},
                 "max_attempts": 4,
             })),
-            timeout: Span::from_secs(10),
-            max_in_flight: 10,
-            rate: RateLimit {
-                per_second: 10_000.0,
-                burst: 10_000,
+            limits: LimitOverrides {
+                rate_limit: Some(RateLimit {
+                    per_second: 10_000.0,
+                    burst: 10_000,
+                }),
+                ..LimitOverrides::default()
             },
+            protection: ProtectionOverrides::default(),
             ordered: false,
             sealed_headers: seal(Purpose::Headers, b"{}"),
             sealed_keys: seal(Purpose::SigningKeys, &keys),
@@ -271,15 +279,11 @@ impl Fixture {
             received: None,
         };
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
-        match accepted.await.unwrap() {
-            Ingest::Done(events) => events.iter().map(|e| e.event.deliveries[0].id).collect(),
-            refused @ (Ingest::Conflict(_)
-            | Ingest::NoSuchTenant
-            | Ingest::NoSuchEndpoint
-            | Ingest::OverLimit { .. }) => {
-                panic!("{refused:?}")
-            }
-        }
+        let accepted = accepted.await.unwrap();
+        let Ingest::Done(events) = accepted else {
+            panic!("{accepted:?}");
+        };
+        events.iter().map(|e| e.event.deliveries[0].id).collect()
     }
 
     async fn stored(&self, delivery: DeliveryId) -> StoredDelivery {

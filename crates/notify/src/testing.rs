@@ -7,11 +7,11 @@ use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{Delivery, RetrySettings};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides, RETRY_AFTER_CAP};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::Timestamp;
 use posthaste_store::{
     AttemptDetail, Content, EmailLine, Endpoint, Limits, NewEvent, PendingEmail, Store, Tenant,
     Written,
@@ -28,6 +28,8 @@ pub(crate) fn tenant(id: &str, created_at: Timestamp) -> Tenant {
         default_retry_policy: None,
         limits: Limits::default(),
         plan: None,
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at,
         revision: 0,
     }
@@ -42,9 +44,8 @@ pub(crate) fn endpoint(id: EndpointId, tenant: &str, created_at: Timestamp) -> E
         description: String::new(),
         event_types: Vec::new(),
         retry_policy: None,
-        timeout: Span::from_secs(30),
-        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),

@@ -21,10 +21,10 @@ use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::RateLimit;
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::Timestamp;
 use posthaste_store::postgres::{PostgresStore, ServerUrl};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
@@ -334,6 +334,8 @@ fn tenant(now: Timestamp, endpoint: u64) -> Tenant {
         default_retry_policy: None,
         plan: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: now,
         revision: 0,
     }
@@ -351,9 +353,8 @@ fn endpoint(now: Timestamp, number: u64) -> Endpoint {
                 .expect("a pattern"),
         ],
         retry_policy: None,
-        timeout: Span::from_secs(15),
-        max_in_flight: 10,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),

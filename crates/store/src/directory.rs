@@ -1,7 +1,9 @@
 //! The directory: tenants, their API keys and their endpoints.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
-use posthaste_core::lane::{DisableCause, EndpointStatus, Health, RateLimit, holds};
+use posthaste_core::lane::{
+    DisableCause, EndpointStatus, Health, LimitOverrides, ProtectionOverrides, holds,
+};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::subscription::Pattern;
@@ -22,6 +24,10 @@ pub struct Tenant {
     pub plan: Option<String>,
     /// Limits that override those of its plan.
     pub limits: Limits,
+    /// Limits of its endpoints that set none.
+    pub endpoint_defaults: LimitOverrides,
+    /// Thresholds of its endpoints that override those of the server.
+    pub protection: ProtectionOverrides,
     /// The time of its creation.
     pub created_at: Timestamp,
     /// Counts its changes, so that two concurrent changes cannot overwrite each other.
@@ -99,12 +105,10 @@ pub struct Endpoint {
     pub event_types: Vec<Pattern>,
     /// Its own retry policy, as the caller wrote it; valid.
     pub retry_policy: Option<Value>,
-    /// Maximum duration of an attempt.
-    pub timeout: Span,
-    /// Maximum number of attempts in flight.
-    pub max_in_flight: u32,
-    /// Maximum number of attempts per second.
-    pub rate: RateLimit,
+    /// Its own limits. Others come from the defaults of its tenant, or else of the server.
+    pub limits: LimitOverrides,
+    /// Thresholds that override those of its tenant and of the server.
+    pub protection: ProtectionOverrides,
     /// True if deliveries with the same ordering key are sent one after the other.
     pub ordered: bool,
     /// Its custom headers, encrypted.

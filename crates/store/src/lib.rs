@@ -25,6 +25,7 @@ mod directory;
 mod error;
 mod event;
 mod failures;
+mod limit_columns;
 mod maintenance;
 mod outbox;
 mod owner_lookup;

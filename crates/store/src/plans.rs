@@ -164,6 +164,7 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
     use posthaste_core::time::{Span, Timestamp};
 
     use super::*;
@@ -175,6 +176,8 @@ mod tests {
             default_retry_policy: None,
             plan: plan.map(str::to_owned),
             limits,
+            endpoint_defaults: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
             created_at: Timestamp(0),
             revision: 0,
         }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use engines::{NoOrders, PlainDial};
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
@@ -75,6 +76,8 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
         name: "Acme".to_owned(),
         default_retry_policy: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: now,
         revision: 0,
     };

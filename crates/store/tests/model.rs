@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{CreateResult, Limits, Store, StoreError, StoreSettings, Tenant};
@@ -15,6 +16,8 @@ fn acme() -> Tenant {
         name: "Acme".to_owned(),
         default_retry_policy: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: Timestamp(1),
         revision: 0,
     }

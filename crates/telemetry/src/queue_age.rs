@@ -112,7 +112,9 @@ mod tests {
 
     use bytes::Bytes;
     use posthaste_core::delivery::OrderingKey;
-    use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, Health, RateLimit, StoredTrip, TripReason};
+    use posthaste_core::lane::{
+        Health, LimitOverrides, ProtectionOverrides, StoredTrip, TripReason,
+    };
     use posthaste_core::rng::Rng;
     use posthaste_core::sign::SignatureStyle;
     use posthaste_core::time::Now;
@@ -142,6 +144,8 @@ mod tests {
             plan: None,
             default_retry_policy: None,
             limits: Limits::default(),
+            endpoint_defaults: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
             created_at: at(0),
             revision: 0,
         };
@@ -157,9 +161,8 @@ mod tests {
             description: String::new(),
             event_types: vec![format!("a{number}").parse().unwrap()],
             retry_policy: None,
-            timeout: Span::from_secs(30),
-            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-            rate: RateLimit::default(),
+            limits: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
             ordered,
             sealed_headers: Vec::new(),
             sealed_keys: Vec::new(),

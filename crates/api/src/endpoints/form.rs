@@ -1,10 +1,8 @@
 //! Reads an endpoint from a request body, for a new endpoint and for a change.
 
 use posthaste_core::address::Destination;
-use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
 use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
-use posthaste_core::time::Span;
 use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_egress::refuse_own;
 use posthaste_engine::credentials::Credentials;
@@ -25,10 +23,6 @@ use crate::resources::{SIGNATURE_STYLES, style_name};
 pub(super) const MAX_DESCRIPTION_CHARS: usize = 1_024;
 /// Maximum length of an owner's email address (RFC 5321).
 pub(super) const MAX_EMAIL_BYTES: usize = 254;
-/// Minimum timeout of an attempt.
-pub(super) const MIN_TIMEOUT: Span = Span::from_secs(1);
-/// Maximum timeout of an attempt.
-pub(super) const MAX_TIMEOUT: Span = Span::from_secs(60);
 
 /// Values that were read in addition to the endpoint itself.
 #[derive(Default)]
@@ -57,7 +51,7 @@ pub(super) fn read(
     let mut credentials = open_credentials(app, endpoint)?;
     form::read(document, &mut errors, |fields| {
         refused = read_url(app, document, fields, endpoint, is_new);
-        read_plain(app, document, fields, endpoint);
+        read_plain(document, fields, endpoint);
         let policy = form::policy(fields, "retry_policy");
         asks_for = policy.as_ref().map(|(_, policy)| policy.clone());
         let written = policy.map(|(written, _)| written);
@@ -67,9 +61,8 @@ pub(super) fn read(
             written,
             &mut endpoint.retry_policy,
         );
-        let rate = read_rate(fields);
-        let default = || app.settings.rate_limit;
-        form::take(document, "rate_limit", rate, default, &mut endpoint.rate);
+        endpoint.limits.change(fields);
+        endpoint.protection.change_object(fields, "protection");
         let own = headers::read(fields);
         if document.get("headers").is_some() {
             beside.headers = Some(own.unwrap_or_default());
@@ -162,7 +155,7 @@ fn read_url(
     }
 }
 
-fn read_plain(app: &App, document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endpoint) {
+fn read_plain(document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endpoint) {
     let name = "description";
     let description = form::text(fields, name, MAX_DESCRIPTION_CHARS);
     form::take(
@@ -181,22 +174,8 @@ fn read_plain(app: &App, document: &Value, fields: &mut Fields<'_, '_>, endpoint
         Vec::new,
         &mut endpoint.event_types,
     );
-    let name = "timeout";
-    let timeout = fields.span(name, MIN_TIMEOUT, MAX_TIMEOUT);
-    let default = || app.settings.timeout;
-    form::take(document, name, timeout, default, &mut endpoint.timeout);
-    let name = "max_in_flight";
-    let in_flight = fields.count(name, 1, MAX_IN_FLIGHT);
-    let default = || app.settings.max_in_flight;
-    form::take(
-        document,
-        name,
-        in_flight,
-        default,
-        &mut endpoint.max_in_flight,
-    );
     let name = "ordered";
-    let ordered = form::flag(fields, name);
+    let ordered = fields.flag(name);
     form::take(document, name, ordered, || false, &mut endpoint.ordered);
     let name = "signature_style";
     let style = read_style(fields);
@@ -227,21 +206,6 @@ fn read_patterns(fields: &mut Fields<'_, '_>) -> Option<Vec<Pattern>> {
         }
     }
     Some(patterns)
-}
-
-fn read_rate(fields: &mut Fields<'_, '_>) -> Option<RateLimit> {
-    let mut inner = fields.object("rate_limit")?;
-    inner.need("per_second");
-    let per_second = inner.number("per_second", MIN_PER_SECOND, MAX_PER_SECOND);
-    let burst = inner.count("burst", 1, MAX_BURST);
-    inner.finish();
-    let per_second = per_second?;
-    // Default burst: the requests of two seconds, as in the server's default.
-    let usual = (per_second * 2.0).ceil().clamp(1.0, f64::from(MAX_BURST)) as u32;
-    Some(RateLimit {
-        per_second,
-        burst: burst.unwrap_or(usual),
-    })
 }
 
 fn read_email(fields: &mut Fields<'_, '_>) -> Option<String> {

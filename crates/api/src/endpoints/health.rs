@@ -7,6 +7,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::EndpointRow;
 
 use super::find;
+use super::response::configured_limits;
 use crate::body;
 use crate::held_back::{Breaker, Obstacle, limits_in_force};
 use crate::problem::Problem;
@@ -45,7 +46,8 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
     let obstacle = Obstacle::of(lane.as_ref(), &row, now);
     let held_back = obstacle.for_endpoint(lane.as_ref(), due, now);
-    let limits = limits_in_force(lane.as_ref(), &row);
+    let configured = configured_limits(app, &call.tenant().tenant, endpoint);
+    let limits = limits_in_force(lane.as_ref(), &configured);
     let health = EndpointHealth {
         breaker: breaker.report(),
         pending: app.store.pending(endpoint.id).await?,

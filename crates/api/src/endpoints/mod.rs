@@ -13,7 +13,7 @@ mod secret;
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{EndpointStatus, Health};
+use posthaste_core::lane::{EndpointStatus, Health, LimitOverrides, ProtectionOverrides};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_engine::signing_keys::{SigningKeyring, reveal};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
@@ -260,9 +260,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         description: String::new(),
         event_types: Vec::new(),
         retry_policy: None,
-        timeout: app.settings.timeout,
-        max_in_flight: app.settings.max_in_flight,
-        rate: app.settings.rate_limit,
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),

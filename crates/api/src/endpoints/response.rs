@@ -1,6 +1,6 @@
 //! Endpoints in API responses.
 
-use posthaste_core::lane::EndpointStatus;
+use posthaste_core::lane::{EndpointLimits, EndpointStatus};
 use posthaste_engine::credentials::Credentials;
 use posthaste_engine::vault::Purpose;
 use posthaste_store::{Endpoint, EndpointRow, Tenant};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::App;
 use crate::problem::Problem;
-use crate::resources::{self, Headers, PolicyOrigin, style_name};
+use crate::resources::{self, Headers, SettingOrigin, style_name};
 
 /// Describes an endpoint of `tenant`.
 pub(super) fn describe(
@@ -19,10 +19,13 @@ pub(super) fn describe(
     let endpoint = &row.endpoint;
     let inherited = tenant.default_retry_policy.as_ref();
     let (retry_policy, retry_policy_from) = match (&endpoint.retry_policy, inherited) {
-        (Some(policy), _) => (policy.clone(), PolicyOrigin::Endpoint),
-        (None, Some(policy)) => (policy.clone(), PolicyOrigin::Tenant),
-        (None, None) => (app.settings.default_policy.1.clone(), PolicyOrigin::Server),
+        (Some(policy), _) => (policy.clone(), SettingOrigin::Endpoint),
+        (None, Some(policy)) => (policy.clone(), SettingOrigin::Tenant),
+        (None, None) => (app.settings.default_policy.1.clone(), SettingOrigin::Server),
     };
+    let own = &endpoint.limits;
+    let defaults = &tenant.endpoint_defaults;
+    let limits = configured_limits(app, tenant, endpoint);
     let credentials = open_credentials(app, endpoint)?;
     let event_types = endpoint.event_types.iter();
     Ok(resources::Endpoint {
@@ -37,9 +40,16 @@ pub(super) fn describe(
         },
         retry_policy,
         retry_policy_from,
-        timeout: endpoint.timeout.to_string(),
-        max_in_flight: endpoint.max_in_flight,
-        rate_limit: endpoint.rate.into(),
+        timeout: limits.timeout.to_string(),
+        timeout_from: origin(own.timeout.is_some(), defaults.timeout.is_some()),
+        max_in_flight: limits.max_in_flight,
+        max_in_flight_from: origin(
+            own.max_in_flight.is_some(),
+            defaults.max_in_flight.is_some(),
+        ),
+        rate_limit: limits.rate_limit.into(),
+        rate_limit_from: origin(own.rate_limit.is_some(), defaults.rate_limit.is_some()),
+        protection: Some(endpoint.protection).filter(|own| !own.is_empty()),
         ordered: endpoint.ordered,
         headers: as_text(&open_headers(app, endpoint)?),
         signature_style: style_name(endpoint.signature_style).to_owned(),
@@ -48,6 +58,21 @@ pub(super) fn describe(
         owner_email: endpoint.owner_email.clone(),
         created_at: endpoint.created_at.to_string(),
     })
+}
+
+/// Returns the configured limits of an endpoint: its own, or else inherited.
+pub(super) fn configured_limits(app: &App, tenant: &Tenant, endpoint: &Endpoint) -> EndpointLimits {
+    let defaults = &tenant.endpoint_defaults;
+    EndpointLimits::resolve(&endpoint.limits, defaults, &app.settings.endpoint_defaults)
+}
+
+/// Returns the origin of a setting that the endpoint or its tenant may set.
+fn origin(endpoint_sets: bool, tenant_sets: bool) -> SettingOrigin {
+    match (endpoint_sets, tenant_sets) {
+        (true, _) => SettingOrigin::Endpoint,
+        (false, true) => SettingOrigin::Tenant,
+        (false, false) => SettingOrigin::Server,
+    }
 }
 
 /// Returns headers as text. Only text is accepted as a value.

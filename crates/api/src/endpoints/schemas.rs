@@ -1,7 +1,6 @@
 //! Schemas of endpoints: those of requests, which have no type, and those of the resources.
 
 use posthaste_core::address::MAX_URL_BYTES;
-use posthaste_core::lane::MAX_IN_FLIGHT;
 use posthaste_core::subscription::MAX_PATTERNS;
 use serde_json::{Value, json};
 
@@ -11,7 +10,7 @@ use super::headers::MAX_HEADERS;
 use crate::resources::schema::reference;
 use crate::resources::{
     SIGNATURE_STYLES, Schema, endpoint_health_schema, endpoint_schemas, endpoint_secret_schema,
-    rate_limit_schema, style_name,
+    in_flight_schema, rate_limit_schema, style_name, timeout_schema,
 };
 
 /// Returns all schemas, in the order of the OpenAPI document.
@@ -38,6 +37,7 @@ pub(super) fn all() -> Vec<Schema> {
                         "retry_policy": {"preset": "swift"}, "headers": {"X-Team": "billing"},
                         "rate_limit": {"per_second": 100, "burst": 200},
                     },
+                    {"url": "https://example.com/hooks", "protection": {"disable": {"on_gone": false}, "breaker": {"refusals": 20}}},
                     {
                         "url": "https://example.com/hooks", "signature_style": "github",
                         "auth": {
@@ -60,6 +60,7 @@ pub(super) fn all() -> Vec<Schema> {
                 "additionalProperties": false,
                 "examples": [
                     {"timeout": "10s", "retry_policy": null},
+                    {"max_in_flight": null, "protection": {"breaker": {"refusals": null}}},
                     {"auth": {"kind": "bearer", "token": "correct-horse-battery"}},
                     {"auth": null, "client_certificate": null},
                 ],
@@ -101,9 +102,10 @@ fn writable() -> Value {
         "description": {"type": ["string", "null"], "maxLength": MAX_DESCRIPTION_CHARS},
         "event_types": {"type": ["array", "null"], "items": {"type": "string"}, "maxItems": MAX_PATTERNS},
         "retry_policy": {"anyOf": [policy, {"type": "null"}]},
-        "timeout": {"type": ["string", "null"], "description": "From `1s` to `60s`."},
-        "max_in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT},
+        "timeout": timeout_schema(),
+        "max_in_flight": in_flight_schema(),
         "rate_limit": {"anyOf": [rate_limit_schema(), {"type": "null"}]},
+        "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
         "ordered": {"type": ["boolean", "null"], "description": "Deliveries with the same ordering key go one after the other."},
         "headers": {
             "type": ["object", "null"], "maxProperties": MAX_HEADERS,

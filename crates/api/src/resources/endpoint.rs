@@ -3,7 +3,8 @@
 use std::ops::Deref;
 
 use posthaste_core::lane::{
-    DisableCause, EndpointStatus, MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
+    DisableCause, EndpointStatus, MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, ProtectionOverrides,
+    RateLimit,
 };
 use posthaste_core::sign::SignatureStyle;
 use posthaste_engine::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
@@ -34,13 +35,21 @@ pub struct Endpoint {
     /// Its effective retry policy, as it was written.
     pub retry_policy: Value,
     /// The origin of that policy.
-    pub retry_policy_from: PolicyOrigin,
+    pub retry_policy_from: SettingOrigin,
     /// Maximum duration of an attempt, such as `30s`.
     pub timeout: String,
+    /// The origin of the timeout.
+    pub timeout_from: SettingOrigin,
     /// Maximum number of attempts in flight.
     pub max_in_flight: u32,
+    /// The origin of the in-flight limit.
+    pub max_in_flight_from: SettingOrigin,
     /// Its rate limit.
     pub rate_limit: EndpointRateLimit,
+    /// The origin of the rate limit.
+    pub rate_limit_from: SettingOrigin,
+    /// Its own thresholds of the breaker and of automatic disabling.
+    pub protection: Option<ProtectionOverrides>,
     /// True if deliveries with the same ordering key are sent one after the other.
     pub ordered: bool,
     /// Its custom headers.
@@ -104,10 +113,10 @@ impl From<posthaste_store::DisabledReason> for DisabledReason {
     }
 }
 
-/// The origin of an endpoint's retry policy.
+/// The origin of an endpoint's retry policy, or of one of its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PolicyOrigin {
+pub enum SettingOrigin {
     /// Set for the endpoint.
     Endpoint,
     /// The default of the tenant.
@@ -280,10 +289,14 @@ fn properties() -> Value {
         "status": {"enum": ["enabled", "paused", "disabled"]},
         "disabled_reason": {"enum": ["manual", "gone", "permanent_failures", "failing_for_days", null]},
         "retry_policy": reference("RetryPolicy"),
-        "retry_policy_from": {"enum": ["endpoint", "tenant", "server"]},
+        "retry_policy_from": origin_schema(),
         "timeout": text(),
+        "timeout_from": origin_schema(),
         "max_in_flight": {"type": "integer"},
+        "max_in_flight_from": origin_schema(),
         "rate_limit": rate_limit_schema(),
+        "rate_limit_from": origin_schema(),
+        "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
         "ordered": {"type": "boolean"},
         "headers": {"type": "object", "additionalProperties": text()},
         "signature_style": {"enum": SIGNATURE_STYLES.map(style_name)},
@@ -303,6 +316,10 @@ pub(crate) fn rate_limit_schema() -> Value {
             "burst": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BURST},
         }),
     )
+}
+
+fn origin_schema() -> Value {
+    json!({"enum": ["endpoint", "tenant", "server"]})
 }
 
 fn auth_schema() -> Value {
@@ -350,8 +367,12 @@ fn example() -> Value {
         "retry_policy": {"preset": "recommended"},
         "retry_policy_from": "server",
         "timeout": "30s",
+        "timeout_from": "tenant",
         "max_in_flight": 10,
+        "max_in_flight_from": "server",
         "rate_limit": {"per_second": 100, "burst": 200},
+        "rate_limit_from": "endpoint",
+        "protection": {"breaker": {"refusals": 20}},
         "ordered": false,
         "headers": {"X-Team": "billing"},
         "signature_style": "standard",

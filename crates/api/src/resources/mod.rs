@@ -24,6 +24,7 @@ mod id_owner;
 mod list_page;
 mod portal_link;
 mod problem;
+mod protection;
 mod replay;
 pub(crate) mod schema;
 mod stats;
@@ -39,7 +40,7 @@ pub use dead_letter_group::DeadLetterGroup;
 pub use delivery::{Delivery, DeliverySummary, LastError};
 pub use endpoint::{
     CertificateSummary, CreatedEndpoint, DisabledReason, Endpoint, EndpointAuth, EndpointRateLimit,
-    PolicyOrigin,
+    SettingOrigin,
 };
 pub use endpoint_health::{
     BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,
@@ -53,6 +54,7 @@ pub use list_page::ListPage;
 pub use portal_link::{CreatedPortalLink, PortalLink};
 pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
 pub use problem::{FieldProblem, ProblemBody};
+pub use protection::EndpointDefaults;
 pub use replay::{Replay, ReplayFilter};
 pub use schema::Schema;
 pub use stats::{
@@ -78,6 +80,7 @@ pub(crate) use id_owner::schemas as id_owner_schemas;
 pub(crate) use list_page::list_schema;
 pub(crate) use portal_link::schemas as portal_link_schemas;
 pub(crate) use problem::schema as problem_schema;
+pub(crate) use protection::{in_flight_schema, schemas as protection_schemas, timeout_schema};
 pub(crate) use replay::schemas as replay_schemas;
 pub(crate) use stats::schemas as stats_schemas;
 pub(crate) use tenant::schema as tenant_schema;

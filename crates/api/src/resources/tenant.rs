@@ -1,9 +1,11 @@
 //! Tenants.
 
+use posthaste_core::lane::ProtectionOverrides;
 use posthaste_store::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::protection::EndpointDefaults;
 use super::schema::{Schema, nullable_text, object, reference, text, time, with_examples};
 use crate::limits;
 
@@ -20,6 +22,10 @@ pub struct Tenant {
     pub plan: Option<String>,
     /// Its own limits.
     pub limits: Limits,
+    /// Limits of its endpoints that set none.
+    pub endpoint_defaults: Option<EndpointDefaults>,
+    /// Thresholds of its endpoints that override those of the server.
+    pub protection: Option<ProtectionOverrides>,
     /// The time at which it was created.
     pub created_at: String,
 }
@@ -32,6 +38,8 @@ impl From<&posthaste_store::Tenant> for Tenant {
             default_retry_policy: tenant.default_retry_policy.clone(),
             plan: tenant.plan.clone(),
             limits: tenant.limits,
+            endpoint_defaults: EndpointDefaults::of(&tenant.endpoint_defaults),
+            protection: Some(tenant.protection).filter(|own| !own.is_empty()),
             created_at: tenant.created_at.to_string(),
         }
     }
@@ -45,11 +53,14 @@ pub(crate) fn schema() -> Schema {
         "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
         "plan": nullable_text(),
         "limits": reference("Limits"),
+        "endpoint_defaults": {"anyOf": [reference("EndpointDefaults"), {"type": "null"}]},
+        "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
         "created_at": time(),
     }));
     let example = json!({
         "id": "acme", "name": "Acme", "default_retry_policy": null,
-        "plan": null, "limits": limits::example(), "created_at": "2026-01-02T03:04:05.678Z",
+        "plan": null, "limits": limits::example(), "endpoint_defaults": null, "protection": null,
+        "created_at": "2026-01-02T03:04:05.678Z",
     });
     Schema {
         name: "Tenant",

@@ -9,6 +9,8 @@ mod backpressure;
 mod breaker;
 mod gate;
 mod health;
+mod limits;
+mod protection;
 mod rate;
 mod window;
 
@@ -25,6 +27,14 @@ pub use health::{
     DisableCause, DisableSettings, EXHAUSTED_WINDOW, Health, HealthVerdict, MAX_EXHAUSTED,
     StoredTrip,
 };
+pub use limits::{
+    DEFAULT_MAX_IN_FLIGHT, DEFAULT_TIMEOUT, EndpointLimits, LimitOverrides, MAX_TIMEOUT,
+    MIN_TIMEOUT,
+};
+pub use protection::{
+    BreakerOverrides, DisableOverrides, MAX_BREAKER_SPAN, MAX_THRESHOLD, MIN_FAILURE_RATIO,
+    Protection, ProtectionOverrides,
+};
 pub use rate::{MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateBucket, RateLimit};
 pub use window::{MAX_IN_FLIGHT, Window};
 
@@ -33,9 +43,6 @@ use crate::time::Span;
 
 /// Default maximum `Retry-After` that is honoured. The operator can change it.
 pub const RETRY_AFTER_CAP: Span = Span::from_hours(24);
-
-/// Default in-flight limit of an endpoint.
-pub const DEFAULT_MAX_IN_FLIGHT: u32 = 10;
 
 /// Settings of an endpoint that its lane needs.
 #[derive(Clone, Debug, PartialEq)]

@@ -42,6 +42,11 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
+    /// Returns the default burst of a rate: the requests of two seconds, as in the default limit.
+    pub fn usual_burst(per_second: f64) -> u32 {
+        (per_second * 2.0).ceil().clamp(1.0, f64::from(MAX_BURST)) as u32
+    }
+
     fn interval_ns(self) -> u64 {
         // A value that is not a number must not become an interval of zero.
         let per_second = if self.per_second.is_nan() {

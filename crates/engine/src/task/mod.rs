@@ -21,7 +21,7 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::{Command, Dispatcher, Input, LaneView, Limits, Ticket, Wake};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
-use posthaste_core::lane::{BreakerSettings, DisableSettings, EndpointStatus};
+use posthaste_core::lane::{EndpointLimits, EndpointStatus, Protection};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span};
 use posthaste_egress::Client;
@@ -75,10 +75,10 @@ pub struct EngineSettings {
     pub rng: Rng,
     /// Limits of the dispatcher.
     pub limits: Limits,
-    /// Thresholds of the breakers.
-    pub breaker: BreakerSettings,
-    /// When endpoints are disabled automatically.
-    pub disable: DisableSettings,
+    /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
+    pub endpoint_defaults: EndpointLimits,
+    /// Thresholds of endpoints for which neither the endpoint nor its tenant sets any.
+    pub protection: Protection,
     /// Longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
     /// The lease that limits sending, if other nodes share the store. `None` means that this node owns all shards for
@@ -160,8 +160,8 @@ impl EngineTask {
             store: settings.store,
             loader: EndpointLoader {
                 store_settings: settings.store_settings,
-                breaker: settings.breaker,
-                disable: settings.disable,
+                endpoint_defaults: settings.endpoint_defaults,
+                protection: settings.protection,
                 retry_after_cap: settings.retry_after_cap,
                 rules: settings.rules,
                 vault: settings.vault,

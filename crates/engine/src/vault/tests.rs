@@ -1,5 +1,6 @@
 //! Tests of the vault: sealing and opening, key files, rotation.
 
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -156,9 +157,8 @@ fn an_endpoint_is_moved_over_as_a_whole() {
         description: String::new(),
         event_types: Vec::new(),
         retry_policy: None,
-        timeout: posthaste_core::time::Span::from_secs(30),
-        max_in_flight: 10,
-        rate: posthaste_core::lane::RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: seal(&old, Purpose::Headers),
         sealed_keys: seal(&both, Purpose::SigningKeys),

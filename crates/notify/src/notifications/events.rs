@@ -10,6 +10,7 @@ use bytes::Bytes;
 use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::TenantId;
 use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::subscription::EventType;
 use posthaste_store::{
     Content, CreateResult, Idempotency, Ingest, Limits, NewEvent, Notification, Store, StoreError,
@@ -102,6 +103,8 @@ pub(super) async fn create_tenant_if_missing(
     }
     let now = clock.wall();
     let created = Tenant {
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         id: tenant.clone(),
         name: NAME.to_owned(),
         default_retry_policy: None,

@@ -88,6 +88,7 @@ impl Config {
             public_url: self.dashboard.public_url.clone(),
             plans: Arc::new(self.plans()),
             sends_emails: self.mail.server.is_some(),
+            endpoint_defaults: self.endpoint_defaults.limits(),
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
         }

@@ -46,6 +46,15 @@ impl Config {
                 ),
             );
         }
+        let (after, warn_before) = (self.disable.after, self.disable.warn_before);
+        if warn_before > after {
+            error.add(
+                "disable.warn_before",
+                format!(
+                    "must not be longer than disable.after: it is {warn_before}, and that is {after}"
+                ),
+            );
+        }
         self.check_plans(error);
         let (attempts, allowed) = (
             self.retry_policy.max_attempts,

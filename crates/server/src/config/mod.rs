@@ -16,6 +16,7 @@
 mod alerts;
 mod components;
 mod dashboard;
+mod endpoint_defaults;
 mod error;
 mod fields;
 mod file;
@@ -34,6 +35,7 @@ mod store;
 pub(crate) mod toml_source;
 mod types;
 
+pub use endpoint_defaults::EndpointDefaults;
 pub use error::{ConfigError, InvalidSetting};
 pub use metrics::MetricSettings;
 pub use role::Role;

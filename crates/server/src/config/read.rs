@@ -13,7 +13,7 @@ use posthaste_core::address::{
     EgressRules, Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError,
 };
 use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
-use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
+use posthaste_core::lane::{BreakerOverrides, BreakerSettings, DisableOverrides, DisableSettings};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::secret::Secret;
 use posthaste_core::time::{MAX_SPAN, Span};
@@ -27,7 +27,7 @@ use super::fields::{
     MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
 };
 use super::types::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits};
-use super::{alerts, dashboard, mail, metrics, notifications, otlp, plans};
+use super::{alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, plans};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
@@ -51,9 +51,6 @@ const MAX_REQUEST_RATE: u32 = 1_000_000;
 const MAX_FLIGHTS: u32 = 65_536;
 const MAX_READY_PER_LANE: u32 = 10_000;
 const MAX_RETRY_AFTER: Span = Span::from_days(30);
-const MAX_BREAKER_SPAN: Span = Span::from_days(1);
-/// Minimum of `breaker.failure_ratio`. A lower ratio would trip the breaker almost without failures.
-const MIN_FAILURE_RATIO: f64 = 0.01;
 
 impl Config {
     /// Sets the settings that `document` contains, and reports those that are invalid. `origin` describes the
@@ -110,7 +107,15 @@ impl Config {
         read_section(dashboard, fields, "dashboard", dashboard::read_dashboard);
         read_section(dashboard, fields, "portal", dashboard::read_portal);
         read_section(&mut self.engine, fields, "engine", read_engine);
+        let defaults = &mut self.endpoint_defaults;
+        read_section(
+            defaults,
+            fields,
+            "endpoint_defaults",
+            endpoint_defaults::read,
+        );
         read_section(&mut self.breaker, fields, "breaker", read_breaker);
+        read_section(&mut self.disable, fields, "disable", read_disable);
         read_section(&mut self.alerts, fields, "alerts", alerts::read);
         read_section(&mut self.notices, fields, "notices", notifications::read);
         read_section(&mut self.mail, fields, "mail", mail::read);
@@ -198,22 +203,16 @@ fn read_engine(engine: &mut EngineSettings, mut fields: Fields<'_, '_>) {
     fields.finish();
 }
 
-fn read_breaker(breaker: &mut BreakerSettings, mut fields: Fields<'_, '_>) {
-    let window = fields.span("window", Span::from_secs(1), MAX_BREAKER_SPAN);
-    set(&mut breaker.window, window);
-    let samples = fields.count("min_samples", 1, MAX_COUNT);
-    set(&mut breaker.min_samples, samples);
-    let ratio = fields.number("failure_ratio", MIN_FAILURE_RATIO, 1.0);
-    set(&mut breaker.failure_ratio, ratio);
-    let failures = fields.count("consecutive_failures", 1, MAX_COUNT);
-    set(&mut breaker.consecutive_failures, failures);
-    let exhausted = fields.count("exhausted_deliveries", 1, MAX_EXHAUSTED);
-    set(&mut breaker.exhausted_deliveries, exhausted);
-    let first = fields.span("first_wait", Span::from_millis(1), MAX_BREAKER_SPAN);
-    set(&mut breaker.first_wait, first);
-    let longest = fields.span("longest_wait", Span::from_millis(1), MAX_BREAKER_SPAN);
-    set(&mut breaker.longest_wait, longest);
-    fields.finish();
+fn read_breaker(breaker: &mut BreakerSettings, fields: Fields<'_, '_>) {
+    let mut given = BreakerOverrides::default();
+    given.change(fields);
+    given.apply(breaker);
+}
+
+fn read_disable(disable: &mut DisableSettings, fields: Fields<'_, '_>) {
+    let mut given = DisableOverrides::default();
+    given.change(fields);
+    given.apply(disable);
 }
 
 fn read_log(log: &mut LogSettings, mut fields: Fields<'_, '_>) {

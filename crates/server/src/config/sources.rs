@@ -164,14 +164,14 @@ fn unknown_key(key: &str) -> String {
 /// Inserts a setting at the position that it has in the file.
 fn put(document: &mut Map<String, Value>, setting: &Setting, text: &str) {
     let value = setting.value_of(text);
-    let Some((section, name)) = setting.key.split_once('.') else {
-        document.insert(setting.key.to_owned(), value);
-        return;
-    };
-    let section = document
-        .entry(section)
-        .or_insert_with(|| Value::Object(Map::new()));
-    let fields = section.as_object_mut().expect("every section is an object");
+    let mut sections = setting.key.split('.');
+    let name = sections.next_back().expect("a key has a name");
+    let fields = sections.fold(document, |fields, section| {
+        let section = fields
+            .entry(section)
+            .or_insert_with(|| Value::Object(Map::new()));
+        section.as_object_mut().expect("every section is an object")
+    });
     fields.insert(name.to_owned(), value);
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher;
-use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
+use posthaste_core::lane::{BreakerSettings, DisableSettings, RETRY_AFTER_CAP};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
@@ -22,6 +22,7 @@ use posthaste_telemetry::logging::LogSettings;
 use posthaste_telemetry::traces::OtlpSettings;
 use serde_json::{Value, json};
 
+use super::endpoint_defaults::EndpointDefaults;
 use super::metrics::MetricSettings;
 use super::role::Role;
 use super::store::{DatabaseUrl, StoreLocation};
@@ -80,8 +81,12 @@ pub struct Config {
     pub dashboard: DashboardSettings,
     /// Limits of the engine.
     pub engine: EngineSettings,
+    /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
+    pub endpoint_defaults: EndpointDefaults,
     /// Settings of the breaker.
     pub breaker: BreakerSettings,
+    /// When endpoints are disabled automatically.
+    pub disable: DisableSettings,
     /// Settings of the alerts.
     pub alerts: AlertSettings,
     /// Settings of notifications.
@@ -231,7 +236,9 @@ impl Default for Config {
             plans: BTreeMap::new(),
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
+            endpoint_defaults: EndpointDefaults::default(),
             breaker: BreakerSettings::default(),
+            disable: DisableSettings::default(),
             alerts: AlertSettings::default(),
             notices: NotificationSettings::default(),
             mail: MailSettings::default(),

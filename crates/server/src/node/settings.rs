@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use posthaste_api::ApiSettings;
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::lane::{BreakerSettings, DisableSettings};
+use posthaste_core::lane::{EndpointLimits, Protection};
 use posthaste_core::time::Span;
 use posthaste_dashboard::DashboardSettings;
 use posthaste_egress::{Proxy, Roots};
@@ -46,10 +46,10 @@ pub struct NodeSettings {
     pub proxy: Option<Proxy>,
     /// Limits of the dispatcher.
     pub limits: Limits,
-    /// Thresholds of the breakers.
-    pub breaker: BreakerSettings,
-    /// When endpoints are disabled automatically.
-    pub disable: DisableSettings,
+    /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
+    pub endpoint_defaults: EndpointLimits,
+    /// Thresholds of endpoints for which neither the endpoint nor its tenant sets any.
+    pub protection: Protection,
     /// Channels of notifications.
     pub channels: Channels,
     /// Longest `Retry-After` that is honoured.
@@ -94,8 +94,11 @@ impl NodeSettings {
             roots: config.roots().map_err(StartError::Roots)?,
             proxy: config.proxy(),
             limits: config.engine.dispatcher_limits(),
-            breaker: config.breaker.clone(),
-            disable: DisableSettings::default(),
+            endpoint_defaults: config.endpoint_defaults.limits(),
+            protection: Protection {
+                breaker: config.breaker.clone(),
+                disable: config.disable.clone(),
+            },
             channels: channels(config).map_err(StartError::Roots)?,
             retry_after_cap: config.engine.retry_after_cap,
             metrics: config.metrics,

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::sqlite::SqliteStore;
@@ -40,6 +41,8 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         default_retry_policy: None,
         plan: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: now,
         revision: 0,
     };

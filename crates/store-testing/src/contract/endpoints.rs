@@ -5,11 +5,13 @@
 //! not listed, but its deliveries still refer to it.
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{EndpointStatus, Health, RateLimit, StoredTrip, TripReason};
+use posthaste_core::lane::{
+    EndpointStatus, Health, LimitOverrides, ProtectionOverrides, StoredTrip, TripReason,
+};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::fixture::{World, all, at, endpoint, event, id, policy};
+use super::fixture::{World, all, at, endpoint, event, id, limits, policy, protection};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
 async fn row(world: &World<'_>, endpoint: EndpointId) -> EndpointRow {
@@ -22,12 +24,11 @@ fn unusual() -> Endpoint {
         url: "https://example.com/ü?a=1&b='\"".to_owned(),
         description: "line\nbreak".to_owned(),
         retry_policy: Some(policy("1h")),
-        timeout: Span::from_millis(1_001),
-        max_in_flight: 7,
-        rate: RateLimit {
-            per_second: 0.25,
-            burst: 3,
+        limits: LimitOverrides {
+            timeout: Some(Span::from_millis(1_001)),
+            ..limits()
         },
+        protection: protection(),
         ordered: true,
         sealed_headers: Vec::new(),
         owner_email: Some("owner@example.com".to_owned()),
@@ -100,6 +101,18 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
         ..unusual()
     };
     assert_eq!(stored.endpoint, expected);
+    let inherits = Endpoint {
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
+        ..expected
+    };
+    assert_eq!(replace(&inherits).await, Ok(ReplaceResult::Done));
+    let stored = row(&world, made).await;
+    let expected = Endpoint {
+        revision: 2,
+        ..inherits
+    };
+    assert_eq!(stored.endpoint, expected, "its limits are inherited again");
     assert_eq!(
         stored.status,
         EndpointStatus::Paused,
@@ -111,7 +124,7 @@ pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn
     );
     world.set_status(made, EndpointStatus::Deleted).await;
     let late = Endpoint {
-        revision: 1,
+        revision: 2,
         ..unusual()
     };
     assert_eq!(replace(&late).await, Ok(ReplaceResult::NotFound));

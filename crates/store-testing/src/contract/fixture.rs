@@ -14,7 +14,8 @@ use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{
-    DEFAULT_MAX_IN_FLIGHT, EndpointStatus, Fetched, RETRY_AFTER_CAP, RateLimit,
+    BreakerOverrides, DisableOverrides, EndpointStatus, Fetched, LimitOverrides,
+    ProtectionOverrides, RETRY_AFTER_CAP, RateLimit,
 };
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
@@ -59,6 +60,8 @@ pub(super) fn tenant(name: &str) -> Tenant {
         name: format!("The {name} company"),
         default_retry_policy: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: at(0),
         revision: 0,
     }
@@ -85,9 +88,8 @@ pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoin
             .map(|text| text.parse().expect("the pattern is valid"))
             .collect(),
         retry_policy: None,
-        timeout: Span::from_secs(30),
-        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: vec![1, 2, 3],
         sealed_keys: vec![0, 255, 7],
@@ -96,6 +98,35 @@ pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoin
         owner_email: None,
         created_at: at(number as u64),
         revision: 0,
+    }
+}
+
+/// Returns some limits; one is inherited.
+pub(super) fn limits() -> LimitOverrides {
+    LimitOverrides {
+        timeout: None,
+        max_in_flight: Some(7),
+        rate_limit: Some(RateLimit {
+            per_second: 0.25,
+            burst: 3,
+        }),
+    }
+}
+
+/// Returns some thresholds of either kind.
+pub(super) fn protection() -> ProtectionOverrides {
+    ProtectionOverrides {
+        disable: DisableOverrides {
+            after: Some(Span::from_days(2)),
+            on_gone: Some(false),
+            ..DisableOverrides::default()
+        },
+        breaker: BreakerOverrides {
+            failure_ratio: Some(0.1),
+            refusals: Some(3),
+            longest_wait: Some(Span::from_secs(90)),
+            ..BreakerOverrides::default()
+        },
     }
 }
 

@@ -8,7 +8,9 @@ use posthaste_core::time::Span;
 use serde_json::json;
 
 use super::Harness;
-use super::fixture::{World, all, at, endpoint, event, id, key, keyed, set, tenant};
+use super::fixture::{
+    World, all, at, endpoint, event, id, key, keyed, limits, protection, set, tenant,
+};
 use posthaste_store::{
     CreateResult, DeliveryFilter, EventFilter, Ingest, Limits, Page, PageRequest, ReplaceResult,
     RetryResult, Tenant,
@@ -28,6 +30,8 @@ pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness
             ..Limits::default()
         },
         plan: Some("gold".to_owned()),
+        endpoint_defaults: limits(),
+        protection: protection(),
         revision: 9,
         ..tenant("acme")
     };
@@ -49,6 +53,8 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
         let changed = Tenant {
             name: name.to_owned(),
             plan: Some(name.to_owned()),
+            endpoint_defaults: limits(),
+            protection: protection(),
             created_at: at(77),
             revision,
             ..tenant("acme")
@@ -59,6 +65,8 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
     assert_eq!(change("second", 0).await, Ok(ReplaceResult::Outdated));
     let stored = world.store.tenant(id("acme")).await.unwrap().unwrap();
     assert_eq!((stored.name.as_str(), stored.revision), ("first", 1));
+    assert_eq!(stored.endpoint_defaults, limits());
+    assert_eq!(stored.protection, protection());
     assert_eq!(
         stored.created_at,
         at(0),

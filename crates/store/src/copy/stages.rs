@@ -176,8 +176,11 @@ pub(super) const STAGES: [Stage; 11] = [
                     ("revision", Long),
                     ("deleted", Flag),
                     ("plan", Text),
+                    ("endpoint_defaults", Text),
+                    ("protection", Text),
                 ],
-                sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted, plan FROM tenants \
+                sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted, plan, \
+                      endpoint_defaults, protection FROM tenants \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
             },
@@ -244,10 +247,13 @@ pub(super) const STAGES: [Stage; 11] = [
                     ("owner_email", Text),
                     ("created_at", Long),
                     ("revision", Long),
+                    ("inherited", Small),
+                    ("protection", Text),
                 ],
                 sql: "SELECT no, id, id, tenant_no, standing, reason, url, description, event_types, policy, \
                       timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
-                      signature_style, sealed_credentials, owner_email, created_at, revision FROM endpoints \
+                      signature_style, sealed_credentials, owner_email, created_at, revision, \
+                      inherited, protection FROM endpoints \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
             },

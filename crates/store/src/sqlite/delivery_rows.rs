@@ -201,6 +201,13 @@ pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> 
 }
 
 /// Converts a value to JSON. Never fails for the types stored here.
+/// Reads JSON. Without any, returns the default.
+pub(super) fn json_or_default<T: DeserializeOwned + Default>(
+    text: Option<&str>,
+) -> rusqlite::Result<T> {
+    text.map_or_else(|| Ok(T::default()), from_json)
+}
+
 pub(super) fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("what we store has a form in JSON")
 }

@@ -4,12 +4,13 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::delivery_rows::{from_json, parse, to_json};
+use super::delivery_rows::{from_json, json_or_default, parse, to_json};
 use super::group_commit::WriteContext;
 use super::routing_table::{TenantRoutes, policy};
 use super::row_keys::id_bytes;
 use super::sessions;
 use crate::codes::{at, ms};
+use crate::limit_columns::{defaults_column, protection_column};
 use crate::page::{cut, one_more};
 use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
@@ -35,8 +36,8 @@ pub(super) fn create_tenant(
     context
         .conn
         .prepare_cached(
-            "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7)",
+            "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan, \
+             endpoint_defaults, protection) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8, ?9)",
         )?
         .execute(params![
             no,
@@ -46,6 +47,8 @@ pub(super) fn create_tenant(
             to_json(&tenant.limits),
             ms(tenant.created_at),
             tenant.plan,
+            defaults_column(&tenant.endpoint_defaults),
+            protection_column(&tenant.protection),
         ])?;
     let routes = TenantRoutes {
         no,
@@ -68,7 +71,8 @@ pub(super) fn replace_tenant(
     let changed = context
         .conn
         .prepare_cached(
-            "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, plan = ?6, revision = revision + 1 \
+            "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, plan = ?6, endpoint_defaults = ?7, \
+             protection = ?8, revision = revision + 1 \
              WHERE no = ?1 AND revision = ?2",
         )?
         .execute(params![
@@ -78,6 +82,8 @@ pub(super) fn replace_tenant(
             tenant.default_retry_policy.as_ref().map(to_json),
             to_json(&tenant.limits),
             tenant.plan,
+            defaults_column(&tenant.endpoint_defaults),
+            protection_column(&tenant.protection),
         ])?;
     if changed == 0 {
         return Ok(ReplaceResult::Outdated);
@@ -119,7 +125,8 @@ pub(super) fn delete_tenant(
     Ok(Some(deleted))
 }
 
-const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan";
+const TENANT_COLUMNS: &str =
+    "id, name, policy, limits, created_at, revision, plan, endpoint_defaults, protection";
 
 fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
     Ok(Tenant {
@@ -130,6 +137,8 @@ fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
         created_at: at(row.get(4)?),
         revision: row.get::<_, i64>(5)? as u64,
         plan: row.get(6)?,
+        endpoint_defaults: json_or_default(row.get_ref(7)?.as_str_or_null()?)?,
+        protection: json_or_default(row.get_ref(8)?.as_str_or_null()?)?,
     })
 }
 

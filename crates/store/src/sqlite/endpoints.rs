@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{EndpointStatus, Health, RateLimit};
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::Span;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::codes::Code;
-use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
+use super::delivery_rows::{endpoint_id, from_json, json_or_default, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::routing_table::{Route, policy, read_patterns};
 use super::row_keys::id_bytes;
 use crate::codes::{at, most, ms};
+use crate::limit_columns::{LimitColumns, protection_column};
 use crate::page::{cut, one_more};
 use crate::{
     CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
@@ -117,11 +117,12 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
         .iter()
         .map(ToString::to_string)
         .collect();
+    let limits = LimitColumns::of(&endpoint.limits);
     conn.prepare_cached(
         "UPDATE endpoints SET url = ?2, description = ?3, event_types = ?4, policy = ?5, \
          timeout_ms = ?6, max_in_flight = ?7, per_second = ?8, burst = ?9, ordered = ?10, \
          sealed_headers = ?11, sealed_keys = ?12, owner_email = ?13, signature_style = ?14, \
-         sealed_credentials = ?15 WHERE no = ?1",
+         sealed_credentials = ?15, inherited = ?16, protection = ?17 WHERE no = ?1",
     )?
     .execute(params![
         no,
@@ -129,16 +130,18 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
         endpoint.description,
         to_json(&patterns),
         endpoint.retry_policy.as_ref().map(to_json),
-        endpoint.timeout.as_millis() as i64,
-        endpoint.max_in_flight,
-        endpoint.rate.per_second,
-        endpoint.rate.burst,
+        limits.timeout_ms,
+        limits.max_in_flight,
+        limits.per_second,
+        limits.burst,
         endpoint.ordered,
         endpoint.sealed_headers,
         endpoint.sealed_keys,
         endpoint.owner_email,
         Code(endpoint.signature_style),
         endpoint.sealed_credentials,
+        limits.inherited,
+        protection_column(&endpoint.protection),
     ])?;
     Ok(())
 }
@@ -236,7 +239,7 @@ pub(super) fn update_health(conn: &Connection, no: i64, health: &Health) -> rusq
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
     e.owner_email, e.created_at, e.revision, e.standing, e.reason, e.health, \
-    e.signature_style, e.sealed_credentials \
+    e.signature_style, e.sealed_credentials, e.inherited, e.protection \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
@@ -248,12 +251,15 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
             description: row.get(3)?,
             event_types: read_patterns(row.get_ref(4)?.as_str()?)?,
             retry_policy: policy(row.get_ref(5)?.as_str_or_null()?)?,
-            timeout: Span::from_millis(row.get::<_, i64>(6)? as u64),
-            max_in_flight: row.get(7)?,
-            rate: RateLimit {
+            limits: LimitColumns {
+                timeout_ms: row.get(6)?,
+                max_in_flight: row.get(7)?,
                 per_second: row.get(8)?,
                 burst: row.get(9)?,
-            },
+                inherited: row.get(21)?,
+            }
+            .limits(),
+            protection: json_or_default(row.get_ref(22)?.as_str_or_null()?)?,
             ordered: row.get(10)?,
             sealed_headers: row.get(11)?,
             sealed_keys: row.get(12)?,

@@ -16,3 +16,7 @@ UPDATE figures SET
     retried_deliveries = min(second_attempts, max(attempts - retries, 0)),
     success_attempts = CASE WHEN succeeded > 0 THEN max(attempts, succeeded) ELSE 0 END
     WHERE second_attempts > 0 OR succeeded > 0;
+
+-- Which limits an endpoint inherits: the sum of 1 (timeout), 2 (in flight) and 4 (rate). Their other columns then hold the
+-- usual defaults. Endpoints of before have limits of their own.
+ALTER TABLE endpoints ADD COLUMN inherited INTEGER NOT NULL DEFAULT 0;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Content, Ingest, Limits, NewEvent, Quotas, Store, Tenant};
 
@@ -20,6 +21,8 @@ fn tenant() -> Tenant {
         name: "Acme".to_owned(),
         default_retry_policy: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: NOW,
         revision: 0,
     }

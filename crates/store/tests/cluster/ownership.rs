@@ -8,7 +8,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{Delivery, RetrySettings};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, EndpointStatus, RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::lane::{EndpointStatus, LimitOverrides, ProtectionOverrides, RETRY_AFTER_CAP};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
@@ -31,6 +31,8 @@ fn make(node: &Node, endpoint: EndpointId) {
         name: "Acme".to_owned(),
         default_retry_policy: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: NOW,
         revision: 0,
     };
@@ -41,9 +43,8 @@ fn make(node: &Node, endpoint: EndpointId) {
         description: String::new(),
         event_types: vec!["*".parse().expect("a pattern")],
         retry_policy: None,
-        timeout: Span::from_secs(30),
-        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{LimitOverrides, RateLimit};
 use posthaste_core::rng::Rng;
+use posthaste_core::time::Span;
 use posthaste_store::postgres::{Place, PostgresStore, ServerUrl};
-use posthaste_store::{OpenError, StoreSettings};
+use posthaste_store::{OpenError, Store, StoreSettings};
 use posthaste_store_testing::contract::Recorder;
 
 use crate::engines::{Database, NoOrders, settings};
-use crate::fixture::node;
+use crate::fixture::{node, run};
 
 fn open(url: ServerUrl) -> Result<PostgresStore, OpenError> {
     let store = StoreSettings::new(Rng::seeded(1));
@@ -56,13 +59,34 @@ fn an_older_schema_is_migrated_with_its_data() {
          FROM ('016f5e66-e800-0000-0000-000000000000') TO ('016f638d-4400-0000-0000-000000000000')",
     );
     database.run("INSERT INTO tenants VALUES (1, 'acme', 'Acme', NULL, '{}', 0, 0, false)");
-    database.run("UPDATE directory SET last_no = 1, last_change = 1");
+    database.run(
+        "INSERT INTO endpoints VALUES (2, '00000000-0000-0000-0000-000000000005', 0, 1, 0, NULL, \
+         'https://example.com/', '', '[]', NULL, 7000, 8, 0.5, 9, false, '', '', 0, '', NULL, 0, 0); \
+         INSERT INTO healths VALUES (2, 0, false, '{\"revision\": 0, \
+         \"consecutive_failures\": 0, \"permanent_failures\": 0, \"warned_of_refusals\": false, \
+         \"exhausted_at\": []}')",
+    );
+    database.run("UPDATE directory SET last_no = 2, last_change = 1");
     database.run("INSERT INTO notices VALUES (7, 1, 5, 'endpoint.recovered', '{}')");
     database.run("UPDATE meta SET value = 7 WHERE name = 'last_notice'");
-    drop(node(&database, 1));
+    let migrated = node(&database, 1);
+    let read = run(migrated.store.endpoint(EndpointId(5))).expect("it reads");
+    let endpoint = read.expect("it is still there").endpoint;
+    let rate_limit = Some(RateLimit {
+        per_second: 0.5,
+        burst: 9,
+    });
+    let limits = LimitOverrides {
+        timeout: Some(Span::from_secs(7)),
+        max_in_flight: Some(8),
+        rate_limit,
+    };
+    assert_eq!(endpoint.limits, limits, "its limits stay its own");
+    assert!(endpoint.protection.is_empty());
+    drop(migrated);
     assert_eq!(
         database.run("SELECT value FROM meta WHERE name = 'format'"),
-        ["3"]
+        ["4"]
     );
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
     // Old notifications count as processed.

@@ -8,7 +8,7 @@ use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides, RETRY_AFTER_CAP};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
@@ -109,6 +109,8 @@ impl Given {
                 retention,
                 ..Limits::default()
             },
+            endpoint_defaults: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
             created_at: at(0),
             revision: 0,
         };
@@ -227,9 +229,8 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         description: String::new(),
         event_types: Vec::new(),
         retry_policy: None,
-        timeout: Span::from_secs(15),
-        max_in_flight: 10,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),

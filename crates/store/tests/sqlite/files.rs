@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{EndpointLimits, LimitOverrides};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
 use posthaste_store::{OpenError, Outbox, ReplaceResult, Store};
@@ -85,6 +86,7 @@ fn an_older_schema_is_migrated_with_its_data() {
     run(fixture.store.close()).unwrap();
     // In the first schema version, endpoints had neither signature style nor credentials.
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_PROTECTION).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.execute_batch(
@@ -99,6 +101,14 @@ fn an_older_schema_is_migrated_with_its_data() {
     assert_eq!(endpoint.signature_style, SignatureStyle::Standard);
     assert!(endpoint.sealed_credentials.is_empty());
     let mut expected = before;
+    // An endpoint of before keeps the limits that it had, whatever the defaults are later.
+    assert_eq!(expected.limits, LimitOverrides::default());
+    let usual = EndpointLimits::default();
+    expected.limits = LimitOverrides {
+        timeout: Some(usual.timeout),
+        max_in_flight: Some(usual.max_in_flight),
+        rate_limit: Some(usual.rate_limit),
+    };
     expected.signature_style = SignatureStyle::Standard;
     expected.sealed_credentials = Vec::new();
     assert_eq!(endpoint, expected);
@@ -108,6 +118,8 @@ fn an_older_schema_is_migrated_with_its_data() {
     // The new columns can be written, and are still there after the next opening.
     endpoint.signature_style = SignatureStyle::Stripe;
     endpoint.sealed_credentials = b"sealed".to_vec();
+    endpoint.limits = LimitOverrides::default();
+    endpoint.protection.breaker.refusals = Some(3);
     let replaced = run(store.replace_endpoint(NOW, endpoint.clone())).unwrap();
     assert_eq!(replaced, ReplaceResult::Done);
     run(store.close()).unwrap();
@@ -116,7 +128,16 @@ fn an_older_schema_is_migrated_with_its_data() {
     let read = run(store.endpoint(id)).unwrap().unwrap().endpoint;
     assert_eq!(read.signature_style, SignatureStyle::Stripe);
     assert_eq!(read.sealed_credentials, b"sealed");
+    assert_eq!(read.limits, LimitOverrides::default());
+    assert_eq!(read.protection.breaker.refusals, Some(3));
 }
+
+/// Removes what schema version 5 added.
+const WITHOUT_PROTECTION: &str = "
+    ALTER TABLE tenants DROP COLUMN protection;
+    ALTER TABLE tenants DROP COLUMN endpoint_defaults;
+    ALTER TABLE endpoints DROP COLUMN protection;
+    ALTER TABLE endpoints DROP COLUMN inherited;";
 
 /// Removes what schema version 4 added.
 const WITHOUT_NIGHT: &str = "
@@ -153,6 +174,7 @@ fn the_second_schema_is_migrated_to_the_newest() {
     run(fixture.store.close()).unwrap();
     let new = layout(&fixture.path());
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_PROTECTION).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.execute_batch(

@@ -8,10 +8,10 @@ use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::RateLimit;
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::Timestamp;
 use posthaste_store::sqlite::{Faults, SqliteStore};
 use posthaste_store::{
     Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver, Ingest, Limits,
@@ -147,6 +147,8 @@ pub(crate) fn tenant(name: &str) -> Tenant {
         name: name.to_owned(),
         default_retry_policy: None,
         limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         created_at: NOW,
         revision: 0,
     }
@@ -160,9 +162,8 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         description: String::new(),
         event_types: Vec::new(),
         retry_policy: None,
-        timeout: Span::from_secs(15),
-        max_in_flight: 10,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: Vec::new(),

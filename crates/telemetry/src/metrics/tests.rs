@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::dispatcher::BreakerCounts;
+use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Tick};
 use posthaste_store::{
@@ -361,6 +362,8 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
             plan: None,
             default_retry_policy: None,
             limits: Limits::default(),
+            endpoint_defaults: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
             created_at: NOON,
             revision: 0,
         };

@@ -1,9 +1,8 @@
 //! Tests of the reasons and the order of endpoints that need attention.
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, RateLimit, StoredTrip};
+use posthaste_core::lane::{Health, LimitOverrides, ProtectionOverrides, StoredTrip};
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::Span;
 use posthaste_store::Endpoint;
 
 use super::*;
@@ -18,9 +17,8 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         description: String::new(),
         event_types: Vec::new(),
         retry_policy: None,
-        timeout: Span::from_secs(30),
-        max_in_flight: 10,
-        rate: RateLimit::default(),
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
         ordered: false,
         sealed_headers: Vec::new(),
         sealed_keys: b"nobody can open this".to_vec(),

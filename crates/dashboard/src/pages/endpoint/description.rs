@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use posthaste_api::resources::{
     BreakerState, DisabledReason, Endpoint, EndpointBreaker, EndpointHealth, EndpointStatus,
-    PolicyOrigin, held_back_text,
+    SettingOrigin, held_back_text,
 };
 use posthaste_charts::format;
 use posthaste_core::lane::TripReason;
@@ -32,11 +32,11 @@ pub(super) fn rate_text(endpoint: &Endpoint) -> String {
 }
 
 /// Returns the origin of a retry policy in words.
-pub(super) fn policy_origin_text(origin: PolicyOrigin) -> &'static str {
+pub(super) fn policy_origin_text(origin: SettingOrigin) -> &'static str {
     match origin {
-        PolicyOrigin::Endpoint => "set for this endpoint",
-        PolicyOrigin::Tenant => "the tenant's default",
-        PolicyOrigin::Server => "the server's default",
+        SettingOrigin::Endpoint => "set for this endpoint",
+        SettingOrigin::Tenant => "the tenant's default",
+        SettingOrigin::Server => "the server's default",
     }
 }
 
@@ -199,7 +199,9 @@ pub(super) mod tests {
             "id": "ep_01jd2kq8z3w5x7y9a1b2c3d4e5", "url": "https://example.com/hooks", "description": "",
             "event_types": [], "status": "enabled", "disabled_reason": null,
             "retry_policy": {"preset": "recommended"}, "retry_policy_from": "server", "timeout": "30s",
-            "max_in_flight": 10, "rate_limit": {"per_second": 50, "burst": 100}, "ordered": false,
+            "timeout_from": "server", "max_in_flight": 10, "max_in_flight_from": "tenant",
+            "rate_limit": {"per_second": 50, "burst": 100}, "rate_limit_from": "endpoint",
+            "protection": {"breaker": {"refusals": 20, "min_samples": 7}}, "ordered": false,
             "headers": {"X-Team": "billing"}, "signature_style": "standard", "auth": null,
             "client_certificate": null, "owner_email": null, "created_at": "2026-01-02T03:04:05.678Z",
         });

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{
     Attention, DeliverySummary, Endpoint, EndpointAuth, EndpointHealth, EndpointStatus, LastError,
-    ListPage, Stats, StatsSeries,
+    ListPage, SettingOrigin, Stats, StatsSeries,
 };
 use posthaste_api::route::Verb;
 use posthaste_core::classify::FailureKind;
@@ -257,9 +257,10 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
             dl.facts {
                 dt { "Id" } dd { (copyable(&endpoint.id, "the id")) }
                 dt { "Takes" } dd { (subscription_text(endpoint)) }
-                dt { "Time limit" } dd { (endpoint.timeout) " for each attempt" }
-                dt { "In flight" } dd { "at most " (endpoint.max_in_flight) " at once" }
-                dt { "Rate" } dd { "at most " (rate_text(endpoint)) }
+                dt { "Time limit" } dd { (endpoint.timeout) " for each attempt" (inherited(endpoint.timeout_from)) }
+                dt { "In flight" } dd { "at most " (endpoint.max_in_flight) " at once" (inherited(endpoint.max_in_flight_from)) }
+                dt { "Rate" } dd { "at most " (rate_text(endpoint)) (inherited(endpoint.rate_limit_from)) }
+                dt { "Protection" } dd { (protection_text(endpoint)) }
                 dt { "Order" } dd {
                     @if endpoint.ordered { "one after the other, for each ordering key" }
                     @else { "as they come" }
@@ -284,6 +285,32 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
             div.actions { a.button href=(request.tenant_link(&format!("/endpoints/{}/edit", endpoint.id))) { "Edit" } }
         }
     }
+}
+
+fn inherited(origin: SettingOrigin) -> &'static str {
+    match origin {
+        SettingOrigin::Endpoint => "",
+        SettingOrigin::Tenant => " (default of the tenant)",
+        SettingOrigin::Server => " (default)",
+    }
+}
+
+/// Lists the thresholds that the endpoint sets itself.
+fn protection_text(endpoint: &Endpoint) -> String {
+    let Some(protection) = &endpoint.protection else {
+        return "the default".to_owned();
+    };
+    let own = serde_json::to_value(protection).unwrap_or_default();
+    let mut settings = Vec::new();
+    for (section, thresholds) in own.as_object().into_iter().flatten() {
+        for (name, value) in thresholds.as_object().into_iter().flatten() {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            settings.push(format!("{section}.{name} {value}"));
+        }
+    }
+    settings.join(", ")
 }
 
 fn missed_form(request: &PageRequest, since: &str, errors: &FieldErrors) -> Markup {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
-use posthaste_api::resources::{Endpoint, PolicyOrigin};
+use posthaste_api::resources::{Endpoint, SettingOrigin};
 use serde_json::{Map, Value, json};
 
 use crate::components::{Field, FieldErrors};
@@ -15,7 +15,16 @@ use crate::form::Form;
 use crate::pages::policy_presets::CUSTOM_POLICY;
 
 /// Fields of the API with the form fields that show them.
-const FIELDS: [(&str, &str); 16] = [
+const FIELDS: [(&str, &str); 22] = [
+    ("protection.breaker.refusals", "refusals"),
+    (
+        "protection.breaker.consecutive_failures",
+        "consecutive_failures",
+    ),
+    ("protection.disable.after", "disable_after"),
+    ("protection.disable.warn_before", "warn_before"),
+    ("protection.disable.on_gone", "on_gone"),
+    ("protection", "refusals"),
     ("rate_limit.per_second", "per_second"),
     ("rate_limit.burst", "burst"),
     ("rate_limit", "per_second"),
@@ -56,7 +65,7 @@ impl EndpointForm {
 
     /// Fills the form from an existing endpoint. Secrets are not shown: their fields are empty.
     pub(super) fn from_endpoint(endpoint: &Endpoint) -> EndpointForm {
-        let has_own_policy = endpoint.retry_policy_from == PolicyOrigin::Endpoint;
+        let has_own_policy = endpoint.retry_policy_from == SettingOrigin::Endpoint;
         let policy = &endpoint.retry_policy;
         let preset = policy["preset"].as_str().filter(|_| is_only_preset(policy));
         let (policy, custom) = match (has_own_policy, preset) {
@@ -66,16 +75,38 @@ impl EndpointForm {
         };
         let header = |(name, value): &(String, String)| format!("{name}: {value}");
         let headers: Vec<String> = endpoint.headers.0.iter().map(header).collect();
+        let own = |origin, text: String| match origin {
+            SettingOrigin::Endpoint => text,
+            SettingOrigin::Tenant | SettingOrigin::Server => String::new(),
+        };
+        let rate = &endpoint.rate_limit;
+        let rate_from = endpoint.rate_limit_from;
+        let protection = endpoint.protection.unwrap_or_default();
+        let (disable, breaker) = (protection.disable, protection.breaker);
         let values = [
             ("url", endpoint.url.clone()),
             ("description", endpoint.description.clone()),
             ("event_types", endpoint.event_types.join("\n")),
             (POLICY_FIELD, policy),
             ("retry_policy", custom),
-            ("timeout", endpoint.timeout.clone()),
-            ("max_in_flight", endpoint.max_in_flight.to_string()),
-            ("per_second", endpoint.rate_limit.per_second.to_string()),
-            ("burst", endpoint.rate_limit.burst.to_string()),
+            (
+                "timeout",
+                own(endpoint.timeout_from, endpoint.timeout.clone()),
+            ),
+            (
+                "max_in_flight",
+                own(
+                    endpoint.max_in_flight_from,
+                    endpoint.max_in_flight.to_string(),
+                ),
+            ),
+            ("per_second", own(rate_from, rate.per_second.to_string())),
+            ("burst", own(rate_from, rate.burst.to_string())),
+            ("refusals", shown(breaker.refusals)),
+            ("consecutive_failures", shown(breaker.consecutive_failures)),
+            ("disable_after", shown(disable.after)),
+            ("warn_before", shown(disable.warn_before)),
+            ("on_gone", shown(disable.on_gone)),
             ("headers", headers.join("\n")),
             (
                 "owner_email",
@@ -137,6 +168,20 @@ impl EndpointForm {
                 json!({"per_second": number(self.value("per_second")), "burst": number(self.value("burst"))})
             }
         };
+        document["protection"] = json!({
+            "breaker": {
+                "refusals": number(self.value("refusals")),
+                "consecutive_failures": number(self.value("consecutive_failures")),
+            },
+            "disable": {
+                "after": filled(self.value("disable_after")),
+                "warn_before": filled(self.value("warn_before")),
+                "on_gone": match self.value("on_gone") {
+                    "" => Value::Null,
+                    choice => json!(choice == "true"),
+                },
+            },
+        });
         document["retry_policy"] = match self.value(POLICY_FIELD) {
             "" => Value::Null,
             CUSTOM_POLICY => match serde_json::from_str(self.value("retry_policy")) {
@@ -183,6 +228,10 @@ fn is_only_preset(policy: &Value) -> bool {
 
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+fn shown<T: ToString>(own: Option<T>) -> String {
+    own.map_or_else(String::new, |own| own.to_string())
 }
 
 fn filled(text: &str) -> Option<&str> {
@@ -258,6 +307,9 @@ mod tests {
             ("retry_policy", "not even looked at"),
             ("max_in_flight", "5"),
             ("per_second", "2.5"),
+            ("refusals", "20"),
+            ("warn_before", "2h"),
+            ("on_gone", "false"),
             ("ordered", "yes"),
             ("headers", "X-Team: billing\r\nX-Time: 12:30"),
             ("auth", "{\"kind\": \"bearer\", \"token\": \"x\"}"),
@@ -270,6 +322,10 @@ mod tests {
             "url": "https://example.com/hooks", "description": "", "event_types": ["invoice.paid", "user.*"],
             "retry_policy": {"preset": "swift"}, "timeout": null, "max_in_flight": 5,
             "rate_limit": {"per_second": 2.5, "burst": null}, "ordered": true,
+            "protection": {
+                "breaker": {"refusals": 20, "consecutive_failures": null},
+                "disable": {"after": null, "warn_before": "2h", "on_gone": false},
+            },
             "headers": {"X-Team": "billing", "X-Time": "12:30"}, "owner_email": null,
             "signature_style": "github", "auth": {"kind": "bearer", "token": "x"},
             "secret": null, "secret_kind": null,
@@ -327,6 +383,15 @@ mod tests {
             json!({"per_second": 50, "burst": 100})
         );
         assert_eq!(document["headers"], json!({"X-Team": "billing"}));
+        assert_eq!(
+            document["timeout"],
+            Value::Null,
+            "the limit stays inherited"
+        );
+        assert_eq!(document["max_in_flight"], Value::Null);
+        // Thresholds that the form does not show are absent, and so they are kept.
+        let breaker = json!({"refusals": 20, "consecutive_failures": null});
+        assert_eq!(document["protection"]["breaker"], breaker);
         let inherited = endpoint(&json!({"retry_policy_from": "tenant"}));
         let document = EndpointForm::from_endpoint(&inherited)
             .document(false)
@@ -349,6 +414,7 @@ mod tests {
             ("retry_policy.jitter.kind", Some("retry_policy")),
             ("secret_kind", Some("secret_kind")),
             ("auth.token", Some("auth")),
+            ("protection.disable.after", Some("disable_after")),
             ("urls", None),
         ] {
             assert_eq!(form_field(field), expected, "{field}");

@@ -141,6 +141,7 @@ fn with_form(
             (destination_fields(form, errors, request.dashboard.sends_email()))
             (retry_fields(form, errors, presets, &request.tenant_link("/lab")))
             (limit_fields(form, errors))
+            (protection_fields(form, errors))
             (authentication_fields(form, errors, is_new))
             div.actions {
                 button.primary type="submit" { (label) }
@@ -201,6 +202,27 @@ fn limit_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
                 input type="checkbox" name="ordered" value="yes" checked[form.is_ordered];
                 " One after the other, for each ordering key"
             }
+        }
+    }
+}
+
+fn protection_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
+    let on_gone = [
+        ("", "The default"),
+        ("true", "Disable the endpoint"),
+        ("false", "Keep it enabled"),
+    ];
+    html! {
+        fieldset {
+            legend { "Protection" }
+            p.hint { "When deliveries are held, and when the endpoint is disabled. Empty means the default of the tenant or the server." }
+            (form.field("refusals", "Hold deliveries after this many refusals",
+                "Without a success between them, such as 401, 404 or 422.", errors).line("text"))
+            (form.field("consecutive_failures", "Hold deliveries after this many failures in a row",
+                "Such as 503 or a timeout.", errors).line("text"))
+            (form.field("disable_after", "Disable after failing for", "A duration, such as 5d.", errors).line("text"))
+            (form.field("warn_before", "Warn the owner before", "A duration, such as 1d.", errors).line("text"))
+            (form.field("on_gone", "When the receiver answers 410 Gone", "", errors).choice(&on_gone))
         }
     }
 }

@@ -62,7 +62,7 @@ pub enum Shape {
 }
 
 /// An option of a command.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Name of the option.
     pub name: &'static str,

@@ -2,6 +2,7 @@
 
 mod mail;
 mod plans;
+mod protection;
 mod rules;
 mod values;
 

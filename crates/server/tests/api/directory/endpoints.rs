@@ -20,6 +20,10 @@ fn written() -> Value {
         "timeout": "10s",
         "max_in_flight": 3,
         "rate_limit": {"per_second": 2.5, "burst": 7},
+        "protection": {
+            "disable": {"after": "2d", "on_gone": false},
+            "breaker": {"failure_ratio": 0.25, "refusals": 3},
+        },
         "ordered": true,
         "headers": {"X-Team": "billing", "Authorization": "Bearer t0ken"},
         "signature_style": "stripe",
@@ -39,7 +43,9 @@ async fn an_endpoint_reads_as_it_was_written() {
     expected["client_certificate"] = Value::Null;
     expected["status"] = json!("enabled");
     expected["disabled_reason"] = Value::Null;
-    expected["retry_policy_from"] = json!("endpoint");
+    for setting in ["retry_policy", "timeout", "max_in_flight", "rate_limit"] {
+        expected[format!("{setting}_from")] = json!("endpoint");
+    }
     expected["created_at"] = json!("2026-01-02T03:04:05.678Z");
     let path = format!("{ALL}/{}", made.field("id"));
     let read = server.get(&path).await;
@@ -59,6 +65,7 @@ async fn absent_fields_have_defaults() {
     assert_eq!(read["timeout"], "30s");
     assert_eq!(read["max_in_flight"], 10);
     assert_eq!(read["rate_limit"], json!({"per_second": 100, "burst": 200}));
+    assert_eq!(read["protection"], Value::Null);
     assert_eq!(read["event_types"], json!([]));
     assert_eq!(read["headers"], json!({}));
     assert_eq!(read["signature_style"], "standard");

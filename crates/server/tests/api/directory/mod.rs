@@ -9,6 +9,7 @@ mod endpoints;
 mod http_server;
 mod keys;
 mod pagination;
+mod protection;
 mod request_validation;
 mod route_table;
 mod signatures;

@@ -21,16 +21,22 @@ async fn a_tenant_reads_as_it_was_written() {
         "payload_retention": "1d", "attempt_retention": "2d",
     });
     let policy = json!({"preset": "swift", "max_attempts": 4});
+    let defaults = json!({"timeout": "5s", "rate_limit": {"per_second": 20, "burst": 30}});
+    let protection = json!({"breaker": {"refusals": 9}});
     let made = server
         .post(
             "/v1/tenants",
-            json!({"id": "acme", "name": "Acme", "default_retry_policy": policy, "limits": limits}),
+            json!({
+                "id": "acme", "name": "Acme", "default_retry_policy": policy, "limits": limits,
+                "endpoint_defaults": defaults, "protection": protection,
+            }),
         )
         .await;
     assert_eq!(made.status, 201);
     let expected = json!({
         "id": "acme", "name": "Acme", "default_retry_policy": policy, "plan": null,
-        "limits": limits, "created_at": "2026-01-02T03:04:05.678Z",
+        "limits": limits, "endpoint_defaults": defaults, "protection": protection,
+        "created_at": "2026-01-02T03:04:05.678Z",
     });
     assert_eq!(made.json, expected);
     assert_eq!(server.get(TENANT).await.json, expected);

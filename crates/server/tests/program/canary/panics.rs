@@ -14,7 +14,7 @@ use posthaste_api::hash_key;
 use posthaste_api::{self as api, ApiSettings, App};
 use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher::Limits;
-use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
+use posthaste_core::lane::{EndpointLimits, Protection, RETRY_AFTER_CAP};
 use posthaste_core::rng::Rng;
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_engine::vault::{KeySource, Vault};
@@ -141,8 +141,8 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         clock: Clock::system(),
         rng: Rng::seeded(2),
         limits: Limits::default(),
-        breaker: BreakerSettings::default(),
-        disable: posthaste_core::lane::DisableSettings::default(),
+        endpoint_defaults: EndpointLimits::default(),
+        protection: Protection::default(),
         retry_after_cap: RETRY_AFTER_CAP,
         lease: None,
     };

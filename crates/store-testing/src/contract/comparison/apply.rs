@@ -16,14 +16,12 @@ use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
 use super::names::DeliveryName;
-use super::operation::{
-    Draft, Operation, PATTERNS, RecordEffects, RetentionDraft, Search, TENANTS,
-};
-use super::retention::{kept_for, plans};
+use super::operation::{Draft, Operation, PATTERNS, RecordEffects, Search, TENANTS};
+use super::retention::{a_tenant, plans};
 use super::side::Side;
 use crate::contract::fixture::{
-    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
-    tenant, trace,
+    DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, limits, policy,
+    protection, record, trace,
 };
 use posthaste_store::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
@@ -500,16 +498,6 @@ impl Side<'_> {
     }
 }
 
-fn a_tenant(name: &str, revision: u64, own_policy: bool, kept: RetentionDraft) -> Tenant {
-    Tenant {
-        default_retry_policy: own_policy.then(|| policy("5h")),
-        plan: kept.plan.map(str::to_owned),
-        limits: kept_for(kept.deliveries, kept.payloads, kept.attempts),
-        revision,
-        ..tenant(name)
-    }
-}
-
 fn an_endpoint(
     id: EndpointId,
     tenant: &str,
@@ -520,6 +508,8 @@ fn an_endpoint(
     Endpoint {
         id,
         retry_policy: own_policy.then(|| policy("7h")),
+        limits: own_policy.then(limits).unwrap_or_default(),
+        protection: own_policy.then(protection).unwrap_or_default(),
         revision,
         created_at: at(DAY),
         ..endpoint(1, tenant, PATTERNS[patterns])

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use posthaste_core::time::{Span, Timestamp};
 
-use super::operation::PLANS;
+use super::operation::{PLANS, RetentionDraft};
 use super::side::Side;
-use posthaste_store::{Limits, Retention, RetentionStepResult};
+use crate::contract::fixture::{limits, policy, protection, tenant};
+use posthaste_store::{Limits, Retention, RetentionStepResult, Tenant};
 
 /// Number of retention runs that are enough to check everything.
 const RETENTION_ROUNDS: usize = 3;
@@ -35,12 +36,26 @@ impl Side<'_> {
     }
 }
 
+/// Returns a tenant with these retention periods, and with policy, limits and protection of its own or without.
+pub(super) fn a_tenant(
+    name: &str,
+    revision: u64,
+    own_policy: bool,
+    kept: RetentionDraft,
+) -> Tenant {
+    Tenant {
+        default_retry_policy: own_policy.then(|| policy("5h")),
+        endpoint_defaults: own_policy.then(limits).unwrap_or_default(),
+        protection: own_policy.then(protection).unwrap_or_default(),
+        plan: kept.plan.map(str::to_owned),
+        limits: kept_for(kept.deliveries, kept.payloads, kept.attempts),
+        revision,
+        ..tenant(name)
+    }
+}
+
 /// Returns limits with these retention periods, in hours.
-pub(super) fn kept_for(
-    deliveries: Option<u64>,
-    payloads: Option<u64>,
-    attempts: Option<u64>,
-) -> Limits {
+fn kept_for(deliveries: Option<u64>, payloads: Option<u64>, attempts: Option<u64>) -> Limits {
     Limits {
         retention: deliveries.map(Span::from_hours),
         payload_retention: payloads.map(Span::from_hours),

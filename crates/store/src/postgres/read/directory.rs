@@ -8,7 +8,7 @@ use crate::codes::{at, ms};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, from_json, parse};
+use crate::postgres::schema::columns::{Id, from_json, json_or_default, parse};
 use crate::{ApiKey, KeyHash, Page, PageRequest, Tenant};
 
 /// The tenant number of admin keys. No tenant has it.
@@ -28,7 +28,8 @@ pub(in crate::postgres) async fn live_tenant(
     Ok(row.map(|row| row.get(0)))
 }
 
-const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan";
+const TENANT_COLUMNS: &str =
+    "id, name, policy, limits, created_at, revision, plan, endpoint_defaults, protection";
 
 fn read_tenant(row: &Row) -> Result<Tenant, DbError> {
     let policy: Option<&str> = row.get(2);
@@ -40,6 +41,8 @@ fn read_tenant(row: &Row) -> Result<Tenant, DbError> {
         created_at: at(row.get(4)),
         revision: row.get::<_, i64>(5) as u64,
         plan: row.get(6),
+        endpoint_defaults: json_or_default(row.get(7))?,
+        protection: json_or_default(row.get(8))?,
     })
 }
 

@@ -1,17 +1,19 @@
 //! Reads endpoints: configuration, status and health.
 
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{EndpointStatus, RateLimit};
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::sign::SignatureStyle;
-use posthaste_core::time::Span;
 use tokio_postgres::Row;
 
 use super::directory::live_tenant;
 use crate::codes::{at, most};
+use crate::limit_columns::LimitColumns;
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, from_json, parse, policy, read_patterns, word};
+use crate::postgres::schema::columns::{
+    Id, from_json, json_or_default, parse, policy, read_patterns, word,
+};
 use crate::{Endpoint, EndpointRow, Page, PageRequest};
 
 /// The columns of an endpoint that writes need.
@@ -47,7 +49,7 @@ pub(in crate::postgres) async fn find(
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
     e.owner_email, e.created_at, e.revision, e.standing, e.reason, h.health, \
-    e.signature_style, e.sealed_credentials \
+    e.signature_style, e.sealed_credentials, e.inherited, e.protection \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no JOIN healths h ON h.endpoint_no = e.no";
 
 fn read(row: &Row) -> Result<EndpointRow, DbError> {
@@ -61,12 +63,15 @@ fn read(row: &Row) -> Result<EndpointRow, DbError> {
             description: row.get(3),
             event_types: read_patterns(row.get(4))?,
             retry_policy: policy(row.get(5))?,
-            timeout: Span::from_millis(row.get::<_, i64>(6) as u64),
-            max_in_flight: small(7),
-            rate: RateLimit {
+            limits: LimitColumns {
+                timeout_ms: row.get(6),
+                max_in_flight: small(7),
                 per_second: row.get(8),
                 burst: small(9),
-            },
+                inherited: row.get(21),
+            }
+            .limits(),
+            protection: json_or_default(row.get(22))?,
             ordered: row.get(10),
             sealed_headers: row.get(11),
             sealed_keys: row.get(12),

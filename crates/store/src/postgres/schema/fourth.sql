@@ -17,3 +17,7 @@ UPDATE figures SET
     retried_deliveries = least(second_attempts, greatest(attempts - retries, 0)),
     success_attempts = CASE WHEN succeeded > 0 THEN greatest(attempts, succeeded) ELSE 0 END
     WHERE second_attempts > 0 OR succeeded > 0;
+
+-- Which limits an endpoint inherits: the sum of 1 (timeout), 2 (in flight) and 4 (rate). Their other columns then hold the
+-- usual defaults, for nodes of before. Endpoints of before have limits of their own.
+ALTER TABLE endpoints ADD COLUMN inherited smallint NOT NULL DEFAULT 0;

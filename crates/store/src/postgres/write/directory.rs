@@ -5,6 +5,7 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use super::sessions;
 use super::write_context::WriteContext;
 use crate::codes::ms;
+use crate::limit_columns::{defaults_column, protection_column};
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::{hash_of, scope_of};
 use crate::postgres::schema::columns::{Id, to_json};
@@ -20,8 +21,8 @@ pub(in crate::postgres) async fn create_tenant(
         return Ok(CreateResult::Taken);
     }
     let no = context.next_number().await?;
-    let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
-         VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7)";
+    let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan, \
+         endpoint_defaults, protection) VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, $8, $9)";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
     let (id, created_at) = (tenant.id.as_str(), ms(tenant.created_at));
@@ -37,6 +38,8 @@ pub(in crate::postgres) async fn create_tenant(
                 &limits,
                 &created_at,
                 &tenant.plan,
+                &defaults_column(&tenant.endpoint_defaults),
+                &protection_column(&tenant.protection),
             ],
         )
         .await?;
@@ -53,7 +56,8 @@ pub(in crate::postgres) async fn replace_tenant(
     let Some(routes) = context.tenant(&tenant.id) else {
         return Ok(ReplaceResult::NotFound);
     };
-    let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, revision = revision + 1 \
+    let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, endpoint_defaults = $7, \
+         protection = $8, revision = revision + 1 \
          WHERE no = $1 AND revision = $2";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
@@ -69,6 +73,8 @@ pub(in crate::postgres) async fn replace_tenant(
                 &policy,
                 &limits,
                 &tenant.plan,
+                &defaults_column(&tenant.endpoint_defaults),
+                &protection_column(&tenant.protection),
             ],
         )
         .await?;

@@ -6,6 +6,7 @@ use posthaste_core::lane::{EndpointStatus, Health};
 
 use super::write_context::WriteContext;
 use crate::codes::ms;
+use crate::limit_columns::{LimitColumns, protection_column};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::endpoints::find;
@@ -77,27 +78,31 @@ async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
         .iter()
         .map(ToString::to_string)
         .collect();
+    let limits = LimitColumns::of(&endpoint.limits);
+    let protection = protection_column(&endpoint.protection);
     conn.execute(
         "UPDATE endpoints SET url = $2, description = $3, event_types = $4, policy = $5, \
          timeout_ms = $6, max_in_flight = $7, per_second = $8, burst = $9, ordered = $10, \
          sealed_headers = $11, sealed_keys = $12, owner_email = $13, signature_style = $14, \
-         sealed_credentials = $15 WHERE no = $1",
+         sealed_credentials = $15, inherited = $16, protection = $17 WHERE no = $1",
         &[
             &no,
             &endpoint.url,
             &endpoint.description,
             &to_json(&patterns),
             &endpoint.retry_policy.as_ref().map(to_json),
-            &(endpoint.timeout.as_millis() as i64),
-            &i64::from(endpoint.max_in_flight),
-            &endpoint.rate.per_second,
-            &i64::from(endpoint.rate.burst),
+            &limits.timeout_ms,
+            &i64::from(limits.max_in_flight),
+            &limits.per_second,
+            &i64::from(limits.burst),
             &endpoint.ordered,
             &endpoint.sealed_headers,
             &endpoint.sealed_keys,
             &endpoint.owner_email,
             &EnumCode(endpoint.signature_style),
             &endpoint.sealed_credentials,
+            &limits.inherited,
+            &protection,
         ],
     )
     .await?;

@@ -3,6 +3,7 @@
 use http::Method;
 
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
+use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
 const SECRET_KIND: Field = body(
     "secret-kind",
@@ -39,14 +40,14 @@ macro_rules! endpoint_fields {
             body(
                 "timeout",
                 "timeout",
-                Kind::Duration,
-                "How long one attempt may take, 1s to 60s",
+                Kind::DurationOrDefault,
+                "Maximum duration of an attempt, 1s to 60s",
             ),
             body(
                 "max-in-flight",
                 "max_in_flight",
-                Kind::Integer,
-                "At most so many requests at once",
+                Kind::IntegerOrDefault,
+                "Maximum number of requests in flight",
             ),
             body(
                 "rate",
@@ -102,6 +103,10 @@ macro_rules! endpoint_fields {
                 Kind::TextFile,
                 "The certificate's private key, as a PEM file",
             ),
+            REFUSALS,
+            DISABLE_AFTER,
+            DISABLE_WARN_BEFORE,
+            DISABLE_ON_GONE,
             $($after,)*
         ]
     };

@@ -2,6 +2,7 @@
 
 mod endpoints;
 mod events;
+mod protection;
 mod tenants;
 
 use http::Method;

@@ -3,8 +3,9 @@
 use http::Method;
 
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
+use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
-const TENANT_FIELDS: [Field; 12] = [
+const TENANT_FIELDS: [Field; 20] = [
     body("name", "name", Kind::Text, "What people call it"),
     body("plan", "plan", Kind::Text, "The plan it is on"),
     body(
@@ -67,23 +68,61 @@ const TENANT_FIELDS: [Field; 12] = [
         Kind::IntegerOrDefault,
         "At most so many attempts under way at once",
     ),
+    body(
+        "endpoint-timeout",
+        "endpoint_defaults.timeout",
+        Kind::DurationOrDefault,
+        "Timeout of endpoints that set none, 1s to 60s",
+    ),
+    body(
+        "endpoint-max-in-flight",
+        "endpoint_defaults.max_in_flight",
+        Kind::IntegerOrDefault,
+        "Maximum number of requests in flight of endpoints that set none",
+    ),
+    body(
+        "endpoint-rate",
+        "endpoint_defaults.rate_limit.per_second",
+        Kind::Number,
+        "Maximum number of requests per second of endpoints that set none",
+    ),
+    body(
+        "endpoint-burst",
+        "endpoint_defaults.rate_limit.burst",
+        Kind::Integer,
+        "Burst size of endpoints that set no rate limit",
+    ),
+    REFUSALS,
+    DISABLE_AFTER,
+    DISABLE_WARN_BEFORE,
+    DISABLE_ON_GONE,
 ];
 
-static TENANT_CREATE: [Field; 13] = {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = TENANT_FIELDS;
-    let id = positional("id", "TENANT", "Its id, if you want to choose it");
-    [id, a, b, c, d, e, f, g, h, i, j, k, l]
-};
-static TENANT_UPDATE: [Field; 13] = {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = TENANT_FIELDS;
-    let no_plan = body(
+static TENANT_CREATE: [Field; 21] = with_field(
+    0,
+    positional("id", "TENANT", "Its id, if you want to choose it"),
+);
+static TENANT_UPDATE: [Field; 21] = with_field(
+    2,
+    body(
         "no-plan",
         "plan",
         Kind::Clear,
         "It is on no plan from now on",
-    );
-    [a, b, no_plan, c, d, e, f, g, h, i, j, k, l]
-};
+    ),
+);
+
+/// Returns the fields of a tenant with one more at this position.
+const fn with_field(position: usize, field: Field) -> [Field; 21] {
+    let mut fields = [field; 21];
+    let mut index = 0;
+    while index < TENANT_FIELDS.len() {
+        let shift = if index < position { 0 } else { 1 };
+        fields[index + shift] = TENANT_FIELDS[index];
+        index += 1;
+    }
+    fields
+}
 
 pub(super) static TENANTS: &[Action] = &[
     Action {

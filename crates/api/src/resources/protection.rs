@@ -1,0 +1,112 @@
+//! Limits and thresholds that endpoints inherit: `endpoint_defaults` and `protection`.
+
+use posthaste_core::lane::{
+    LimitOverrides, MAX_BREAKER_SPAN, MAX_EXHAUSTED, MAX_IN_FLIGHT, MAX_THRESHOLD, MAX_TIMEOUT,
+    MIN_FAILURE_RATIO, MIN_TIMEOUT,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::endpoint::{EndpointRateLimit, rate_limit_schema};
+use super::schema::Schema;
+
+/// The limits of a tenant's endpoints that set none. An absent limit comes from the server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndpointDefaults {
+    /// Maximum duration of an attempt, such as `30s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// Maximum number of attempts in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
+    /// The rate limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<EndpointRateLimit>,
+}
+
+impl EndpointDefaults {
+    /// Returns the limits that a tenant sets, or `None` if it sets none.
+    pub(crate) fn of(limits: &LimitOverrides) -> Option<EndpointDefaults> {
+        (!limits.is_empty()).then(|| EndpointDefaults {
+            timeout: limits.timeout.map(|timeout| timeout.to_string()),
+            max_in_flight: limits.max_in_flight,
+            rate_limit: limits.rate_limit.map(EndpointRateLimit::from),
+        })
+    }
+}
+
+/// Returns the schema of a timeout, in requests.
+pub(crate) fn timeout_schema() -> Value {
+    json!({"type": ["string", "null"], "description": format!("From `{MIN_TIMEOUT}` to `{MAX_TIMEOUT}`.")})
+}
+
+/// Returns the schema of an in-flight limit, in requests.
+pub(crate) fn in_flight_schema() -> Value {
+    json!({"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT})
+}
+
+/// Returns the schemas of [`EndpointDefaults`] and of thresholds, in requests and responses.
+pub(crate) fn schemas() -> [Schema; 2] {
+    let count = |most: u32, about: &str| {
+        json!({
+            "type": ["integer", "null"], "minimum": 1, "maximum": most, "description": about,
+        })
+    };
+    let span = |about: &str| json!({"type": ["string", "null"], "description": about});
+    let wait = |about: &str| span(&format!("{about} At most `{MAX_BREAKER_SPAN}`."));
+    [
+        Schema {
+            name: "EndpointDefaults",
+            shape: json!({
+                "type": "object",
+                "description": "Limits of the tenant's endpoints that set none of their own. A limit that is `null` or absent comes from `[endpoint_defaults]` of the server. Endpoints follow a change at once.",
+                "properties": {
+                    "timeout": timeout_schema(),
+                    "max_in_flight": in_flight_schema(),
+                    "rate_limit": {"anyOf": [rate_limit_schema(), {"type": "null"}]},
+                },
+                "additionalProperties": false,
+                "examples": [{"timeout": "10s", "max_in_flight": 20}],
+            }),
+        },
+        Schema {
+            name: "Protection",
+            shape: json!({
+                "type": "object",
+                "description": "Thresholds that differ from the inherited ones. A threshold that is `null` or absent is the tenant's, or else the server's.",
+                "properties": {
+                    "disable": {
+                        "type": ["object", "null"],
+                        "description": "When the endpoint is disabled automatically.",
+                        "properties": {
+                            "after": span("Time for which every attempt has failed. Server default `5d`."),
+                            "warn_before": span("Minimum time between the warning and the disabling, at most `after`. Server default `1d`."),
+                            "on_gone": {"type": ["boolean", "null"], "description": "Disable at the first 410. Server default `true`."},
+                        },
+                        "additionalProperties": false,
+                    },
+                    "breaker": {
+                        "type": ["object", "null"],
+                        "description": "When the breaker trips, and how often a tripped breaker probes.",
+                        "properties": {
+                            "window": wait("Period of the failure ratio, at least `1s`."),
+                            "min_samples": count(MAX_THRESHOLD, "Minimum number of results in the window for the failure ratio to count."),
+                            "failure_ratio": {"type": ["number", "null"], "minimum": MIN_FAILURE_RATIO, "maximum": 1, "description": "Share of failures in the window that trips the breaker."},
+                            "consecutive_failures": count(MAX_THRESHOLD, "Failures in a row that trip the breaker."),
+                            "exhausted_deliveries": count(MAX_EXHAUSTED, "Deliveries that failed for good within a day that trip the breaker, if fewer than half of what ended succeeded."),
+                            "refusals": count(MAX_THRESHOLD, "Refusals without a success that trip the breaker."),
+                            "first_wait": wait("Time from the trip to the first probe."),
+                            "longest_wait": wait("Maximum time between two probes, at least `first_wait`."),
+                        },
+                        "additionalProperties": false,
+                    },
+                },
+                "additionalProperties": false,
+                "examples": [
+                    {"disable": {"after": "5d", "warn_before": "1d", "on_gone": true}, "breaker": {"refusals": 100}},
+                    {"disable": {"on_gone": null}, "breaker": null},
+                ],
+            }),
+        },
+    ]
+}

@@ -1,0 +1,33 @@
+//! The fields of `protection` that tenants and endpoints have in common.
+//!
+//! The other thresholds are set with the API.
+
+use super::super::action::{Field, Kind, body};
+
+pub(super) const REFUSALS: Field = body(
+    "breaker-refusals",
+    "protection.breaker.refusals",
+    Kind::IntegerOrDefault,
+    "Number of refusals without a success that trips the breaker",
+);
+
+pub(super) const DISABLE_AFTER: Field = body(
+    "disable-after",
+    "protection.disable.after",
+    Kind::DurationOrDefault,
+    "Duration of uninterrupted failure that disables an endpoint, such as 5d",
+);
+
+pub(super) const DISABLE_WARN_BEFORE: Field = body(
+    "disable-warn-before",
+    "protection.disable.warn_before",
+    Kind::DurationOrDefault,
+    "Minimum time between the warning and the disabling, such as 1d",
+);
+
+pub(super) const DISABLE_ON_GONE: Field = body(
+    "disable-on-gone",
+    "protection.disable.on_gone",
+    Kind::Bool,
+    "Disable at the first 410; --disable-on-gone=false keeps the endpoint enabled",
+);
