@@ -262,6 +262,13 @@ impl From<StoreError> for Problem {
                 )
                 .after(LONG_WAIT)
             }
+            StoreError::Unreadable(why) => {
+                tracing::error!(target: LOG_TARGET, %why, "stored data cannot be read");
+                Problem::new(
+                    Code::Internal,
+                    "What is stored cannot be read. The log of the server says why.",
+                )
+            }
             StoreError::Closed => Problem::shutting_down(),
         }
     }

@@ -212,6 +212,7 @@ impl World {
             deliveries: (0..count).map(|_| self.fresh(endpoint)).collect(),
             next_due: (left > count).then_some(self.now.wall),
             blocked: false,
+            unreadable: Vec::new(),
         };
         Input::Fetched {
             ticket,

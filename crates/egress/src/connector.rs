@@ -135,6 +135,8 @@ impl Connector {
         let found = self.settings.resolver.resolve(name).await;
         found.map_err(|error| match error {
             ResolveError::Failed => SendError::Unresolved.into(),
+            ResolveError::NoSuchName => SendError::NoSuchName.into(),
+            ResolveError::Temporary => SendError::ResolverFailed.into(),
             ResolveError::NoAddress => SendError::NoAddress.into(),
             ResolveError::Unable(_) => LocalFault::Resolver.into(),
         })

@@ -230,7 +230,10 @@ impl ProxyConnector {
                 .resolve(&self.proxy.host)
                 .await
                 .map_err(|error| match error {
-                    ResolveError::Failed | ResolveError::NoAddress => fault(ProxyFault::Unresolved),
+                    ResolveError::Failed
+                    | ResolveError::NoSuchName
+                    | ResolveError::Temporary
+                    | ResolveError::NoAddress => fault(ProxyFault::Unresolved),
                     ResolveError::Unable(_) => LocalFault::Resolver.into(),
                 })?,
         };

@@ -34,15 +34,35 @@ pub const MAX_LOOKUPS: usize = lookup_scheduler::MAX_RUNNING;
 /// Maximum number of addresses of a name. A name with more is refused instead of truncated, because every
 /// address has to be vetted. A DNS message holds about as many.
 pub const MAX_ADDRESSES: usize = 4_096;
+/// Texts of `EAI_NONAME` in glibc and musl.
+const NO_SUCH_NAME: [&str; 2] = ["Name or service not known", "Name does not resolve"];
+/// Texts of `EAI_NODATA` in glibc and musl.
+const NO_ADDRESS: [&str; 2] = [
+    "No address associated with hostname",
+    "Name has no usable address",
+];
+/// Texts of `EAI_AGAIN` and `EAI_FAIL` in glibc and musl.
+const TEMPORARY: [&str; 4] = [
+    "Temporary failure in name resolution",
+    "Non-recoverable failure in name resolution",
+    "Try again",
+    "Non-recoverable error",
+];
 /// Age up to which a running lookup is shared with further callers.
 const MAX_SHARED_TIME: Duration = Duration::from_secs(10);
 
 /// The reason why a name could not be resolved.
 #[derive(Debug, Error)]
 pub enum ResolveError {
-    /// The name does not exist, or its servers do not answer.
+    /// The name does not resolve, for a reason that the resolver did not tell.
     #[error("the name does not resolve")]
     Failed,
+    /// The name does not exist.
+    #[error("there is no such name")]
+    NoSuchName,
+    /// The name servers did not answer, or failed. The name may exist.
+    #[error("the name servers did not answer, or failed")]
+    Temporary,
     /// The name exists and has no address.
     #[error("the name has no address")]
     NoAddress,
@@ -78,6 +98,9 @@ type Answer = Result<Arc<[IpAddr]>, Failure>;
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     Failed,
+    NoSuchName,
+    NoAddress,
+    Temporary,
     Unable(io::ErrorKind, Option<i32>),
 }
 
@@ -147,6 +170,9 @@ impl SystemResolver {
             Ok(addresses) if addresses.len() > MAX_ADDRESSES => Err(ResolveError::Failed),
             Ok(addresses) => Ok(addresses.to_vec()),
             Err(Failure::Failed) => Err(ResolveError::Failed),
+            Err(Failure::NoSuchName) => Err(ResolveError::NoSuchName),
+            Err(Failure::NoAddress) => Err(ResolveError::NoAddress),
+            Err(Failure::Temporary) => Err(ResolveError::Temporary),
             Err(Failure::Unable(_, Some(number))) => {
                 Err(ResolveError::Unable(io::Error::from_raw_os_error(number)))
             }
@@ -277,7 +303,7 @@ impl LookupSlot {
             // or memory) has one.
             match error.raw_os_error() {
                 Some(number) => Failure::Unable(error.kind(), Some(number)),
-                None => Failure::Failed,
+                None => name_failure(&error.to_string()),
             }
         });
         // Before the result is sent, so that later callers start a new lookup.
@@ -296,6 +322,21 @@ impl Drop for LookupSlot {
         if self.filled {
             self.queue.begin();
         }
+    }
+}
+
+/// Returns why the C library did not resolve a name. The standard library passes on only its text, which glibc and musl
+/// each write in one fixed way. The text decides nothing but the words of the error: every failure here is a DNS failure.
+fn name_failure(text: &str) -> Failure {
+    let told = |texts: &[&str]| texts.iter().any(|told| text.ends_with(told));
+    if told(&NO_SUCH_NAME) {
+        Failure::NoSuchName
+    } else if told(&NO_ADDRESS) {
+        Failure::NoAddress
+    } else if told(&TEMPORARY) {
+        Failure::Temporary
+    } else {
+        Failure::Failed
     }
 }
 
@@ -330,11 +371,37 @@ mod tests {
         assert_eq!(absolute("hooks.customer.com"), "hooks.customer.com.");
     }
 
+    /// Where no name server can be reached, the failure is a temporary one.
     #[tokio::test]
     async fn a_name_that_cannot_exist_does_not_resolve() {
         let resolver = SystemResolver::new();
         let found = resolver.resolve("posthaste.invalid").await;
-        assert!(matches!(found, Err(ResolveError::Failed)), "{found:?}");
+        let told = matches!(
+            found,
+            Err(ResolveError::NoSuchName | ResolveError::Temporary)
+        );
+        assert!(told, "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn the_reason_of_a_failed_lookup_is_told() {
+        let told = |text: &'static str| async move {
+            let text = format!("failed to lookup address information: {text}");
+            let resolver = SystemResolver::with_lookup_fn(move |_| Err(io::Error::other(&*text)));
+            let found = resolver.resolve("a.example").await;
+            found.expect_err("nothing is found").to_string()
+        };
+        for text in NO_SUCH_NAME {
+            assert_eq!(told(text).await, ResolveError::NoSuchName.to_string());
+        }
+        for text in NO_ADDRESS {
+            assert_eq!(told(text).await, ResolveError::NoAddress.to_string());
+        }
+        for text in TEMPORARY {
+            assert_eq!(told(text).await, ResolveError::Temporary.to_string());
+        }
+        let other = told("something else").await;
+        assert_eq!(other, ResolveError::Failed.to_string());
     }
 
     /// A resolver that blocks for names below `tarpit.example` until the test releases them, and counts

@@ -40,11 +40,17 @@ pub enum SendError {
     /// The connection reached another address than the dialled one.
     #[error("unsafe destination: the connection reached a host that was not asked for")]
     UnexpectedPeer,
-    /// The name does not exist, or its servers do not answer.
+    /// The name could not be resolved, for a reason that the resolver did not tell.
     #[error("the host name could not be resolved")]
     Unresolved,
+    /// The name does not exist.
+    #[error("DNS: no such host name")]
+    NoSuchName,
+    /// The DNS servers did not answer, or answered that they failed.
+    #[error("DNS: the name servers did not answer, or failed; the name may exist")]
+    ResolverFailed,
     /// The name exists and has no address.
-    #[error("the host name has no address")]
+    #[error("DNS: the host name exists and has no address")]
     NoAddress,
     /// Nothing listens on the port.
     #[error("connection refused: nothing listens on that port")]
@@ -162,7 +168,10 @@ impl SendError {
             | SendError::Target
             | SendError::Forbidden(_)
             | SendError::UnexpectedPeer => Fault::UnsafeDestination,
-            SendError::Unresolved | SendError::NoAddress => Fault::Dns,
+            SendError::Unresolved
+            | SendError::NoSuchName
+            | SendError::ResolverFailed
+            | SendError::NoAddress => Fault::Dns,
             SendError::CertificateExpired
             | SendError::CertificateNotYetValid
             | SendError::CertificateWrongHost

@@ -43,6 +43,7 @@ pub(super) fn attempt_event(
             Classification::Success => None,
             Classification::Failure(failure) => Some(failure.kind),
         },
+        detail: completed.detail.detail.clone(),
         latency: completed.latency,
         first_attempt_lag,
         ended: status.is_terminal().then_some(status),
@@ -77,6 +78,11 @@ impl AttemptReporter {
     /// Reports an attempt that an internal error prevented.
     pub(super) fn prevented(&self) {
         self.metrics.attempt_prevented();
+    }
+
+    /// Reports the number of deliveries that this node holds after internal faults, or cannot read.
+    pub(super) fn held_after_faults(&self, deliveries: usize) {
+        self.metrics.held_after_faults(deliveries as u64);
     }
 
     /// Reports deliveries to an endpoint that were dead-lettered without an attempt.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::dispatcher::Ticket;
+use posthaste_core::dispatcher::{FaultScope, Ticket};
 use posthaste_core::id::TenantId;
 use posthaste_egress::SendReport;
 use posthaste_store::{AttemptDetail, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
@@ -15,8 +15,8 @@ use super::tokens::TokenFailure;
 /// The result of an attempt.
 pub(super) struct AttemptResult {
     pub(super) ticket: Ticket,
-    /// `None` if an internal fault ended the attempt.
-    pub(super) completed: Option<CompletedAttempt>,
+    /// The scope of the fault if an internal fault ended the attempt.
+    pub(super) completed: Result<CompletedAttempt, FaultScope>,
 }
 
 /// An attempt that was made: it got a response, or failed for a reason that is not an internal fault.

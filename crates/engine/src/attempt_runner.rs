@@ -4,15 +4,16 @@
 //! it ends by a response, an internal error, a panic or a server shutdown.
 
 use std::sync::{Arc, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use http::Method;
 use http::header::AUTHORIZATION;
 use posthaste_core::classify::{HttpStatus, Outcome};
-use posthaste_core::dispatcher::Attempt;
+use posthaste_core::dispatcher::{Attempt, FaultScope};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{Request, SendReport};
-use posthaste_store::Content;
+use posthaste_store::{Content, StoreError};
 
 use super::attempt_result::{AttemptResult, CompletedAttempt};
 use super::context::AttemptContext;
@@ -43,8 +44,38 @@ struct ResultGuard {
 
 impl Drop for ResultGuard {
     fn drop(&mut self) {
-        if let Some(result) = self.result.take() {
+        if let Some(mut result) = self.result.take() {
+            if let Err(scope) = &mut result.completed
+                && thread::panicking()
+            {
+                *scope = FaultScope::Delivery;
+            }
             self.inbox.put(Message::AttemptEnded(result));
+        }
+    }
+}
+
+/// An internal fault: the reason why the attempt could not be made.
+struct InternalFault {
+    scope: FaultScope,
+    /// For the log.
+    text: String,
+}
+
+impl InternalFault {
+    /// A fault that other deliveries have too.
+    fn shared(text: impl ToString) -> InternalFault {
+        InternalFault {
+            scope: FaultScope::Shared,
+            text: text.to_string(),
+        }
+    }
+
+    /// A fault whose cause may be the delivery.
+    fn of_delivery(text: impl ToString) -> InternalFault {
+        InternalFault {
+            scope: FaultScope::Delivery,
+            text: text.to_string(),
         }
     }
 }
@@ -60,11 +91,15 @@ pub(super) async fn run(context: Arc<AttemptContext>, job: AttemptJob) {
     };
     let mut guard = ResultGuard {
         inbox: context.inbox.clone(),
-        result: result(None),
+        // The task is dropped at a shutdown or after a lease loss. A panic has another scope.
+        result: result(Err(FaultScope::Shared)),
     };
     match deliver(&context, job).await {
-        Ok(completed) => guard.result = result(Some(completed)),
-        Err(error) => log_prevented(&context, &attempt, &error),
+        Ok(completed) => guard.result = result(Ok(completed)),
+        Err(fault) => {
+            log_prevented(&context, &attempt, &fault.text);
+            guard.result = result(Err(fault.scope));
+        }
     }
 }
 
@@ -87,11 +122,13 @@ fn log_prevented(context: &AttemptContext, attempt: &Attempt, error: &str) {
 async fn deliver(
     context: &Arc<AttemptContext>,
     job: AttemptJob,
-) -> Result<CompletedAttempt, String> {
+) -> Result<CompletedAttempt, InternalFault> {
     let attempt = job.attempt;
     let config = match job.config {
         Some(config) => config,
-        None => Box::pin(load_config(context, &attempt)).await?,
+        None => Box::pin(load_config(context, &attempt))
+            .await
+            .map_err(InternalFault::shared)?,
     };
     let (accepted_at, content) = match job.payload {
         Some(payload) => (payload.accepted_at, payload.content),
@@ -104,12 +141,14 @@ async fn deliver(
         Err(ConfigError::Forbidden(reason)) => {
             return Ok(CompletedAttempt::forbidden(&config, reason).with_trace(trace));
         }
-        Err(ConfigError::Sealed(error)) => return Err(error.clone()),
+        Err(ConfigError::Sealed(error)) => return Err(InternalFault::shared(error)),
     };
     let now = context.clock.wall();
-    let mut headers = request_headers::headers(now, &attempt, request, accepted_at, &content)?;
+    let mut headers = request_headers::headers(now, &attempt, request, accepted_at, &content)
+        .map_err(InternalFault::of_delivery)?;
     if let Some(trace) = &trace {
-        request_headers::add_trace_headers(&mut headers, &trace.context)?;
+        request_headers::add_trace_headers(&mut headers, &trace.context)
+            .map_err(InternalFault::of_delivery)?;
     }
     let mut token_wait = Duration::ZERO;
     let mut used_token = None;
@@ -124,7 +163,7 @@ async fn deliver(
                 let completed = CompletedAttempt::without_token(&config, failure, token_wait);
                 return Ok(completed.with_trace(trace));
             }
-            Err(NoToken::Ours(error)) => return Err(error),
+            Err(NoToken::Ours(error)) => return Err(InternalFault::shared(error)),
         };
         headers.insert(AUTHORIZATION, token.header.clone());
         used_token = Some((grant.key, token));
@@ -142,7 +181,7 @@ async fn deliver(
         time_limit: config.time_limit.saturating_sub(token_wait),
         permit: context.permit(job.lease_losses),
     });
-    let mut report = sending.await.map_err(|fault| fault.to_string())?;
+    let mut report = sending.await.map_err(InternalFault::shared)?;
     report.latency += token_wait;
     secrets.redact(&mut report.snippet);
     let response_headers = response_headers::stored(&report.headers, &secrets);
@@ -168,10 +207,17 @@ async fn load_config(
 async fn load_content(
     context: &AttemptContext,
     attempt: &Attempt,
-) -> Result<(Timestamp, Arc<Content>), String> {
+) -> Result<(Timestamp, Arc<Content>), InternalFault> {
     let found = context.store.content(attempt.event).await;
-    let found = found.map_err(|error| error.to_string())?;
-    found.ok_or_else(|| format!("{} is not in the store", attempt.event))
+    let found = found.map_err(|error| match error {
+        StoreError::Unreadable(_) => InternalFault::of_delivery(error),
+        StoreError::Full
+        | StoreError::Overloaded
+        | StoreError::Unavailable(_)
+        | StoreError::Closed => InternalFault::shared(error),
+    })?;
+    let missing = || InternalFault::of_delivery(format!("{} is not in the store", attempt.event));
+    found.ok_or_else(missing)
 }
 
 /// Returns true if a 401 may be caused by a token that expired or was revoked after it was fetched. A 401 to a token

@@ -14,6 +14,7 @@ use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::held_deliveries::HeldDeliveries;
 use super::inbox::{Inbox, Message};
 use super::owned_shards::LeaseLosses;
 use super::reply::{Cancelled, EngineError, Reply};
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     pub(super) lease_losses: LeaseLosses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
+    held: Mutex<HeldDeliveries>,
     /// Wakes the sharing task when a tenant starts to wait for a concurrency share that other nodes hold.
     pub(super) share_wanted: Notify,
     pub(super) phase: watch::Sender<Phase>,
@@ -54,6 +56,7 @@ impl Engine {
                 inbox: Arc::new(Inbox::default()),
                 lease_losses: LeaseLosses::default(),
                 in_flight: Mutex::default(),
+                held: Mutex::default(),
                 share_wanted: Notify::new(),
                 phase: watch::Sender::new(Phase::Starting),
             }),
@@ -224,6 +227,21 @@ impl Engine {
         deliveries
     }
 
+    /// Returns true if this node holds the delivery after repeated internal faults.
+    pub fn is_held_after_faults(&self, delivery: DeliveryId) -> bool {
+        self.shared.held().is_held(delivery)
+    }
+
+    /// Returns the deliveries that this node holds after repeated internal faults.
+    pub fn held_after_faults(&self) -> Vec<DeliveryId> {
+        self.shared.held().held()
+    }
+
+    /// Returns the number of deliveries that this node holds after repeated internal faults, or cannot read.
+    pub fn held_after_faults_count(&self) -> usize {
+        self.shared.held().count()
+    }
+
     /// Starts no attempt from now on. Requests are still answered.
     pub fn stop_starting(&self) {
         self.shared.inbox.put(Message::StopStarting);
@@ -282,6 +300,12 @@ impl Drop for StopGuard {
 impl Shared {
     pub(super) fn in_flight(&self) -> MutexGuard<'_, FxHashSet<DeliveryId>> {
         self.in_flight
+            .lock()
+            .expect("no thread panics while it holds the lock")
+    }
+
+    pub(super) fn held(&self) -> MutexGuard<'_, HeldDeliveries> {
+        self.held
             .lock()
             .expect("no thread panics while it holds the lock")
     }

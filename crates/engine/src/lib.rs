@@ -29,6 +29,7 @@ mod concurrency_share;
 mod context;
 mod endpoint_cache;
 mod handle;
+mod held_deliveries;
 mod inbox;
 mod log_limit;
 mod owned_shards;

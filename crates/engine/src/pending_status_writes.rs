@@ -105,7 +105,12 @@ impl PendingStatusWrites {
                 true
             }
             Err(StoreError::Closed) => false,
-            Err(StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)) => {
+            Err(
+                StoreError::Full
+                | StoreError::Overloaded
+                | StoreError::Unavailable(_)
+                | StoreError::Unreadable(_),
+            ) => {
                 let inbox = context.inbox.clone();
                 tokio::spawn(async move {
                     sleep(STORE_RETRY_PAUSE).await;

@@ -138,7 +138,10 @@ impl PeriodicTask for Replayer {
             }
             Err(StoreError::Closed) => ControlFlow::Break(()),
             Err(
-                error @ (StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)),
+                error @ (StoreError::Full
+                | StoreError::Overloaded
+                | StoreError::Unavailable(_)
+                | StoreError::Unreadable(_)),
             ) => {
                 tracing::warn!(target: LOG_TARGET, %error, "replays wait for the store");
                 // A new replay does not shorten this pause.

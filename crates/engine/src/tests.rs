@@ -1,6 +1,7 @@
 //! Tests of the engine on the model store, with real requests to a receiver on loopback.
 
 mod credentials;
+mod held_deliveries;
 mod http_server;
 mod protection;
 mod sharing;
@@ -8,7 +9,7 @@ mod token_server;
 mod tokens;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,6 +119,8 @@ struct Fixture {
     engine: Engine,
     vault: Arc<Vault>,
     clock: Clock,
+    /// Time by which the clock is ahead.
+    ahead_ms: Arc<AtomicU64>,
     id_generator: Mutex<IdGenerator>,
     tenant: TenantId,
     resolver_panics: Arc<AtomicBool>,
@@ -138,7 +141,7 @@ impl Fixture {
         hand_over: Arc<dyn HandOver>,
         lease: Option<Lease>,
     ) -> Fixture {
-        let clock = Clock::system();
+        let (clock, ahead_ms) = held_deliveries::adjustable_clock();
         let settings = StoreSettings::new(Rng::seeded(1));
         let store = Arc::new(ModelStore::new(settings.clone(), hand_over));
         let vault = Vault::open_or_create(KeySource::Text {
@@ -155,6 +158,7 @@ impl Fixture {
             engine,
             vault,
             clock,
+            ahead_ms,
             id_generator: Mutex::new(IdGenerator::new(Rng::seeded(3))),
             tenant,
             resolver_panics,

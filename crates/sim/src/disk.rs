@@ -128,6 +128,7 @@ impl Disk {
             deliveries: Vec::new(),
             next_due: None,
             blocked: false,
+            unreadable: Vec::new(),
         };
         for (wanted_at, id) in self.waiting.get(&endpoint).into_iter().flatten() {
             let delivery = &self.deliveries[id];

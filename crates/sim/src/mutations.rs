@@ -118,7 +118,7 @@ impl Mutation {
         match (self, input) {
             (Mutation::CountsOurFaults, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
-                    Finish::InternalFault => Finish::Ran(Outcome::Failed(Fault::Unknown)),
+                    Finish::InternalFault(_) => Finish::Ran(Outcome::Failed(Fault::Unknown)),
                     ran @ Finish::Ran(_) => ran,
                 };
                 Input::Finished { ticket, finish }
@@ -132,7 +132,7 @@ impl Mutation {
                         })
                     }
                     other @ (Finish::Ran(Outcome::Failed(_) | Outcome::StaleToken)
-                    | Finish::InternalFault) => other,
+                    | Finish::InternalFault(_)) => other,
                 };
                 Input::Finished { ticket, finish }
             }

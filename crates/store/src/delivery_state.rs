@@ -6,6 +6,9 @@ use posthaste_core::time::Timestamp;
 
 use crate::codes::{RowStatus, ms};
 
+/// Maximum number of unreadable rows that a fetch passes over. With more of them, the fetch fails: the store is damaged.
+pub(crate) const MAX_UNREADABLE_ROWS: usize = 256;
+
 /// Returns the stored form of a state: its status, when it is due, and its trigger.
 ///
 /// "Held" and "in progress" are not stored. Held follows from the endpoint. A delivery that was in progress when its

@@ -15,6 +15,9 @@ pub enum StoreError {
     /// the connection or the disk fails during the commit, its outcome is unknown.
     #[error("the store cannot be used: {0}")]
     Unavailable(String),
+    /// Stored data cannot be decoded. A retry fails again.
+    #[error("what is stored cannot be read: {0}")]
+    Unreadable(String),
     /// The store is shutting down.
     #[error("the store is being closed")]
     Closed,

@@ -8,8 +8,8 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceId;
 
-/// One attempt that was made and recorded. It deliberately has no field for a URL, a response or an error text, which
-/// could contain an address or a secret.
+/// One attempt that was made and recorded. It deliberately has no field for a URL or a response, which could contain
+/// an address or a secret.
 #[derive(Clone, Debug)]
 pub struct AttemptEvent {
     /// The tenant.
@@ -31,6 +31,8 @@ pub struct AttemptEvent {
     pub status_code: Option<u16>,
     /// Kind of the failure; `None` for a success.
     pub failure: Option<FailureKind>,
+    /// The failure, in the words of the API; never contains an address or a secret.
+    pub detail: Option<String>,
     /// Duration of the attempt.
     pub latency: Duration,
     /// Time from the acceptance of the event, or from the due time, to the first byte sent. Only for a first attempt.
@@ -66,6 +68,7 @@ impl AttemptEvent {
             trigger: Trigger::Automatic,
             status_code: Some(503),
             failure: Some(FailureKind::Http),
+            detail: Some("the receiver answered 503 Service Unavailable".to_owned()),
             latency: Duration::from_millis(12),
             first_attempt_lag: None,
             ended: None,

@@ -1,6 +1,7 @@
 //! Deliveries: lists, shows, retries and cancels them.
 
 mod filter;
+mod held_after_faults;
 mod holds;
 mod id_prefix;
 mod matching;
@@ -19,9 +20,10 @@ use super::body;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
-use super::resources::{Delivery, DeliverySummary, status_now};
+use super::resources::{Delivery, DeliverySummary, held_status, status_now};
 use super::route::Call;
 use filter::DeliveryQuery;
+use held_after_faults::add_held;
 use holds::Holds;
 
 pub(super) use filter::{ended_status, error_kind};
@@ -41,15 +43,24 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant;
     let mut found = match query.status {
         Some(Status::InProgress) => in_flight(app, &tenant.id, &query, page).await?,
+        Some(Status::Held) => {
+            let held = stored(app, &tenant.id, &query, page).await?;
+            add_held(app, &tenant.id, &query, page, held).await?
+        }
         Some(_) | None => stored(app, &tenant.id, &query, page).await?,
     };
-    let in_flight = app.owner_router.aloft(&found.items).await;
+    let (in_flight, held) = tokio::join!(
+        app.owner_router.aloft(&found.items),
+        app.owner_router.held_after_faults(&found.items),
+    );
     let is_in_flight = |item: &StoredDelivery| in_flight.contains(&item.delivery.id());
+    let is_held = |item: &StoredDelivery| held.contains(&item.delivery.id());
     // A delivery in flight has the status `in_progress`, so it does not match another status.
     if let Some(status) = query.status {
-        found
-            .items
-            .retain(|item| status_now(item, is_in_flight(item)) == status);
+        found.items.retain(|item| {
+            let shown = status_now(item, is_in_flight(item));
+            held_status(shown, is_held(item)) == status
+        });
     }
     let mut policies = Policies::new(app, tenant);
     for item in &found.items {
@@ -60,7 +71,12 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     Ok(paging::answer(found, |item| {
         let in_flight = is_in_flight(&item);
         let policy = policies.of(item.delivery.facts().endpoint);
-        DeliverySummary::new(&item, in_flight, policy, holds.of(&item, in_flight))
+        let mut summary =
+            DeliverySummary::new(&item, in_flight, policy, holds.of(&item, in_flight));
+        if is_held(&item) {
+            summary.hold_after_faults();
+        }
+        summary
     }))
 }
 
@@ -217,6 +233,12 @@ async fn show(
     let policy = policies.of(endpoint);
     let holds = Holds::look_up(app, &policies, [&stored]).await;
     let hold = holds.of(&stored, in_flight);
-    let delivery = Delivery::new(&stored, &attempts, in_flight, policy, hold, holds.now());
+    let mut delivery = Delivery::new(&stored, &attempts, in_flight, policy, hold, holds.now());
+    let held = app
+        .owner_router
+        .held_after_faults(std::slice::from_ref(&stored));
+    if held.await.contains(&id) {
+        delivery.summary.hold_after_faults();
+    }
     Ok(body::answer(status, &delivery))
 }

@@ -29,6 +29,9 @@ pub struct Attempt {
     pub status_code: Option<u16>,
     /// The failure; `None` for a success.
     pub error_kind: Option<FailureKind>,
+    /// The failure, in words; `None` for a success. Never contains an address or a secret.
+    #[serde(default)]
+    pub detail: Option<String>,
     /// The beginning of the response body.
     pub response_snippet: Option<String>,
     /// Headers of the response; `None` for a success, for an attempt without a response, and for old attempts.
@@ -72,6 +75,7 @@ impl From<&AttemptEntry> for Attempt {
             latency_ms: entry.latency_ms,
             status_code: entry.status_code,
             error_kind: entry.error_kind,
+            detail: entry.error_kind.map(|kind| failure_detail(entry, kind)),
             response_snippet: entry.response_snippet.clone(),
             response_headers: (!headers.is_empty()).then(|| Headers(headers.clone())),
             will_retry: entry.next_attempt_at.is_some(),
@@ -79,6 +83,30 @@ impl From<&AttemptEntry> for Attempt {
             retry_after_ms: entry.retry_after_ms,
         }
     }
+}
+
+/// Returns what failed, in words. Every new failed attempt is stored with a detail; the kind describes older ones.
+pub(super) fn failure_detail(entry: &AttemptEntry, kind: FailureKind) -> String {
+    let detail = entry.detail.clone();
+    detail.unwrap_or_else(|| failure_text(kind, entry.status_code))
+}
+
+/// Describes a failure of which only the kind and the status are known.
+pub(super) fn failure_text(kind: FailureKind, status_code: Option<u16>) -> String {
+    if let Some(status) = status_code {
+        return format!("the receiver answered {status}");
+    }
+    let text = match kind {
+        FailureKind::Http => "the receiver did not answer 2xx",
+        FailureKind::Timeout => "no complete answer came in time",
+        FailureKind::Dns => "the name did not resolve",
+        FailureKind::Tls => "no secure connection came about",
+        FailureKind::Connection => "the connection failed",
+        FailureKind::Validation => "the destination may not be called",
+        FailureKind::WebhookDisabled => "the endpoint was disabled",
+        FailureKind::Unknown => "something unforeseen went wrong",
+    };
+    text.to_owned()
 }
 
 impl From<&Upcoming> for ExpectedAttempt {
@@ -102,6 +130,11 @@ pub(super) fn attempt_schema() -> Value {
         "latency_ms": integer(),
         "status_code": nullable_integer(),
         "error_kind": {"enum": failure_kinds_and_null()},
+        "detail": {
+            "type": ["string", "null"],
+            "description": "What failed, in words: for example which TLS check, or in which phase the time limit \
+                passed. Null for a success. Names no address.",
+        },
         "response_snippet": nullable_text(),
         "response_headers": {
             "type": ["object", "null"],

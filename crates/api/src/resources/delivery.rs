@@ -9,6 +9,8 @@
 //! - `next_attempt_at` is null for a finished delivery, while it is in flight, and while it is held, because
 //!   the time is unknown. The `timeline` of a held delivery shows the attempts that would follow if it were
 //!   released as soon as possible: now, or when the breaker lets the next probe pass.
+//! - A delivery that is held after repeated internal errors has the status `held` and a `last_error` of kind `unknown`
+//!   that says so.
 
 use std::ops::Deref;
 
@@ -23,7 +25,9 @@ use serde_json::{Value, json};
 
 use crate::held_back::DeliveryHold;
 
-use super::attempt::{Attempt, ExpectedAttempt, attempt_schema, expected_attempt_schema};
+use super::attempt::{
+    Attempt, ExpectedAttempt, attempt_schema, expected_attempt_schema, failure_text,
+};
 use super::schema::{
     Schema, failure_kinds_and_null, held_back_by, integer, nullable_integer, nullable_time, object,
     reference, text, time,
@@ -49,6 +53,25 @@ pub(crate) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
         status
     }
 }
+
+/// Returns the status to show of a delivery that is held after repeated internal errors if `is_held`.
+pub(crate) fn held_status(status: Status, is_held: bool) -> Status {
+    match status {
+        Status::Pending | Status::Retrying if is_held => Status::Held,
+        status @ (Status::Pending
+        | Status::Retrying
+        | Status::Held
+        | Status::InProgress
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Cancelled) => status,
+    }
+}
+
+/// Detail of the last error of a delivery that is held after repeated internal errors. The errors themselves are in the
+/// log, because they may name internal hosts.
+const HELD_AFTER_FAULTS: &str =
+    "held after 10 internal errors in a row; see the log of posthaste, then retry or cancel it";
 
 /// A delivery without its attempts, as in lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,6 +190,30 @@ impl DeliverySummary {
     }
 }
 
+impl DeliverySummary {
+    /// Shows that the delivery is held after repeated internal errors, if it still waits.
+    pub(crate) fn hold_after_faults(&mut self) {
+        self.status = held_status(self.status, true);
+        if self.status == Status::Held {
+            self.next_attempt_at = None;
+            // Nothing of its endpoint holds it back alone.
+            self.held_back_by = None;
+            self.held_back_until = None;
+            self.last_error = Some(LastError {
+                kind: FailureKind::Unknown,
+                status_code: None,
+                detail: HELD_AFTER_FAULTS.to_owned(),
+            });
+        }
+    }
+
+    /// Returns true if the delivery is held after repeated internal errors, and not because of its endpoint.
+    pub fn is_held_after_faults(&self) -> bool {
+        let error = self.last_error.as_ref();
+        self.status == Status::Held && error.is_some_and(|error| error.detail == HELD_AFTER_FAULTS)
+    }
+}
+
 impl Delivery {
     /// Describes a stored delivery with its attempts, and the attempts that are expected at `now`.
     pub(crate) fn new(
@@ -233,23 +280,6 @@ fn last_error(stored: &StoredDelivery) -> Option<LastError> {
     })
 }
 
-fn failure_text(kind: FailureKind, status_code: Option<u16>) -> String {
-    if let Some(status) = status_code {
-        return format!("the receiver answered {status}");
-    }
-    let text = match kind {
-        FailureKind::Http => "the receiver did not answer 2xx",
-        FailureKind::Timeout => "no complete answer came in time",
-        FailureKind::Dns => "the name did not resolve",
-        FailureKind::Tls => "no secure connection came about",
-        FailureKind::Connection => "the connection failed",
-        FailureKind::Validation => "the destination may not be called",
-        FailureKind::WebhookDisabled => "the endpoint was disabled",
-        FailureKind::Unknown => "something unforeseen went wrong",
-    };
-    text.to_owned()
-}
-
 /// Returns the schemas of deliveries.
 pub(crate) fn schemas() -> Vec<Schema> {
     let mut summary = summary_properties();
@@ -313,6 +343,7 @@ fn summary_properties() -> Value {
 mod tests {
     use super::*;
     use posthaste_core::delivery::{DeliveryData, ScheduledAttempt, State, Trigger};
+    use posthaste_core::dispatcher::FAULTS_TO_HOLD;
     use posthaste_core::id::{DeliveryId, EndpointId, EventId};
     use posthaste_core::policy::{Backoff, Jitter};
     use posthaste_core::time::Span;
@@ -408,7 +439,7 @@ mod tests {
             r#""last_error":{"kind":"http","status_code":503,"detail":"answered 503"},"#,
             r#""attempts":[{"number":3,"trigger":"manual","started_at":"2026-11-15T12:00:10.000Z","#,
             r#""finished_at":"2026-11-15T12:00:11.000Z","latency_ms":1012,"status_code":503,"#,
-            r#""error_kind":"http","response_snippet":"busy","#,
+            r#""error_kind":"http","detail":"answered 503","response_snippet":"busy","#,
             r#""response_headers":{"server":"a \"b\"","content-type":"text/plain"},"will_retry":true,"#,
             r#""next_attempt_at":"2026-11-15T12:01:10.000Z","retry_after_ms":2000}],"#,
             r#""timeline":[{"number":4,"earliest_at":"2026-11-15T12:01:10.000Z","#,
@@ -427,6 +458,44 @@ mod tests {
         };
         let view = serde_json::to_value(Attempt::from(&entry)).expect("JSON");
         assert_eq!(view.get("response_headers"), Some(&serde_json::Value::Null));
+    }
+
+    #[test]
+    fn every_failed_attempt_has_a_detail_and_a_success_has_none() {
+        let old = AttemptEntry {
+            detail: None,
+            status_code: None,
+            error_kind: Some(FailureKind::Tls),
+            ..attempt()
+        };
+        let detail = Attempt::from(&old).detail;
+        assert_eq!(detail.as_deref(), Some("no secure connection came about"));
+        let success = AttemptEntry {
+            detail: None,
+            error_kind: None,
+            ..attempt()
+        };
+        assert_eq!(Attempt::from(&success).detail, None);
+    }
+
+    #[test]
+    fn delivery_held_after_internal_errors_says_so() {
+        let hold = hold(HeldBackBy::RateLimit, after_secs(130));
+        let mut view = DeliverySummary::new(&stored(retrying()), false, &policy(), hold);
+        assert!(!view.is_held_after_faults());
+        view.hold_after_faults();
+        assert!(view.is_held_after_faults());
+        assert_eq!((view.status, &view.next_attempt_at), (Status::Held, &None));
+        assert_eq!((view.held_back_by, &view.held_back_until), (None, &None));
+        let error = view.last_error.expect("an error");
+        assert_eq!(error.kind, FailureKind::Unknown);
+        let held = format!("held after {FAULTS_TO_HOLD} internal errors in a row");
+        assert!(error.detail.starts_with(&held), "{}", error.detail);
+        // It was released since, and is in flight or has ended.
+        let mut sent = DeliverySummary::new(&stored(retrying()), true, &policy(), hold);
+        sent.hold_after_faults();
+        assert_eq!(sent.status, Status::InProgress);
+        assert_eq!(sent.last_error.expect("an error").detail, "answered 503");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub(crate) use api_key::schemas as api_key_schemas;
 pub(crate) use attention::{MAX_ATTENTION_ITEMS, schemas as attention_schemas};
 pub(crate) use audit_entry::schemas as audit_schemas;
 pub(crate) use dead_letter_group::schemas as dead_letter_schemas;
-pub(crate) use delivery::{STATUSES, schemas as delivery_schemas, status_now};
+pub(crate) use delivery::{STATUSES, held_status, schemas as delivery_schemas, status_now};
 pub(crate) use endpoint::{
     SIGNATURE_STYLES, rate_limit_schema, schemas as endpoint_schemas, style_name,
 };

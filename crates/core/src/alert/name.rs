@@ -40,11 +40,13 @@ pub enum AlertName {
     StoreNearlyFull,
     /// Notifications cannot be sent.
     NotificationsStuck,
+    /// Deliveries are held after repeated internal errors, or cannot be read.
+    HeldAfterFaults,
 }
 
 impl AlertName {
     /// Every name.
-    pub const ALL: [AlertName; 14] = [
+    pub const ALL: [AlertName; 15] = [
         AlertName::RetryRatio,
         AlertName::DeadLetterRatio,
         AlertName::AttemptsPerSuccess,
@@ -59,6 +61,7 @@ impl AlertName {
         AlertName::StoreSlow,
         AlertName::StoreNearlyFull,
         AlertName::NotificationsStuck,
+        AlertName::HeldAfterFaults,
     ];
 
     /// Returns the name in the API.
@@ -78,6 +81,7 @@ impl AlertName {
             AlertName::StoreSlow => "store_slow",
             AlertName::StoreNearlyFull => "store_nearly_full",
             AlertName::NotificationsStuck => "notices_stuck",
+            AlertName::HeldAfterFaults => "held_after_faults",
         }
     }
 
@@ -89,7 +93,9 @@ impl AlertName {
             | AlertName::SecondAttemptSuccessRatio
             | AlertName::StoreNearlyFull => Measure::Ratio,
             AlertName::AttemptsPerSuccess => Measure::Factor,
-            AlertName::RetryingOver24h | AlertName::DeadLettersGrowing => Measure::Count,
+            AlertName::RetryingOver24h
+            | AlertName::DeadLettersGrowing
+            | AlertName::HeldAfterFaults => Measure::Count,
             AlertName::QueueAge
             | AlertName::HeldBack
             | AlertName::StoreSlow
@@ -116,6 +122,7 @@ impl AlertName {
             AlertName::StoreSlow => Bound::Above(1.0),
             AlertName::StoreNearlyFull => Bound::Below(0.10),
             AlertName::NotificationsStuck => Bound::Above(900.0),
+            AlertName::HeldAfterFaults => Bound::Above(0.0),
         }
     }
 }
@@ -146,7 +153,7 @@ impl fmt::Display for AlertName {
 #[error(
     "must be one of retry_ratio, dead_letter_ratio, attempts_per_success, second_attempt_success_ratio, \
      retrying_over_24h, dead_letters_growing, breaker_tripped, disable_warning, endpoint_disabled, queue_age, held_back, \
-     store_slow, store_nearly_full, notices_stuck"
+     store_slow, store_nearly_full, notices_stuck, held_after_faults"
 )]
 pub struct UnknownAlert;
 

@@ -12,7 +12,8 @@
 //! not counted.
 
 use super::command::{
-    Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, Finish, Record, Ticket,
+    Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, FaultScope, Finish,
+    Record, Ticket,
 };
 use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
@@ -157,15 +158,25 @@ impl Dispatcher {
             Stage::Recording(_) => return,
         };
         match finish {
-            Finish::InternalFault => {
+            Finish::InternalFault(scope) => {
                 let mut delivery = delivery.clone();
                 delivery.abandon().expect("the delivery is in progress");
                 self.flights.end(ticket);
-                self.undo_attempt(now, lane, &delivery, origin);
+                self.undo_attempt(now, lane, origin);
+                let is_held = match scope {
+                    FaultScope::Delivery => self.hold_after_fault(now, lane, &delivery),
+                    FaultScope::Shared => false,
+                };
+                if !is_held {
+                    let entry = &mut self.lanes[lane];
+                    let until = entry.faults.add(now.tick);
+                    entry.waiting_after_fault.push_back((until, delivery));
+                }
             }
             Finish::Ran(outcome) => {
                 let mut delivery = delivery.clone();
                 self.lanes[lane].reset_faults(now.tick);
+                self.note_normal_end(lane, delivery.id());
                 let record = self.settle(now, lane, &mut delivery, outcome, origin, commands);
                 let record = Record::Attempt(Box::new(record));
                 let flight = self
@@ -180,7 +191,7 @@ impl Dispatcher {
     }
 
     /// Takes back an attempt that an internal fault ended.
-    fn undo_attempt(&mut self, now: Now, lane: usize, delivery: &Delivery, origin: AttemptOrigin) {
+    fn undo_attempt(&mut self, now: Now, lane: usize, origin: AttemptOrigin) {
         let entry = &mut self.lanes[lane];
         let config = entry
             .config
@@ -197,10 +208,6 @@ impl Dispatcher {
         entry
             .gate
             .leave(now.tick, back, &config.settings.breaker, &mut self.rng);
-        let until = entry.faults.add(now.tick);
-        entry
-            .waiting_after_fault
-            .push_back((until, delivery.clone()));
         let tenant = config.tenant;
         self.turns.attempt_ended(tenant, self.flights.spare());
     }

@@ -25,7 +25,17 @@ pub enum Finish {
     /// The attempt was made, with this outcome.
     Ran(Outcome),
     /// An internal fault (a panic, a shutdown) ended the attempt. It does not count as an attempt.
-    InternalFault,
+    InternalFault(FaultScope),
+}
+
+/// The scope of an internal fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultScope {
+    /// The delivery itself may be the cause: its content cannot be read, or the attempt panicked.
+    Delivery,
+    /// The cause lies outside the delivery, and other deliveries have it too: the store, the egress proxy, a key, a
+    /// shutdown.
+    Shared,
 }
 
 /// An event that the dispatcher reacts to.

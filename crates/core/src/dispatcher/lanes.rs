@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::command::{Command, EndpointChange, EndpointSnapshot};
+use super::held_after_faults::FaultHolds;
 use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
 use crate::id::{DeliveryId, EndpointId};
@@ -58,6 +59,8 @@ pub(super) struct Lane {
     /// Deliveries taken back after internal faults, with the end of their waiting time.
     pub(super) waiting_after_fault: VecDeque<(Tick, Delivery)>,
     pub(super) faults: FaultBackoff,
+    /// Deliveries held after repeated internal faults, and the faults that may lead to that.
+    pub(super) holds: FaultHolds,
     /// True while the lane is being released to another node.
     pub(super) is_revoked: bool,
     /// The time since which limits have held deliveries back.
@@ -143,6 +146,7 @@ impl Dispatcher {
             in_fetch_queue: false,
             waiting_after_fault: VecDeque::new(),
             faults: FaultBackoff::default(),
+            holds: FaultHolds::default(),
             is_revoked: false,
             limited_since: LimitedSince::default(),
             armed_tick: None,
@@ -174,6 +178,8 @@ impl Dispatcher {
                     .set_limits(settings.max_in_flight, settings.rate, now.tick);
                 self.turns.allow(config.tenant, most_of(&settings));
                 config.settings = settings;
+                // The change may have removed the cause of their faults.
+                self.release_all_held(now, lane);
             }
             None => {
                 // A status that was requested in the meantime is newer than the loaded one, and an endpoint that is
@@ -357,6 +363,10 @@ impl Dispatcher {
         let Some(status) = entry.requested_status.take() else {
             return;
         };
+        if status == EndpointStatus::Enabled {
+            self.release_all_held(now, lane);
+        }
+        let entry = &mut self.lanes[lane];
         let health = (status == EndpointStatus::Enabled).then(|| {
             // The failure history is cleared, so that old failures do not disable the endpoint again at the next
             // failure.
@@ -402,7 +412,8 @@ impl Dispatcher {
         let entry = &self.lanes[lane];
         let waits = entry.backlog.stored_due().is_some()
             || entry.backlog.ready_len() > 0
-            || !entry.waiting_after_fault.is_empty();
+            || !entry.waiting_after_fault.is_empty()
+            || entry.holds.has_held();
         if !is_open(entry.gate.status()) && entry.sweep == Sweep::Idle && waits {
             self.sweep(now, lane, commands);
         }
@@ -416,6 +427,7 @@ impl Dispatcher {
             return;
         }
         let ticket = self.next_ticket();
+        self.release_all_held(now, lane);
         let entry = &mut self.lanes[lane];
         entry.sweep = Sweep::UnderWay(ticket);
         while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {

@@ -10,7 +10,7 @@
 //! - A tenant has no more attempts in flight than its limit. An attempt counts until its result is recorded.
 //! - A result is kept until it is recorded. While the store fails, no new attempts start, except single trial
 //!   attempts.
-//! - An internal fault of posthaste does not count as an attempt.
+//! - An internal fault of posthaste does not count as an attempt. A delivery that causes one again and again is held.
 //! - A delivery whose turn comes after its deadline is dropped without an attempt, if its policy says so.
 //! - No attempt starts after its endpoint was disabled, paused or deleted, or its delivery was cancelled.
 //! - An endpoint that is being released to another node starts no more attempts. Its release is reported when none
@@ -22,6 +22,7 @@
 mod attempts;
 mod command;
 mod exhausted;
+mod held_after_faults;
 mod held_back;
 mod in_flight;
 mod lanes;
@@ -32,8 +33,9 @@ mod timers;
 
 pub use command::{
     Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, EndpointSnapshot,
-    Finish, Input, Record, Ticket, Wake,
+    FaultScope, Finish, Input, Record, Ticket, Wake,
 };
+pub use held_after_faults::{FAULTS_TO_HOLD, HeldDelivery, MAX_HELD_LISTED, MAX_HELD_PER_LANE};
 pub use held_back::LimitedEndpoint;
 pub use scheduler::TenantDemand;
 
@@ -42,6 +44,7 @@ use std::collections::VecDeque;
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
+use self::held_after_faults::EndedAttempts;
 use self::in_flight::{Flights, InFlight, Stage};
 use self::lanes::Lane;
 use self::recently_settled::Recent;
@@ -113,6 +116,10 @@ pub struct Dispatcher {
     fetches: FxHashSet<u64>,
     /// Lanes that wait for a free fetch.
     fetch_queue: VecDeque<usize>,
+    /// The attempts that have ended, over all lanes.
+    ended: EndedAttempts,
+    /// True if a delivery was held or released since the flag was last taken.
+    held_changed: bool,
 }
 
 /// The time of the next trial attempt, and the current delay between two of them.
@@ -182,6 +189,8 @@ impl Dispatcher {
             recent: Recent::default(),
             fetches: FxHashSet::default(),
             fetch_queue: VecDeque::new(),
+            ended: EndedAttempts::default(),
+            held_changed: false,
         }
     }
 
@@ -229,10 +238,11 @@ impl Dispatcher {
                 fetched,
             } => {
                 self.fetches.remove(&ticket);
-                if let Some(lane) = self.find(endpoint)
-                    && self.lanes[lane].backlog.end_fetch(ticket, fetched)
-                {
-                    self.update_lane(now, lane, commands);
+                if let Some(lane) = self.find(endpoint) {
+                    self.release_retried(now, lane, &fetched);
+                    if self.lanes[lane].backlog.end_fetch(ticket, fetched) {
+                        self.update_lane(now, lane, commands);
+                    }
                 }
             }
             Input::FetchFailed { ticket, endpoint } => {
@@ -386,6 +396,7 @@ impl Dispatcher {
     ) {
         let lane = self.find_or_open(endpoint, commands);
         self.end_wait(now, lane, delivery);
+        self.release_held(now, lane, delivery);
         match self.lanes[lane].backlog.claim(delivery) {
             Claim::Claimed => {}
             Claim::Repeated => return,

@@ -33,6 +33,8 @@ impl Dispatcher {
         while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {
             entry.backlog.return_unsent(&delivery, now.wall);
         }
+        self.release_all_held(now, lane);
+        let entry = &mut self.lanes[lane];
         // Everything is in the store, where the next owner finds it.
         entry.backlog.forget_stored();
         let swept = match entry.sweep {
@@ -71,6 +73,7 @@ impl Dispatcher {
         self.trial = None;
         self.fetches.clear();
         self.fetch_queue.clear();
+        self.held_changed = true;
         debug_assert_ne!(
             self.phase,
             Phase::Drained,

@@ -12,6 +12,7 @@ mod endpoint_status;
 mod fairness;
 mod faults;
 mod fixture;
+mod held_after_faults;
 mod held_back;
 mod late;
 mod memory;

@@ -49,6 +49,7 @@ impl DeliveryTable {
             next_due: next.map(|(at, _)| *at),
             deliveries,
             blocked: false,
+            unreadable: Vec::new(),
         }
     }
 

@@ -43,6 +43,9 @@ pub struct Fetched {
     pub next_due: Option<Timestamp>,
     /// True if further deliveries wait behind an unfinished delivery of the same key.
     pub blocked: bool,
+    /// Deliveries whose rows cannot be read, as far as the fetch met them. They are not attempted; on an ordered lane those
+    /// behind them wait.
+    pub unreadable: Vec<DeliveryId>,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +69,8 @@ pub struct Backlog {
     outdated: Vec<DeliveryId>,
     /// Number of deliveries of each key that are in flight or being recorded.
     busy_keys: FxHashMap<OrderingKey, u32>,
+    /// Keys of the deliveries that are held after internal faults.
+    held_keys: Vec<OrderingKey>,
     /// True if the store may contain an older delivery than one that is handed over.
     tangled: bool,
 }
@@ -83,6 +88,7 @@ impl Backlog {
             fetching: None,
             outdated: Vec::new(),
             busy_keys: FxHashMap::default(),
+            held_keys: Vec::new(),
             tangled: false,
         }
     }
@@ -150,7 +156,7 @@ impl Backlog {
         }
         let may_overtake = self.ordered
             && delivery.facts().ordering.is_some()
-            && (self.tangled || self.fetching.is_some());
+            && (self.tangled || self.fetching.is_some() || self.waits_for_held(&delivery));
         if wanted_at > now || self.ready.len() >= self.capacity_for_accepted(now) || may_overtake {
             self.note_stored(wanted_at);
         } else {
@@ -313,6 +319,29 @@ impl Backlog {
         self.free_key(delivery.facts().ordering);
         self.note_stored(again);
         self.look_again(delivery.id(), again);
+    }
+
+    /// Keeps a taken delivery out of the way until [`Backlog::return_held`]. It counts as taken, so no fetch returns it. On
+    /// an ordered lane the deliveries behind it wait in the store.
+    pub fn hold(&mut self, delivery: &Delivery) {
+        let key = delivery.facts().ordering;
+        self.spill_successors(key);
+        self.held_keys.extend(key);
+    }
+
+    /// Returns a held delivery to the store unchanged; it is due again at `again`.
+    pub fn return_held(&mut self, delivery: &Delivery, again: Timestamp) {
+        let key = delivery.facts().ordering;
+        let index = self.held_keys.iter().position(|held| Some(*held) == key);
+        if let Some(index) = index {
+            self.held_keys.swap_remove(index);
+        }
+        self.return_unsent(delivery, again);
+    }
+
+    fn waits_for_held(&self, delivery: &Delivery) -> bool {
+        let key = delivery.facts().ordering;
+        key.is_some_and(|key| self.held_keys.contains(&key))
     }
 
     /// Claims a delivery that is being changed in the store, so that it cannot be taken.

@@ -48,6 +48,7 @@ fn fetched(deliveries: Vec<Delivery>) -> Fetched {
         deliveries,
         next_due: None,
         blocked: false,
+        unreadable: Vec::new(),
     }
 }
 
@@ -352,6 +353,7 @@ fn on_an_ordered_lane_new_deliveries_wait_for_stored_ones() {
             deliveries: vec![keyed(1, Some(7))],
             next_due: None,
             blocked: true,
+            unreadable: Vec::new(),
         },
     );
     backlog.offer(keyed(2, Some(8)), NOW);
@@ -386,6 +388,7 @@ fn settling_the_first_of_a_key_fetches_the_next() {
             deliveries: vec![keyed(1, key)],
             next_due: None,
             blocked: true,
+            unreadable: Vec::new(),
         };
         backlog.end_fetch(1, blocked);
         backlog.take();

@@ -289,6 +289,64 @@ impl OwnerRouter {
         !self.aloft(std::slice::from_ref(stored)).await.is_empty()
     }
 
+    /// Returns those of the deliveries that their owner holds after repeated internal faults.
+    pub async fn held_after_faults(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
+        let mut held = FxHashSet::default();
+        let mut others: FxHashSet<NodeNo> = FxHashSet::default();
+        for item in stored {
+            let facts = item.delivery.facts();
+            if item.delivery.status().is_terminal() {
+                continue;
+            }
+            let cluster = self.cluster.as_ref();
+            match cluster.map(|cluster| cluster.owner(Shard::of(facts.endpoint))) {
+                Some(Owner::Other(node)) => {
+                    others.insert(node);
+                }
+                Some(Owner::Me | Owner::None) | None => {
+                    if self.engine.is_held_after_faults(facts.id) {
+                        held.insert(facts.id);
+                    }
+                }
+            }
+        }
+        let mut answers = JoinSet::new();
+        for node in others {
+            answers.spawn(self.ask(node, &NodeRequest::HeldAfterFaults, READ_TIMEOUT));
+        }
+        while let Some(reply) = answers.join_next().await {
+            if let Ok(Some(NodeResponse::HeldAfterFaults { deliveries, .. })) = reply {
+                held.extend(deliveries.into_iter().map(|TextId(id)| id));
+            }
+        }
+        held
+    }
+
+    /// Returns the deliveries that are held after repeated internal faults on any node that answers, newest first.
+    pub async fn all_held_after_faults(&self) -> Vec<DeliveryId> {
+        let mut held = self.engine.held_after_faults();
+        for reply in self.ask_all(&NodeRequest::HeldAfterFaults).await {
+            if let NodeResponse::HeldAfterFaults { deliveries, .. } = reply {
+                held.extend(deliveries.into_iter().map(|TextId(id)| id));
+            }
+        }
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        held.dedup();
+        held
+    }
+
+    /// Returns the number of deliveries that are held after repeated internal faults, or cannot be read, on all nodes that
+    /// answer.
+    pub async fn held_after_faults_count(&self) -> u64 {
+        let mut held = self.engine.held_after_faults_count() as u64;
+        for reply in self.ask_all(&NodeRequest::HeldAfterFaults).await {
+            if let NodeResponse::HeldAfterFaults { count, .. } = reply {
+                held += count;
+            }
+        }
+        held
+    }
+
     /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
     /// engine does not answer.
     pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
@@ -369,6 +427,7 @@ fn error_of(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
             | NodeResponse::LimitedEndpoints { .. }
             | NodeResponse::Deliveries { .. }
             | NodeResponse::TenantInFlight { .. }
+            | NodeResponse::HeldAfterFaults { .. }
             | NodeResponse::UnwrittenCounters { .. }
             | NodeResponse::RecentAttempts { .. }
             | NodeResponse::NotOwner

@@ -112,6 +112,8 @@ pub(super) enum NodeRequest {
     /// Asks for the number of attempts that a tenant has in flight.
     #[serde(rename = "under_way")]
     TenantInFlight { tenant: TextId<TenantId> },
+    /// Asks for the deliveries that are held after repeated internal faults.
+    HeldAfterFaults,
     /// Asks for counters that are not in the store yet.
     #[serde(rename = "pending")]
     UnwrittenCounters { of: WireScope },
@@ -185,6 +187,11 @@ pub(super) enum NodeResponse {
     /// Number of attempts in flight.
     #[serde(rename = "under_way")]
     TenantInFlight { attempts: u64 },
+    /// Deliveries that are held after repeated internal faults, and their number with the unreadable ones.
+    HeldAfterFaults {
+        deliveries: Vec<TextId<DeliveryId>>,
+        count: u64,
+    },
     /// Counters that are not in the store yet, by minute, and the number of writes so far.
     #[serde(rename = "pending")]
     UnwrittenCounters {
@@ -381,6 +388,7 @@ mod tests {
             NodeRequest::TenantInFlight {
                 tenant: TextId("acme".parse().expect("a valid tenant id")),
             },
+            NodeRequest::HeldAfterFaults,
             NodeRequest::UnwrittenCounters { of: WireScope::All },
             NodeRequest::UnwrittenCounters {
                 of: WireScope::Tenant(TextId("acme".parse().expect("a valid tenant id"))),
@@ -393,7 +401,7 @@ mod tests {
                 others: vec![endpoint],
             },
         ];
-        let names = "stand cancel look lanes limited aloft flights under_way pending pending pending lately";
+        let names = "stand cancel look lanes limited aloft flights under_way held_after_faults pending pending pending lately";
         for (question, name) in questions.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&question, "ask", name), question);
         }
@@ -453,6 +461,10 @@ mod tests {
                 deliveries: vec![delivery],
             },
             NodeResponse::TenantInFlight { attempts: 2 },
+            NodeResponse::HeldAfterFaults {
+                deliveries: vec![delivery],
+                count: 3,
+            },
             NodeResponse::UnwrittenCounters {
                 flushes: 3,
                 minutes: vec![(Timestamp(7), StatCounters::default())],
@@ -466,7 +478,7 @@ mod tests {
             },
             NodeResponse::NotUnderstood,
         ];
-        let names = "stands cancelled lane lanes limited deliveries under_way pending lately elsewhere unable not_understood";
+        let names = "stands cancelled lane lanes limited deliveries under_way held_after_faults pending lately elsewhere unable not_understood";
         for (reply, name) in replies.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&reply, "answer", name), reply);
         }

@@ -86,6 +86,13 @@ impl OwnerRouter {
                 },
                 Err(error) => refusal(error),
             },
+            NodeRequest::HeldAfterFaults => {
+                let held = self.engine.held_after_faults().into_iter();
+                NodeResponse::HeldAfterFaults {
+                    deliveries: held.take(MAX_IDS_PER_MESSAGE).map(TextId).collect(),
+                    count: self.engine.held_after_faults_count() as u64,
+                }
+            }
             NodeRequest::UnwrittenCounters { of } => {
                 match timeout(READ_TIMEOUT, self.metrics.unwritten()).await {
                     Ok(unwritten) => NodeResponse::UnwrittenCounters {

@@ -104,7 +104,7 @@ impl EngineTask {
     pub(super) fn attempt_ended(&mut self, result: AttemptResult) {
         let AttemptResult { ticket, completed } = result;
         let finish = match completed {
-            Some(completed) => {
+            Ok(completed) => {
                 let finish = Finish::Ran(completed.outcome);
                 if let Some(in_flight) = self.in_flight.get_mut(&ticket) {
                     in_flight.task = None;
@@ -112,12 +112,12 @@ impl EngineTask {
                 }
                 finish
             }
-            None => {
+            Err(scope) => {
                 // An attempt that was lost with the lease is not counted.
                 if self.remove_in_flight(ticket).is_some() {
                     self.reporter.prevented();
                 }
-                Finish::InternalFault
+                Finish::InternalFault(scope)
             }
         };
         self.dispatch(Input::Finished { ticket, finish });

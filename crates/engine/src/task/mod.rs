@@ -341,6 +341,9 @@ impl EngineTask {
             self.execute(now, command);
         }
         self.commands = commands;
+        if self.dispatcher.take_held_changed() {
+            self.held_changed();
+        }
         if self.dispatcher.lacks_room() {
             self.shared.share_wanted.notify_one();
         }
@@ -375,6 +378,14 @@ impl EngineTask {
             Command::ReadyToRelease(endpoint) => self.ready_to_release(endpoint),
             Command::Drained => self.is_drained = true,
         }
+    }
+
+    /// Publishes the deliveries that are held after internal faults.
+    fn held_changed(&self) {
+        let mut held = self.shared.held();
+        held.set_held(self.dispatcher.held_after_faults());
+        held.retain(|endpoint| self.context.owned_shards.owns(endpoint));
+        self.reporter.held_after_faults(held.count());
     }
 
     fn handed_over(&mut self, handed_over: Vec<HandedOver>) {
@@ -441,14 +452,24 @@ impl EngineTask {
             unreachable!("only a fetch command is passed");
         };
         let context = self.context.clone();
+        let (shared, reporter) = (self.shared.clone(), self.reporter.clone());
         tokio::spawn(async move {
             let found = context.store.fetch(endpoint, due_by, limit, ordered).await;
             let input = match found {
-                Ok(fetched) => Input::Fetched {
-                    ticket,
-                    endpoint,
-                    fetched,
-                },
+                Ok(fetched) => {
+                    let complete = fetched.next_due.is_none();
+                    let is_owned = context.owned_shards.owns(endpoint);
+                    let mut held = shared.held();
+                    if is_owned && held.fetched(endpoint, &fetched.unreadable, complete) {
+                        reporter.held_after_faults(held.count());
+                    }
+                    drop(held);
+                    Input::Fetched {
+                        ticket,
+                        endpoint,
+                        fetched,
+                    }
+                }
                 Err(_) => Input::FetchFailed { ticket, endpoint },
             };
             context.inbox.put(Message::Input(input));

@@ -127,6 +127,7 @@ impl EngineTask {
             }
             self.endpoints
                 .forget_where(|endpoint| shards.contains(&Shard::of(endpoint)));
+            self.held_changed();
             done(Ok(()));
         }
     }

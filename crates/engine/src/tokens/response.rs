@@ -267,6 +267,7 @@ mod tests {
     fn a_mishap_keeps_its_fault_and_speaks_of_the_right_server() {
         for (mishap, fault) in [
             (SendError::Unresolved, Fault::Dns),
+            (SendError::NoSuchName, Fault::Dns),
             (SendError::TlsAlert, Fault::Tls),
             (SendError::TimedOut(Phase::Awaiting), Fault::Timeout),
             (SendError::UnexpectedPeer, Fault::UnsafeDestination),

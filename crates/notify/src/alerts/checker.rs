@@ -58,6 +58,9 @@ pub(super) type QueueAge =
 /// Returns the endpoints of all nodes that limits have held back for at least this time.
 pub(super) type LimitedSource =
     Box<dyn Fn(Span) -> Pin<Box<dyn Future<Output = LimitedEndpoints> + Send>> + Send + Sync>;
+/// Returns the number of deliveries that are held after internal errors on all nodes that answer.
+pub(super) type HeldCount =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = u64> + Send>> + Send + Sync>;
 
 /// Checks for alerts.
 pub struct AlertChecker {
@@ -70,6 +73,7 @@ pub struct AlertChecker {
     limited_source: LimitedSource,
     /// The endpoints that limits held back in the last round.
     limited: LimitedEndpoints,
+    held_count: HeldCount,
     ids: IdGenerator,
     /// For open alerts, the time since which the value has been normal.
     normal_since: FxHashMap<AlertId, Tick>,
@@ -85,6 +89,7 @@ pub struct AlertChecker {
 pub(super) struct Sources {
     pub(super) queue_age: QueueAge,
     pub(super) limited: LimitedSource,
+    pub(super) held_count: HeldCount,
 }
 
 /// Open alerts by name and scope.
@@ -134,6 +139,11 @@ impl AlertChecker {
             let cached = cached_queue_age.clone();
             Box::pin(async move { cached.read().await })
         });
+        let held_router = owner_router.clone();
+        let held_count: HeldCount = Box::new(move || {
+            let owner_router = held_router.clone();
+            Box::pin(async move { owner_router.held_after_faults_count().await })
+        });
         let limited_source: LimitedSource = Box::new(move |at_least| {
             let owner_router = owner_router.clone();
             Box::pin(async move { owner_router.limited(at_least).await })
@@ -141,6 +151,7 @@ impl AlertChecker {
         let sources = Sources {
             queue_age,
             limited: limited_source,
+            held_count,
         };
         AlertChecker::with_rng(store, clock, settings, sources, audience, random::seed())
     }
@@ -162,6 +173,7 @@ impl AlertChecker {
             queue_age: sources.queue_age,
             limited_source: sources.limited,
             limited: LimitedEndpoints::default(),
+            held_count: sources.held_count,
             ids: IdGenerator::new(rng),
             normal_since: FxHashMap::default(),
             passing_since: FxHashMap::default(),
@@ -269,6 +281,7 @@ impl AlertChecker {
                 AlertName::NotificationsStuck,
                 self.read_undispatched_age(now.wall).await,
             ),
+            (AlertName::HeldAfterFaults, self.read_held().await),
         ];
         readings.extend(everything.map(|(name, seen)| (name, Scope::Everything, seen)));
         readings
@@ -367,6 +380,10 @@ impl AlertChecker {
     async fn read_queue_age(&self) -> Seen {
         let age = (self.queue_age)().await;
         age.map_or(Seen::Unknown, |age| Seen::value(age.as_secs_f64()))
+    }
+
+    async fn read_held(&self) -> Seen {
+        Seen::value((self.held_count)().await as f64)
     }
 
     /// Makes a test write, and returns the shortest duration of the last few.

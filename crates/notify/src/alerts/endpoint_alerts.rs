@@ -202,6 +202,7 @@ pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
         | AlertName::HeldBack
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NotificationsStuck => AlertState::Ongoing,
+        | AlertName::NotificationsStuck
+        | AlertName::HeldAfterFaults => AlertState::Ongoing,
     }
 }

@@ -53,6 +53,7 @@ struct Environment {
     queue_age: Option<Span>,
     /// Endpoints that a limit holds back, as all nodes report them.
     limited: LimitedEndpoints,
+    held_after_faults: u64,
 }
 
 struct Fixture {
@@ -224,6 +225,7 @@ fn checker(
         Box::pin(std::future::ready(limited)) as _
     });
     let environment = environment.clone();
+    let holding = environment.clone();
     let queue_age = Box::new(move || {
         let age = environment
             .lock()
@@ -233,7 +235,15 @@ fn checker(
     });
     let rng = Rng::seeded(seed);
     let (store, settings) = (store.clone(), settings.clone());
-    let sources = Sources { queue_age, limited };
+    let held_count = Box::new(move || {
+        let environment = holding.lock().expect("the lock is not poisoned");
+        Box::pin(std::future::ready(environment.held_after_faults)) as _
+    });
+    let sources = Sources {
+        queue_age,
+        limited,
+        held_count,
+    };
     AlertChecker::with_rng(store, clock, settings, sources, audience.clone(), rng)
 }
 

@@ -70,6 +70,9 @@ pub fn message(alert: &Alert) -> String {
         AlertName::NotificationsStuck => format!(
             "Something has been waiting for {value} to be told; more than {limit} calls for somebody."
         ),
+        AlertName::HeldAfterFaults => format!(
+            "Deliveries held after repeated internal errors: {value} (threshold {limit}). Retry or cancel them by hand."
+        ),
     }
 }
 

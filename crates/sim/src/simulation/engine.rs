@@ -8,7 +8,8 @@
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery, Status};
 use posthaste_core::dispatcher::{
-    Attempt, Command, EndpointChange, EndpointNotification, Finish, Input, Record, Ticket,
+    Attempt, Command, EndpointChange, EndpointNotification, FaultScope, Finish, Input, Record,
+    Ticket,
 };
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Span;
@@ -252,7 +253,7 @@ impl World {
     fn fail_internally(&mut self, epoch: Epoch, attempt: Attempt) {
         self.ledger.landed(&attempt);
         self.ledger.excused(&attempt);
-        let (ticket, finish) = (attempt.ticket, Finish::InternalFault);
+        let (ticket, finish) = (attempt.ticket, Finish::InternalFault(FaultScope::Delivery));
         self.event_queue.schedule(
             0,
             Event::Deliver {

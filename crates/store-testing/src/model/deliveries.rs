@@ -235,6 +235,7 @@ impl Tables {
             deliveries: Vec::new(),
             next_due: None,
             blocked: false,
+            unreadable: Vec::new(),
         };
         for (at, delivery) in waiting {
             if !free(delivery) {

@@ -72,9 +72,8 @@ impl DbError {
             DbError::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
-            DbError::Server(_) | DbError::TimedOut(_) | DbError::Corrupt(_) => {
-                StoreError::Unavailable(self.to_string())
-            }
+            DbError::Corrupt(why) => StoreError::Unreadable(why),
+            DbError::Server(_) | DbError::TimedOut(_) => StoreError::Unavailable(self.to_string()),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Waiting deliveries: which endpoints have some, and which are due.
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
-use posthaste_core::id::EndpointId;
+use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Fetched;
 use posthaste_core::time::Timestamp;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::delivery_rows::{self, COLUMNS, endpoint_id};
 use super::directory::live_tenant;
-use super::row_keys::{Key, id_bytes, key_of};
+use super::group_commit::is_unreadable;
+use super::row_keys::{Key, id_at, id_bytes, key_of};
 use crate::TenantSelection;
 use crate::codes::{at, most, ms};
+use crate::delivery_state::MAX_UNREADABLE_ROWS;
 use crate::page::one_more;
 
 /// Number of blocked deliveries that [`fetch`] skips before it switches to one lookup per ordering key.
@@ -39,6 +41,7 @@ pub(super) fn fetch(
         deliveries: Vec::new(),
         next_due: None,
         blocked: false,
+        unreadable: Vec::new(),
     };
     let no: Option<i64> = conn
         .prepare_cached("SELECT no FROM endpoints WHERE id = ?1")?
@@ -54,7 +57,13 @@ pub(super) fn fetch(
     let mut found = waiting.query([no])?;
     let mut passed_over = 0;
     while let Some(row) = found.next()? {
-        let delivery = delivery_rows::read(row)?.delivery;
+        let delivery = match delivery_rows::read(row) {
+            Ok(row) => row.delivery,
+            Err(error) => {
+                skip_unreadable(&mut fetched, row, error)?;
+                continue;
+            }
+        };
         let wanted_at = delivery.wanted_at().unwrap_or_default();
         if ordered && !is_oldest_of_its_key(conn, no, &delivery)? {
             fetched.blocked = true;
@@ -70,8 +79,23 @@ pub(super) fn fetch(
         }
     }
     // The rest was not examined, so deliveries in it may be blocked.
-    fetched.blocked |= ordered && fetched.next_due.is_some();
+    fetched.blocked |= ordered && (fetched.next_due.is_some() || !fetched.unreadable.is_empty());
     Ok(fetched)
+}
+
+/// Notes a delivery whose row cannot be read, so that it does not block the others. Returns any other error, and an error
+/// after [`MAX_UNREADABLE_ROWS`]. `row` begins with the key of the delivery.
+fn skip_unreadable(
+    fetched: &mut Fetched,
+    row: &Row<'_>,
+    error: rusqlite::Error,
+) -> rusqlite::Result<()> {
+    if !is_unreadable(&error) || fetched.unreadable.len() >= MAX_UNREADABLE_ROWS {
+        return Err(error);
+    }
+    let id = DeliveryId(id_at(row.get(0)?, row.get(1)?));
+    fetched.unreadable.push(id);
+    Ok(())
 }
 
 fn is_oldest_of_its_key(
@@ -133,14 +157,20 @@ fn fetch_by_key(
         deliveries: Vec::new(),
         next_due: None,
         blocked: true,
+        unreadable: Vec::new(),
     };
     for (due, key) in heads {
         if due > ms(due_by) || fetched.deliveries.len() == limit {
             fetched.next_due = Some(at(due));
             break;
         }
-        if let Some(row) = delivery_rows::at_key(conn, key)? {
-            fetched.deliveries.push(row.delivery);
+        match delivery_rows::at_key(conn, key) {
+            Ok(found) => fetched.deliveries.extend(found.map(|row| row.delivery)),
+            Err(error) => {
+                let mut unreadable =
+                    conn.prepare_cached("SELECT key, tail FROM deliveries WHERE key = ?1")?;
+                unreadable.query_row([key], |row| skip_unreadable(&mut fetched, row, error))?;
+            }
         }
     }
     Ok(fetched)

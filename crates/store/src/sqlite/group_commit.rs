@@ -122,8 +122,20 @@ pub(super) fn stopped() -> StoreError {
 pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full,
+        None if is_unreadable(error) => StoreError::Unreadable(error.to_string()),
         Some(_) | None => StoreError::Unavailable(error.to_string()),
     }
+}
+
+/// Returns whether a value in a row cannot be decoded. The file itself is sound.
+pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
+    matches!(
+        error,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::Utf8Error(..)
+    )
 }
 
 /// Returns whether the file cannot be trusted after this error.

@@ -7,4 +7,5 @@ mod files;
 mod fixture;
 mod history;
 mod stats_migration;
+mod unreadable_rows;
 mod writer;

@@ -158,6 +158,7 @@ pub fn log_attempt(attempt: &AttemptEvent) {
         trigger = attempt.trigger_name(),
         status_code = attempt.status_code,
         error_kind = attempt.failure.map(FailureKind::name),
+        detail = attempt.detail.as_deref(),
         latency_ms = u64::try_from(attempt.latency.as_millis()).unwrap_or(u64::MAX),
         will_retry = attempt.next_attempt_at.is_some(),
         next_attempt_at = attempt.next_attempt_at.map(tracing::field::display),
@@ -231,6 +232,7 @@ mod tests {
                 "trigger": "automatic",
                 "status_code": 503,
                 "error_kind": "http",
+                "detail": "the receiver answered 503 Service Unavailable",
                 "latency_ms": 12,
                 "will_retry": true,
                 "next_attempt_at": "2023-11-14T22:13:30.000Z",
@@ -244,6 +246,7 @@ mod tests {
         let attempt = AttemptEvent {
             status_code: None,
             failure: None,
+            detail: None,
             next_attempt_at: None,
             trace_id: None,
             ..AttemptEvent::example()
@@ -251,7 +254,14 @@ mod tests {
         let text = written("info", true, || log_attempt(&attempt));
         let line: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(line["will_retry"], json!(false));
-        for absent in ["status_code", "error_kind", "next_attempt_at", "trace_id"] {
+        let absent = [
+            "status_code",
+            "error_kind",
+            "detail",
+            "next_attempt_at",
+            "trace_id",
+        ];
+        for absent in absent {
             assert_eq!(line.get(absent), None, "{absent}");
         }
     }

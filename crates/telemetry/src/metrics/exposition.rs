@@ -35,6 +35,11 @@ pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     all.extend(counters(metrics));
     all.extend(metrics.notifications.metrics());
     all.extend(histograms(metrics));
+    all.push(Metric::gauge(
+        "posthaste_held_after_faults",
+        "Deliveries that this node holds after ten internal errors in a row, or whose rows it cannot read; the log names them.",
+        metrics.held_after_faults.load(Relaxed),
+    ));
     all.extend(of_this_node(gauges));
     all.extend(of_the_store(gauges));
     if let Some(hour) = &gauges.hour {

@@ -98,6 +98,7 @@ pub struct Metrics {
     successes: AtomicU64,
     failures: [AtomicU64; FailureKind::ALL.len()],
     attempts_prevented: AtomicU64,
+    held_after_faults: AtomicU64,
     /// Counters of notifications.
     pub notifications: NotificationCounters,
     attempt_seconds: Histogram,
@@ -163,6 +164,7 @@ impl Metrics {
             successes: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
             attempts_prevented: AtomicU64::new(0),
+            held_after_faults: AtomicU64::new(0),
             notifications: NotificationCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),
@@ -253,6 +255,11 @@ impl Metrics {
             recent.tenant = Some(tenant.clone());
         }
         recent.attempts.add(now.wall, attempt.latency, failure);
+    }
+
+    /// Sets the number of deliveries that this node holds after internal errors, or cannot read.
+    pub fn held_after_faults(&self, deliveries: u64) {
+        self.held_after_faults.store(deliveries, Relaxed);
     }
 
     /// Counts an attempt that an internal error prevented.

@@ -42,6 +42,7 @@ fn success(tenant: &TenantId) -> AttemptEvent {
         endpoint: EndpointId(7),
         round_number: Some(1),
         failure: None,
+        detail: None,
         status_code: Some(200),
         first_attempt_lag: Some(Duration::from_micros(1_900)),
         ended: Some(Status::Succeeded),
@@ -85,6 +86,7 @@ fn the_documented_metrics_are_rendered() {
         "posthaste_deliveries_total",
         "posthaste_attempts_total",
         "posthaste_attempts_not_made_total",
+        "posthaste_held_after_faults",
         "posthaste_attempt_seconds",
         "posthaste_first_attempt_lag_seconds",
         "posthaste_pending_deliveries",
@@ -261,6 +263,7 @@ fn everything_is_counted_once() {
     let acme = tenant("acme");
     metrics.accepted(3);
     metrics.attempt_prevented();
+    metrics.held_after_faults(2);
     metrics.attempt(at(0), &success(&acme));
     metrics.attempt(at(0), &retry(&acme, 1, None));
     metrics.attempt(at(0), &retry(&acme, 2, Some(Status::Succeeded)));
@@ -310,6 +313,7 @@ fn everything_is_counted_once() {
         ("posthaste_attempts_total{outcome=\"timeout\"}", 2.0),
         ("posthaste_attempts_total{outcome=\"http\"}", 0.0),
         ("posthaste_attempts_not_made_total", 1.0),
+        ("posthaste_held_after_faults", 2.0),
         ("posthaste_attempt_seconds_count", 4.0),
         ("posthaste_attempt_seconds_sum", 0.048),
         ("posthaste_first_attempt_lag_seconds_count", 1.0),

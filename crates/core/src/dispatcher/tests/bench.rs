@@ -11,8 +11,8 @@ use super::disk::Disk;
 use crate::classify::Outcome;
 use crate::delivery::{DeadReason, Delivery, OrderingKey, Status};
 use crate::dispatcher::{
-    Attempt, Command, Dispatcher, EndpointChange, EndpointSnapshot, Finish, Input, LaneView,
-    Limits, Record, Ticket,
+    Attempt, Command, Dispatcher, EndpointChange, EndpointSnapshot, FaultScope, Finish, Input,
+    LaneView, Limits, Record, Ticket,
 };
 use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::lane::{EndpointStatus, Fetched, Health, LaneSettings};
@@ -253,7 +253,12 @@ impl Bench {
     }
 
     pub(super) fn fail_internally(&mut self, delivery: DeliveryId) {
-        self.finish_attempt(delivery, Finish::InternalFault);
+        self.finish_attempt(delivery, Finish::InternalFault(FaultScope::Delivery));
+    }
+
+    /// Ends an attempt by an internal fault whose cause lies outside the delivery.
+    pub(super) fn fail_by_shared_fault(&mut self, delivery: DeliveryId) {
+        self.finish_attempt(delivery, Finish::InternalFault(FaultScope::Shared));
     }
 
     fn finish_attempt(&mut self, delivery: DeliveryId, finish: Finish) {

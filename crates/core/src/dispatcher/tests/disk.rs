@@ -82,6 +82,7 @@ impl Disk {
             deliveries: open[..due].iter().map(|(_, row)| (*row).clone()).collect(),
             next_due: open.get(due).map(|(at, _)| *at),
             blocked,
+            unreadable: Vec::new(),
         }
     }
 

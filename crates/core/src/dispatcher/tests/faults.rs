@@ -31,7 +31,7 @@ fn an_internal_fault_uses_no_attempt_and_is_retried_after_a_pause() {
     for _ in 0..20 {
         bench.take_sent();
         bench.take_commands();
-        bench.fail_internally(faulty);
+        bench.fail_by_shared_fault(faulty);
         let recorded = |it: &Command| matches!(it, Command::Record { .. });
         assert!(
             !bench.take_commands().iter().any(recorded),

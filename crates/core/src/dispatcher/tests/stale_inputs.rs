@@ -7,7 +7,7 @@
 use super::bench::Bench;
 use super::fixture::{RETRY, down, ok, settings, unlimited_rate};
 use crate::delivery::Status;
-use crate::dispatcher::{Command, Finish, Input, Limits, STORE_PAUSE};
+use crate::dispatcher::{Command, FaultScope, Finish, Input, Limits, STORE_PAUSE};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{EndpointStatus, Fetched, LaneSettings};
 use crate::time::Span;
@@ -162,7 +162,11 @@ fn unexpected_answers_change_nothing() {
     assert_eq!(bench.records.len(), 1);
     // A second result for the same attempt counts nothing and sends nothing.
     bench.take_commands();
-    for finish in [Finish::Ran(down()), Finish::InternalFault] {
+    for finish in [
+        Finish::Ran(down()),
+        Finish::InternalFault(FaultScope::Delivery),
+        Finish::InternalFault(FaultScope::Shared),
+    ] {
         bench.handle(Input::Finished { ticket, finish });
     }
     assert_eq!(bench.take_commands(), []);
@@ -190,6 +194,7 @@ fn unexpected_answers_change_nothing() {
         deliveries: vec![bench.commit(endpoint, None)],
         next_due: Some(bench.now.wall),
         blocked: true,
+        unreadable: Vec::new(),
     };
     bench.handle(Input::Fetched {
         ticket: 77,

@@ -201,6 +201,7 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
                     None => (badge(BadgeKind::Good, "delivered")),
                     Some(kind) => (badge(BadgeKind::Bad, status_text::failure_kind(kind))),
                 }
+                @if let Some(detail) = &attempt.detail { p.soft.error { (detail) } }
             }
             td data-label="Status" {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
@@ -451,6 +452,15 @@ mod tests {
                 .0
                 .contains("None was made.")
         );
+    }
+
+    #[test]
+    fn failed_attempt_shows_what_failed() {
+        let mut delivery = delivery(json!({}));
+        delivery.attempts[0].detail = Some("TLS failed: the certificate has <expired>".to_owned());
+        let markup = past_table(&delivery, "application/json").0;
+        let shown = "TLS failed: the certificate has &lt;expired&gt;";
+        assert!(markup.contains(shown), "{markup}");
     }
 
     #[test]

@@ -286,7 +286,7 @@ mod tests {
             "attempts": [{
                 "number": 3, "trigger": "manual", "started_at": "2026-11-15T12:00:10.000Z",
                 "finished_at": "2026-11-15T12:00:11.000Z", "latency_ms": 1012, "status_code": 503,
-                "error_kind": "http", "response_snippet": "busy", "response_headers": null,
+                "error_kind": "http", "detail": "the receiver answered 503", "response_snippet": "busy", "response_headers": null,
                 "will_retry": true,
                 "next_attempt_at": "2026-11-15T12:01:10.000Z", "retry_after_ms": 2000,
             }],

@@ -43,6 +43,9 @@ pub(in crate::pages) fn next_step(
         Status::Retrying => {
             html! { "tries again at " (time_or_unknown(&delivery.next_attempt_at)) }
         }
+        Status::Held if delivery.is_held_after_faults() => {
+            html! { "held: repeated internal errors of posthaste" }
+        }
         Status::Held => html! { "held: " (held_reason(endpoint)) },
         Status::Succeeded => html! { "delivered at " (time_or_unknown(&delivery.finished_at)) },
         Status::Failed => html! { "given up: " (dead_reason_text(delivery.reason)) },
@@ -87,6 +90,10 @@ pub(super) fn summary(
             @if remaining > 0 { ", and up to " (times(remaining)) " more before " (time(&delivery.give_up_at)) }
             @else { ", for the last time" }
             "."
+        },
+        Status::Held if delivery.is_held_after_faults() => html! {
+            "Held after " (attempts) ": it could not be sent because of repeated internal errors of posthaste, which the "
+            "log names. It goes on when somebody retries it."
         },
         Status::Held => html! {
             "Held after " (attempts) ": " (held_reason(endpoint)) ". " (held_until(endpoint))
@@ -336,6 +343,19 @@ mod tests {
         let (paused, summary) = texts(held, EndpointStatus::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
         assert!(summary.contains("resumes"), "{summary}");
+    }
+
+    #[test]
+    fn delivery_held_after_internal_errors_does_not_blame_its_endpoint() {
+        let detail = "held after 10 internal errors in a row; see the log of posthaste, then retry or cancel it";
+        let held = json!({
+            "status": "held", "next_attempt_at": null,
+            "last_error": {"kind": "unknown", "status_code": null, "detail": detail},
+        });
+        let (next_step, summary) = texts(held, EndpointStatus::Enabled);
+        assert_eq!(next_step, "held: repeated internal errors of posthaste");
+        assert!(!summary.contains("breaker"), "{summary}");
+        assert!(summary.contains("retries it"), "{summary}");
     }
 
     #[test]

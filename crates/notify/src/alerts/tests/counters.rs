@@ -60,7 +60,8 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
         | AlertName::HeldBack
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NotificationsStuck => panic!("{name} is not computed from counters"),
+        | AlertName::NotificationsStuck
+        | AlertName::HeldAfterFaults => panic!("{name} is not computed from counters"),
     }
 }
 

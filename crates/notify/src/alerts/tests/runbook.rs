@@ -50,7 +50,8 @@ fn the_prometheus_rules_have_the_same_thresholds() {
             | AlertName::DeadLettersGrowing
             | AlertName::QueueAge
             | AlertName::StoreSlow
-            | AlertName::StoreNearlyFull => 0,
+            | AlertName::StoreNearlyFull
+            | AlertName::HeldAfterFaults => 0,
             // These have no threshold in the rules, or are computed differently there.
             AlertName::BreakerTripped
             | AlertName::DisableWarning

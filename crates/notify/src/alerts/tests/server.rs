@@ -40,6 +40,22 @@ async fn an_old_queue_notifies_once() {
 }
 
 #[tokio::test]
+async fn a_held_delivery_notifies_once() {
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::HeldAfterFaults;
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, []);
+    fixture.environment().held_after_faults = 1;
+    fixture.run_for(Span::from_mins(1)).await;
+    assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
+    fixture.environment().held_after_faults = 3;
+    fixture.run_for(Span::from_mins(20)).await;
+    fixture.environment().held_after_faults = 0;
+    fixture.run_for(Span::from_mins(6)).await;
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
 async fn a_slow_store_notifies_once_and_a_single_slow_write_does_not() {
     let mut fixture = Fixture::new().await;
     let name = AlertName::StoreSlow;

@@ -230,6 +230,7 @@ fn alert_meaning(name: AlertName) -> &'static str {
         AlertName::StoreSlow => "the store takes long to write",
         AlertName::StoreNearlyFull => "the store has little room left",
         AlertName::NotificationsStuck => "notices cannot be told",
+        AlertName::HeldAfterFaults => "deliveries are held after repeated internal errors",
     }
 }
 

@@ -8,6 +8,7 @@ mod disk_full;
 mod egress_proxy;
 mod endpoint_actions;
 mod endpoint_outage;
+mod failure_details;
 mod kill;
 mod mutual_tls;
 mod operational_events;

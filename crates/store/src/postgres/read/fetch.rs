@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use posthaste_core::id::{EndpointId, EventId};
+use posthaste_core::delivery::Delivery;
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::lane::Fetched;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -12,10 +13,11 @@ use super::due_watermarks::DueWatermarks;
 use super::payload_cache::FetchedPayloadCache;
 use crate::Content;
 use crate::codes::{at, most, ms};
+use crate::delivery_state::MAX_UNREADABLE_ROWS;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::Id;
-use crate::postgres::schema::delivery_rows::{self, COLUMN_COUNT, WAITING};
+use crate::postgres::schema::delivery_rows::{self, COLUMN_COUNT, DUE_COLUMN, WAITING};
 use crate::postgres::schema::event_rows::read_content;
 
 /// Maximum number of blocked deliveries that a fetch reads before it searches by ordering key instead.
@@ -65,27 +67,58 @@ pub(in crate::postgres) async fn fetch(
     let no = conn
         .query_opt("SELECT no FROM endpoints WHERE id = $1", &[&Id(endpoint.0)])
         .await?;
-    let mut fetched = Fetched {
-        deliveries: Vec::new(),
-        next_due: None,
-        blocked: false,
-    };
     let Some(no) = no.map(|row| row.get::<_, i64>(0)) else {
-        return Ok(fetched);
+        return Ok(nothing());
     };
     let window = if ordered {
         limit.saturating_add(MAX_BLOCKED_ROWS).saturating_add(1)
     } else {
         limit.saturating_add(1)
     };
-    let found = in_order(conn, no, begun.watermark, window, ordered).await?;
-    let whole = found.len() < window;
-    let mut earliest = None;
-    for row in &found {
+    let mut found = in_order(conn, no, begun.watermark, window, ordered).await?;
+    let mut whole = found.len() < window;
+    let mut fetched = take_due(&found, due_by, limit)?;
+    if !whole && fetched.next_due.is_none() && !fetched.unreadable.is_empty() {
+        // Unreadable rows took places of the window.
+        let window = window.saturating_add(MAX_UNREADABLE_ROWS);
+        found = in_order(conn, no, begun.watermark, window, ordered).await?;
+        whole = found.len() < window;
+        fetched = take_due(&found, due_by, limit)?;
+    }
+    // An unreadable row counts too: a later fetch must find it again.
+    let earliest = found.first().map(|row| at(row.get(DUE_COLUMN)));
+    if ordered && !whole && fetched.next_due.is_none() {
+        fetched = by_key(conn, no, due_by, limit).await?;
+    }
+    // The rest was not read, so other deliveries may be blocked.
+    fetched.blocked |= ordered && (fetched.next_due.is_some() || !fetched.unreadable.is_empty());
+    due_watermarks.set_after_fetch(
+        endpoint,
+        begun,
+        earliest.unwrap_or(Timestamp(i64::MAX as u64)),
+    );
+    cache_payloads(conn, contents, &fetched).await?;
+    Ok(fetched)
+}
+
+fn nothing() -> Fetched {
+    Fetched {
+        deliveries: Vec::new(),
+        next_due: None,
+        blocked: false,
+        unreadable: Vec::new(),
+    }
+}
+
+/// Returns the due deliveries of these rows, without the blocked and the unreadable ones.
+fn take_due(found: &[Row], due_by: Timestamp, limit: usize) -> Result<Fetched, DbError> {
+    let mut fetched = nothing();
+    for row in found {
+        let Some(delivery) = readable(&mut fetched, row)? else {
+            continue;
+        };
         let blocked: bool = row.get(COLUMN_COUNT);
-        let delivery = delivery_rows::read(row)?.delivery;
         let wanted_at = delivery.wanted_at().unwrap_or_default();
-        earliest = earliest.or(Some(wanted_at));
         if blocked {
             fetched.blocked = true;
         } else if wanted_at <= due_by && fetched.deliveries.len() < limit {
@@ -95,18 +128,20 @@ pub(in crate::postgres) async fn fetch(
             break;
         }
     }
-    if ordered && !whole && fetched.next_due.is_none() {
-        fetched = by_key(conn, no, due_by, limit).await?;
-    }
-    // The rest was not read, so other deliveries may be blocked.
-    fetched.blocked |= ordered && fetched.next_due.is_some();
-    due_watermarks.set_after_fetch(
-        endpoint,
-        begun,
-        earliest.unwrap_or(Timestamp(i64::MAX as u64)),
-    );
-    cache_payloads(conn, contents, &fetched).await?;
     Ok(fetched)
+}
+
+/// Reads a delivery. One that cannot be read is noted, so that it does not block the others. Returns an error after
+/// [`MAX_UNREADABLE_ROWS`].
+fn readable(fetched: &mut Fetched, row: &Row) -> Result<Option<Delivery>, DbError> {
+    match delivery_rows::read(row) {
+        Ok(row) => Ok(Some(row.delivery)),
+        Err(DbError::Corrupt(_)) if fetched.unreadable.len() < MAX_UNREADABLE_ROWS => {
+            fetched.unreadable.push(DeliveryId(row.get::<_, Id>(0).0));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns waiting deliveries, the earliest first, and for each one whether an older delivery with the same ordering
@@ -152,16 +187,18 @@ async fn by_key(
          SELECT {WAITING} FROM (SELECT id FROM heads UNION ALL SELECT id FROM free) f \
          JOIN waiting w ON w.id = f.id JOIN endpoints e ON e.no = $1 ORDER BY w.due, w.id LIMIT $2"
     );
-    let found = conn
-        .query(&sql, &[&endpoint_no, &most(limit.saturating_add(1))])
-        .await?;
+    let limit_read = limit.saturating_add(1).saturating_add(MAX_UNREADABLE_ROWS);
+    let found = conn.query(&sql, &[&endpoint_no, &most(limit_read)]).await?;
     let mut fetched = Fetched {
         deliveries: Vec::new(),
         next_due: None,
         blocked: true,
+        unreadable: Vec::new(),
     };
     for row in &found {
-        let delivery = delivery_rows::read(row)?.delivery;
+        let Some(delivery) = readable(&mut fetched, row)? else {
+            continue;
+        };
         let wanted_at = delivery.wanted_at().unwrap_or_default();
         if wanted_at > due_by || fetched.deliveries.len() == limit {
             fetched.next_due = Some(wanted_at);
@@ -195,7 +232,12 @@ async fn cache_payloads(
          WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";
     let params: [&(dyn ToSql + Sync); 4] = [&missing, first, last, &MAX_CONTENT_BYTES];
     for row in &conn.query(sql, &params).await? {
-        contents.keep(EventId(row.get::<_, Id>(0).0), read_content(row, 1)?);
+        match read_content(row, 1) {
+            Ok(content) => contents.keep(EventId(row.get::<_, Id>(0).0), content),
+            // The attempts of this event read it themselves, and fail alone.
+            Err(DbError::Corrupt(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

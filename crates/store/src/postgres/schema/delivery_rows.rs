@@ -23,6 +23,8 @@ pub(in crate::postgres) const ENDED: &str = "d.id, d.event_id, d.endpoint_no, d.
     d.granted, d.last, e.id, NULL::bigint, NULL::smallint, d.ended_at, d.reason";
 /// Number of these columns.
 pub(in crate::postgres) const COLUMN_COUNT: usize = 20;
+/// Position of the due time in [`WAITING`].
+pub(in crate::postgres) const DUE_COLUMN: usize = 16;
 
 /// A delivery as stored in its row.
 #[derive(Clone, Debug)]

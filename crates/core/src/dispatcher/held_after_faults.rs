@@ -1,0 +1,207 @@
+//! Deliveries that are held after repeated internal faults.
+//!
+//! Some deliveries cannot be attempted at all: their content cannot be read, or the attempt panics. Retrying them for ever
+//! would only fill the log. After [`FAULTS_TO_HOLD`] internal faults in a row such a delivery is held, until a person
+//! retries or cancels it, the endpoint is changed or enabled, another node owns the endpoint, or the process restarts.
+//! Holds are kept in memory only, so a fault of posthaste never delays a delivery beyond a restart.
+//!
+//! A fault that other deliveries have too is not the delivery's own, and must hold nothing. Faults with the scope
+//! [`FaultScope::Shared`](super::FaultScope) never count. The others count, and [`FaultHolds::add`] compares the
+//! delivery with the others of its lane and of this node.
+
+use std::collections::VecDeque;
+
+use super::Dispatcher;
+use crate::delivery::Delivery;
+use crate::id::{DeliveryId, EndpointId};
+use crate::lane::Fetched;
+use crate::time::Now;
+
+/// Number of internal faults in a row after which a delivery is held.
+pub const FAULTS_TO_HOLD: u32 = 10;
+/// Maximum number of held deliveries of one lane. Further ones are retried after growing pauses.
+pub const MAX_HELD_PER_LANE: usize = 64;
+/// Maximum number of held deliveries that [`Dispatcher::held_after_faults`] returns.
+pub const MAX_HELD_LISTED: usize = 1_000;
+/// Maximum number of deliveries of one lane whose faults are counted. Beyond it, the oldest count is dropped.
+const MAX_STREAKS: usize = 256;
+
+/// A delivery that is held after repeated internal faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldDelivery {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// The delivery.
+    pub delivery: DeliveryId,
+}
+
+/// Numbers of attempts of one lane, or of all lanes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EndedAttempts {
+    /// Attempts that ended normally, with any outcome.
+    normal: u64,
+    /// Attempts that ended in a fault that may be the delivery's own.
+    faults: u64,
+}
+
+/// The internal faults in a row of one delivery.
+#[derive(Debug)]
+struct FaultStreak {
+    delivery: DeliveryId,
+    faults: u32,
+    lane: Comparison,
+    node: Comparison,
+}
+
+/// The attempts of the other deliveries during a streak.
+#[derive(Clone, Copy, Debug)]
+struct Comparison {
+    /// Number of faults before the streak.
+    faults_before: u64,
+    /// Number of normal ends at the last fault of the streak.
+    normal_before: u64,
+}
+
+impl Comparison {
+    fn new(ended: EndedAttempts) -> Comparison {
+        Comparison {
+            faults_before: ended.faults,
+            normal_before: ended.normal,
+        }
+    }
+
+    /// Returns true if the faults look like the delivery's own: no other delivery had one since its first, or another
+    /// attempt has ended normally since its last.
+    fn is_own(self, ended: EndedAttempts, own_faults: u32) -> bool {
+        let others = ended.faults - self.faults_before > u64::from(own_faults);
+        !others || ended.normal > self.normal_before
+    }
+}
+
+/// The internal faults and the held deliveries of one lane.
+#[derive(Debug, Default)]
+pub(super) struct FaultHolds {
+    ended: EndedAttempts,
+    streaks: VecDeque<FaultStreak>,
+    held: Vec<Delivery>,
+}
+
+impl FaultHolds {
+    /// Counts an attempt that ended normally. It ends the streak of its delivery.
+    fn ended_normally(&mut self, delivery: DeliveryId, node: &mut EndedAttempts) {
+        self.ended.normal += 1;
+        node.normal += 1;
+        self.forget(delivery);
+    }
+
+    /// Counts a fault of a delivery. Returns true if the delivery must be held now.
+    fn add(&mut self, delivery: DeliveryId, node: &mut EndedAttempts) -> bool {
+        let mut streaks = self.streaks.iter();
+        let known = streaks.position(|streak| streak.delivery == delivery);
+        let index = known.unwrap_or_else(|| {
+            if self.streaks.len() >= MAX_STREAKS {
+                self.streaks.pop_front();
+            }
+            self.streaks.push_back(FaultStreak {
+                delivery,
+                faults: 0,
+                lane: Comparison::new(self.ended),
+                node: Comparison::new(*node),
+            });
+            self.streaks.len() - 1
+        });
+        self.ended.faults += 1;
+        node.faults += 1;
+        let streak = &mut self.streaks[index];
+        streak.faults = streak.faults.saturating_add(1);
+        let is_own = streak.lane.is_own(self.ended, streak.faults)
+            && streak.node.is_own(*node, streak.faults);
+        streak.lane.normal_before = self.ended.normal;
+        streak.node.normal_before = node.normal;
+        streak.faults >= FAULTS_TO_HOLD && is_own && self.held.len() < MAX_HELD_PER_LANE
+    }
+
+    /// Forgets the faults of a delivery, so that it is held after ten further ones.
+    fn forget(&mut self, delivery: DeliveryId) {
+        self.streaks.retain(|streak| streak.delivery != delivery);
+    }
+
+    pub(super) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
+impl Dispatcher {
+    /// Returns the deliveries that are held after repeated internal faults, at most [`MAX_HELD_LISTED`].
+    pub fn held_after_faults(&self) -> Vec<HeldDelivery> {
+        let of_lanes = self.lanes.iter().flat_map(|(_, lane)| {
+            lane.holds.held.iter().map(|delivery| HeldDelivery {
+                endpoint: lane.endpoint,
+                delivery: delivery.id(),
+            })
+        });
+        of_lanes.take(MAX_HELD_LISTED).collect()
+    }
+
+    /// Returns true if [`Dispatcher::held_after_faults`] may have changed since the last call. Resets the flag.
+    pub fn take_held_changed(&mut self) -> bool {
+        std::mem::take(&mut self.held_changed)
+    }
+
+    /// Notes that an attempt ended normally.
+    pub(super) fn note_normal_end(&mut self, lane: usize, delivery: DeliveryId) {
+        let holds = &mut self.lanes[lane].holds;
+        holds.ended_normally(delivery, &mut self.ended);
+    }
+
+    /// Counts an internal fault that may be the delivery's own, and holds the delivery if it was one too many. Returns
+    /// true if it is held.
+    pub(super) fn hold_after_fault(&mut self, now: Now, lane: usize, delivery: &Delivery) -> bool {
+        let entry = &mut self.lanes[lane];
+        if !entry.holds.add(delivery.id(), &mut self.ended) {
+            return false;
+        }
+        entry.holds.held.push(delivery.clone());
+        entry.backlog.hold(delivery);
+        // The held delivery explains the faults, so the others of the lane need not wait for long.
+        entry.reset_faults(now.tick);
+        self.held_changed = true;
+        true
+    }
+
+    /// Releases one held delivery, which gets its tries anew.
+    pub(super) fn release_held(&mut self, now: Now, lane: usize, delivery: DeliveryId) {
+        let entry = &mut self.lanes[lane];
+        entry.holds.forget(delivery);
+        let mut held = entry.holds.held.iter();
+        let index = held.position(|held| held.id() == delivery);
+        if let Some(index) = index {
+            let delivery = entry.holds.held.remove(index);
+            entry.backlog.return_held(&delivery, now.wall);
+            self.held_changed = true;
+        }
+    }
+
+    /// Releases all held deliveries of a lane, and forgets its faults.
+    pub(super) fn release_all_held(&mut self, now: Now, lane: usize) {
+        let entry = &mut self.lanes[lane];
+        entry.holds.streaks.clear();
+        for delivery in entry.holds.held.drain(..) {
+            entry.backlog.return_held(&delivery, now.wall);
+            self.held_changed = true;
+        }
+    }
+
+    /// Releases the held deliveries that were retried by hand: their rows have another due time or trigger.
+    pub(super) fn release_retried(&mut self, now: Now, lane: usize, fetched: &Fetched) {
+        if !self.lanes[lane].holds.has_held() {
+            return;
+        }
+        for row in &fetched.deliveries {
+            let is_retried = |held: &Delivery| held.id() == row.id() && held.state() != row.state();
+            if self.lanes[lane].holds.held.iter().any(is_retried) {
+                self.release_held(now, lane, row.id());
+            }
+        }
+    }
+}

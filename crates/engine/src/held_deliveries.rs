@@ -1,0 +1,109 @@
+//! Deliveries that this node does not attempt because of its own faults.
+//!
+//! The dispatcher holds a delivery after repeated internal faults, and the store passes over a delivery whose row cannot be
+//! read. [`HeldDeliveries`] is the copy of both that the rest of the program reads: for the API, the alert and the metric.
+//! It is kept in memory only; the next owner of an endpoint finds out for itself. Each delivery is logged once.
+
+use posthaste_core::dispatcher::{FAULTS_TO_HOLD, HeldDelivery, MAX_HELD_LISTED};
+use posthaste_core::id::{DeliveryId, EndpointId};
+use rustc_hash::FxHashMap;
+
+/// Log target of this module.
+const LOG_TARGET: &str = "posthaste::engine::held_deliveries";
+
+/// The held and the unreadable deliveries of this node.
+#[derive(Debug, Default)]
+pub(super) struct HeldDeliveries {
+    held: FxHashMap<DeliveryId, EndpointId>,
+    /// At most [`MAX_HELD_LISTED`].
+    unreadable: FxHashMap<DeliveryId, EndpointId>,
+}
+
+impl HeldDeliveries {
+    /// Returns true if the delivery is held after repeated internal faults.
+    pub(super) fn is_held(&self, delivery: DeliveryId) -> bool {
+        self.held.contains_key(&delivery)
+    }
+
+    /// Returns the deliveries that are held after repeated internal faults.
+    pub(super) fn held(&self) -> Vec<DeliveryId> {
+        self.held.keys().copied().collect()
+    }
+
+    /// Returns the number of held and unreadable deliveries.
+    pub(super) fn count(&self) -> usize {
+        self.held.len() + self.unreadable.len()
+    }
+
+    /// Replaces the held deliveries.
+    pub(super) fn set_held(&mut self, now_held: Vec<HeldDelivery>) {
+        let before = std::mem::take(&mut self.held);
+        for HeldDelivery { endpoint, delivery } in now_held {
+            self.held.insert(delivery, endpoint);
+            if !before.contains_key(&delivery) {
+                tracing::error!(target: LOG_TARGET, %endpoint, %delivery, faults = FAULTS_TO_HOLD,
+                    "a delivery is held after internal errors in a row; retry or cancel it by hand");
+            }
+        }
+        for (delivery, endpoint) in before {
+            if !self.held.contains_key(&delivery) {
+                tracing::info!(target: LOG_TARGET, %endpoint, %delivery, "a held delivery was released");
+            }
+        }
+    }
+
+    /// Adds the unreadable deliveries that a fetch of an endpoint met. If the fetch was `complete`, there are no others.
+    /// Returns true if anything changed.
+    pub(super) fn fetched(
+        &mut self,
+        endpoint: EndpointId,
+        unreadable: &[DeliveryId],
+        complete: bool,
+    ) -> bool {
+        let before = self.unreadable.len();
+        let mut is_new = false;
+        if complete && !self.unreadable.is_empty() {
+            self.unreadable
+                .retain(|delivery, of| *of != endpoint || unreadable.contains(delivery));
+        }
+        for delivery in unreadable {
+            let is_full = self.unreadable.len() >= MAX_HELD_LISTED;
+            if !is_full && self.unreadable.insert(*delivery, endpoint).is_none() {
+                is_new = true;
+                tracing::error!(target: LOG_TARGET, %endpoint, %delivery,
+                    "the row of a delivery cannot be read; it is passed over");
+            }
+        }
+        is_new || self.unreadable.len() != before
+    }
+
+    /// Keeps only the deliveries of endpoints for which `is_owned` returns true.
+    pub(super) fn retain(&mut self, is_owned: impl Fn(EndpointId) -> bool) {
+        self.unreadable.retain(|_, endpoint| is_owned(*endpoint));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_deliveries_are_bounded_and_forgotten_when_they_can_be_read() {
+        let mut deliveries = HeldDeliveries::default();
+        let (one, other) = (EndpointId(1), EndpointId(2));
+        let ids = [DeliveryId(1), DeliveryId(2)];
+        deliveries.fetched(one, &ids, true);
+        deliveries.fetched(other, &[DeliveryId(3)], true);
+        assert_eq!(deliveries.count(), 3);
+        // A fetch that was cut off says nothing about the others.
+        deliveries.fetched(one, &[], false);
+        assert_eq!(deliveries.count(), 3);
+        deliveries.fetched(one, &ids[1..], true);
+        assert_eq!(deliveries.count(), 2);
+        deliveries.retain(|endpoint| endpoint == other);
+        assert_eq!(deliveries.count(), 1);
+        let many: Vec<DeliveryId> = (10..3_000).map(DeliveryId).collect();
+        deliveries.fetched(one, &many, false);
+        assert_eq!(deliveries.count(), MAX_HELD_LISTED);
+    }
+}
