@@ -31,7 +31,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::dial;
 use crate::explain;
-use crate::resolve::{Resolve, ResolveError, SystemResolver};
+use crate::lookup_failure::ResolveError;
+use crate::resolve::{Resolve, SystemResolver};
 use crate::roots::Roots;
 use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, ProxyFault, SendError};
 use crate::tls;

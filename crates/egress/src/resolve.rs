@@ -23,10 +23,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::lookup_failure::{Failure, ResolveError};
 use crate::lookup_scheduler::{self, LookupScheduler};
 
 /// Maximum number of concurrent lookups. Further ones wait, within their time limits.
@@ -34,42 +34,8 @@ pub const MAX_LOOKUPS: usize = lookup_scheduler::MAX_RUNNING;
 /// Maximum number of addresses of a name. A name with more is refused instead of truncated, because every
 /// address has to be vetted. A DNS message holds about as many.
 pub const MAX_ADDRESSES: usize = 4_096;
-/// Texts of `EAI_NONAME` in glibc and musl.
-const NO_SUCH_NAME: [&str; 2] = ["Name or service not known", "Name does not resolve"];
-/// Texts of `EAI_NODATA` in glibc and musl.
-const NO_ADDRESS: [&str; 2] = [
-    "No address associated with hostname",
-    "Name has no usable address",
-];
-/// Texts of `EAI_AGAIN` and `EAI_FAIL` in glibc and musl.
-const TEMPORARY: [&str; 4] = [
-    "Temporary failure in name resolution",
-    "Non-recoverable failure in name resolution",
-    "Try again",
-    "Non-recoverable error",
-];
 /// Age up to which a running lookup is shared with further callers.
 const MAX_SHARED_TIME: Duration = Duration::from_secs(10);
-
-/// The reason why a name could not be resolved.
-#[derive(Debug, Error)]
-pub enum ResolveError {
-    /// The name does not resolve, for a reason that the resolver did not tell.
-    #[error("the name does not resolve")]
-    Failed,
-    /// The name does not exist.
-    #[error("there is no such name")]
-    NoSuchName,
-    /// The name servers did not answer, or failed. The name may exist.
-    #[error("the name servers did not answer, or failed")]
-    Temporary,
-    /// The name exists and has no address.
-    #[error("the name has no address")]
-    NoAddress,
-    /// This machine could not send the query; the name is not at fault.
-    #[error("the resolver could not be asked")]
-    Unable(#[source] io::Error),
-}
 
 /// The future of a lookup.
 pub type Lookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
@@ -94,15 +60,6 @@ pub struct SystemResolver {
 
 /// The result of a lookup, shared by all callers that wait for it.
 type Answer = Result<Arc<[IpAddr]>, Failure>;
-
-#[derive(Debug, Clone, Copy)]
-enum Failure {
-    Failed,
-    NoSuchName,
-    NoAddress,
-    Temporary,
-    Unable(io::ErrorKind, Option<i32>),
-}
 
 /// A lookup that callers wait for.
 struct PendingLookup {
@@ -169,14 +126,7 @@ impl SystemResolver {
             Ok(addresses) if addresses.is_empty() => Err(ResolveError::NoAddress),
             Ok(addresses) if addresses.len() > MAX_ADDRESSES => Err(ResolveError::Failed),
             Ok(addresses) => Ok(addresses.to_vec()),
-            Err(Failure::Failed) => Err(ResolveError::Failed),
-            Err(Failure::NoSuchName) => Err(ResolveError::NoSuchName),
-            Err(Failure::NoAddress) => Err(ResolveError::NoAddress),
-            Err(Failure::Temporary) => Err(ResolveError::Temporary),
-            Err(Failure::Unable(_, Some(number))) => {
-                Err(ResolveError::Unable(io::Error::from_raw_os_error(number)))
-            }
-            Err(Failure::Unable(kind, None)) => Err(ResolveError::Unable(kind.into())),
+            Err(failure) => Err(failure.into_error()),
         }
     }
 }
@@ -298,14 +248,7 @@ impl LookupSlot {
     fn fill(mut self) {
         self.filled = true;
         let found = (self.queue.ask)(&self.lookup.name);
-        let answer = found.map(Arc::from).map_err(|error| {
-            // An error about the name has no OS error number. An error of the system (out of file descriptors
-            // or memory) has one.
-            match error.raw_os_error() {
-                Some(number) => Failure::Unable(error.kind(), Some(number)),
-                None => name_failure(&error.to_string()),
-            }
-        });
+        let answer = found.map(Arc::from).map_err(|error| Failure::of(&error));
         // Before the result is sent, so that later callers start a new lookup.
         close(&mut self.queue.lock().open, &self.lookup);
         self.lookup.answered.send_replace(Some(answer));
@@ -322,21 +265,6 @@ impl Drop for LookupSlot {
         if self.filled {
             self.queue.begin();
         }
-    }
-}
-
-/// Returns why the C library did not resolve a name. The standard library passes on only its text, which glibc and musl
-/// each write in one fixed way. The text decides nothing but the words of the error: every failure here is a DNS failure.
-fn name_failure(text: &str) -> Failure {
-    let told = |texts: &[&str]| texts.iter().any(|told| text.ends_with(told));
-    if told(&NO_SUCH_NAME) {
-        Failure::NoSuchName
-    } else if told(&NO_ADDRESS) {
-        Failure::NoAddress
-    } else if told(&TEMPORARY) {
-        Failure::Temporary
-    } else {
-        Failure::Failed
     }
 }
 
@@ -371,37 +299,16 @@ mod tests {
         assert_eq!(absolute("hooks.customer.com"), "hooks.customer.com.");
     }
 
-    /// Where no name server can be reached, the failure is a temporary one.
     #[tokio::test]
     async fn a_name_that_cannot_exist_does_not_resolve() {
         let resolver = SystemResolver::new();
         let found = resolver.resolve("posthaste.invalid").await;
+        // Without a name server the failure is a temporary one.
         let told = matches!(
             found,
             Err(ResolveError::NoSuchName | ResolveError::Temporary)
         );
         assert!(told, "{found:?}");
-    }
-
-    #[tokio::test]
-    async fn the_reason_of_a_failed_lookup_is_told() {
-        let told = |text: &'static str| async move {
-            let text = format!("failed to lookup address information: {text}");
-            let resolver = SystemResolver::with_lookup_fn(move |_| Err(io::Error::other(&*text)));
-            let found = resolver.resolve("a.example").await;
-            found.expect_err("nothing is found").to_string()
-        };
-        for text in NO_SUCH_NAME {
-            assert_eq!(told(text).await, ResolveError::NoSuchName.to_string());
-        }
-        for text in NO_ADDRESS {
-            assert_eq!(told(text).await, ResolveError::NoAddress.to_string());
-        }
-        for text in TEMPORARY {
-            assert_eq!(told(text).await, ResolveError::Temporary.to_string());
-        }
-        let other = told("something else").await;
-        assert_eq!(other, ResolveError::Failed.to_string());
     }
 
     /// A resolver that blocks for names below `tarpit.example` until the test releases them, and counts

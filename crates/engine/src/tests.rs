@@ -1,8 +1,8 @@
 //! Tests of the engine on the model store, with real requests to a receiver on loopback.
 
 mod credentials;
-mod held_deliveries;
 mod http_server;
+mod internal_faults;
 mod protection;
 mod sharing;
 mod token_server;
@@ -141,7 +141,7 @@ impl Fixture {
         hand_over: Arc<dyn HandOver>,
         lease: Option<Lease>,
     ) -> Fixture {
-        let (clock, ahead_ms) = held_deliveries::adjustable_clock();
+        let (clock, ahead_ms) = internal_faults::adjustable_clock();
         let settings = StoreSettings::new(Rng::seeded(1));
         let store = Arc::new(ModelStore::new(settings.clone(), hand_over));
         let vault = Vault::open_or_create(KeySource::Text {
@@ -347,30 +347,6 @@ async fn more_deliveries_than_the_inbox_holds_are_all_delivered() {
     arrived.sort();
     arrived.dedup();
     assert_eq!(arrived.len(), count);
-}
-
-#[tokio::test]
-async fn a_panic_frees_the_slot_and_counts_no_attempt() {
-    let fixture = Fixture::start().await;
-    let receiver = Receiver::start().await;
-    fixture.resolver_panics.store(true, Ordering::SeqCst);
-    let url = format!("http://hooks.example.com:{}/", receiver.address.port());
-    fixture.endpoint(url).await;
-    // As many as may be in flight, and one more.
-    let deliveries = fixture.events(11).await;
-    // Each of them has panicked, the last one in a slot that another had freed.
-    let mut panics = fixture.panics.subscribe();
-    let fallen = panics.wait_for(|count| *count >= 11);
-    timeout(TEST_TIMEOUT, fallen)
-        .await
-        .expect("they fall")
-        .unwrap();
-    fixture.resolver_panics.store(false, Ordering::SeqCst);
-    for delivery in &deliveries {
-        let stored = fixture.until(*delivery, Status::Succeeded).await;
-        assert_eq!(stored.delivery.facts().attempts, 1);
-    }
-    assert_eq!(receiver.count(), 11);
 }
 
 #[tokio::test]

@@ -54,25 +54,6 @@ pub(crate) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
     }
 }
 
-/// Returns the status to show of a delivery that is held after repeated internal errors if `is_held`.
-pub(crate) fn held_status(status: Status, is_held: bool) -> Status {
-    match status {
-        Status::Pending | Status::Retrying if is_held => Status::Held,
-        status @ (Status::Pending
-        | Status::Retrying
-        | Status::Held
-        | Status::InProgress
-        | Status::Succeeded
-        | Status::Failed
-        | Status::Cancelled) => status,
-    }
-}
-
-/// Detail of the last error of a delivery that is held after repeated internal errors. The errors themselves are in the
-/// log, because they may name internal hosts.
-const HELD_AFTER_FAULTS: &str =
-    "held after 10 internal errors in a row; see the log of posthaste, then retry or cancel it";
-
 /// A delivery without its attempts, as in lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliverySummary {
@@ -187,30 +168,6 @@ impl DeliverySummary {
             finished_at: state.ended_at().map(|at| at.to_string()),
             last_error: last_error(stored),
         }
-    }
-}
-
-impl DeliverySummary {
-    /// Shows that the delivery is held after repeated internal errors, if it still waits.
-    pub(crate) fn hold_after_faults(&mut self) {
-        self.status = held_status(self.status, true);
-        if self.status == Status::Held {
-            self.next_attempt_at = None;
-            // Nothing of its endpoint holds it back alone.
-            self.held_back_by = None;
-            self.held_back_until = None;
-            self.last_error = Some(LastError {
-                kind: FailureKind::Unknown,
-                status_code: None,
-                detail: HELD_AFTER_FAULTS.to_owned(),
-            });
-        }
-    }
-
-    /// Returns true if the delivery is held after repeated internal errors, and not because of its endpoint.
-    pub fn is_held_after_faults(&self) -> bool {
-        let error = self.last_error.as_ref();
-        self.status == Status::Held && error.is_some_and(|error| error.detail == HELD_AFTER_FAULTS)
     }
 }
 

@@ -19,6 +19,7 @@ mod endpoint_health;
 mod endpoint_secret;
 mod event;
 mod headers;
+mod held_after_faults;
 mod held_back;
 mod id_owner;
 mod list_page;
@@ -69,13 +70,14 @@ pub(crate) use api_key::schemas as api_key_schemas;
 pub(crate) use attention::{MAX_ATTENTION_ITEMS, schemas as attention_schemas};
 pub(crate) use audit_entry::schemas as audit_schemas;
 pub(crate) use dead_letter_group::schemas as dead_letter_schemas;
-pub(crate) use delivery::{STATUSES, held_status, schemas as delivery_schemas, status_now};
+pub(crate) use delivery::{STATUSES, schemas as delivery_schemas, status_now};
 pub(crate) use endpoint::{
     SIGNATURE_STYLES, rate_limit_schema, schemas as endpoint_schemas, style_name,
 };
 pub(crate) use endpoint_health::schema as endpoint_health_schema;
 pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};
 pub(crate) use event::schemas as event_schemas;
+pub(crate) use held_after_faults::held_status;
 pub(crate) use id_owner::schemas as id_owner_schemas;
 pub(crate) use list_page::list_schema;
 pub(crate) use portal_link::schemas as portal_link_schemas;

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -81,8 +81,9 @@ async fn start(behaviour: Behaviour) -> u16 {
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority() -> Authority {
+fn authority(name: &str) -> Authority {
     let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");
     CertifiedIssuer::self_signed(params, key).expect("an authority")
@@ -192,7 +193,7 @@ async fn cases(trusted: &Authority) -> Vec<Case> {
     for (behaviour, kind, details) in plain {
         add(http(start(behaviour).await), kind, details);
     }
-    let stranger = authority();
+    let stranger = authority("Stranger");
     let secured: [(Behaviour, &'static [&'static str]); 7] = [
         (
             tls(Some(trusted), "127.0.0.1", true),
@@ -248,7 +249,7 @@ async fn every_failure_is_told_precisely_in_the_api_and_in_the_log() {
     assert!(address_in("connect to 10.0.0.1:80 failed").is_some());
     assert!(address_in("at [2001:db8::1].").is_some());
     let home = tempfile::tempdir().expect("a directory");
-    let trusted = authority();
+    let trusted = authority("Test Trust");
     let bundle = home.path().join("trust.pem");
     std::fs::write(&bundle, trusted.pem()).expect("written");
     let config = home.path().join("posthaste.toml");

@@ -1,4 +1,4 @@
-//! A delivery that is held after repeated internal faults.
+//! Internal faults: attempts that panic, and deliveries that are held after ten faults in a row.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,30 @@ pub(super) fn adjustable_clock() -> (Clock, Arc<AtomicU64>) {
         }
     });
     (clock, ahead_ms)
+}
+
+#[tokio::test]
+async fn a_panic_frees_the_slot_and_counts_no_attempt() {
+    let fixture = Fixture::start().await;
+    let receiver = Receiver::start().await;
+    fixture.resolver_panics.store(true, Ordering::SeqCst);
+    let url = format!("http://hooks.example.com:{}/", receiver.address.port());
+    fixture.endpoint(url).await;
+    // As many as may be in flight, and one more.
+    let deliveries = fixture.events(11).await;
+    // Each of them has panicked, the last one in a slot that another had freed.
+    let mut panics = fixture.panics.subscribe();
+    let fallen = panics.wait_for(|count| *count >= 11);
+    timeout(TEST_TIMEOUT, fallen)
+        .await
+        .expect("they fall")
+        .unwrap();
+    fixture.resolver_panics.store(false, Ordering::SeqCst);
+    for delivery in &deliveries {
+        let stored = fixture.until(*delivery, Status::Succeeded).await;
+        assert_eq!(stored.delivery.facts().attempts, 1);
+    }
+    assert_eq!(receiver.count(), 11);
 }
 
 #[tokio::test]
