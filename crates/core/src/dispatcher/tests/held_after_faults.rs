@@ -272,15 +272,17 @@ fn a_disabled_endpoint_ends_its_held_deliveries() {
     assert_eq!(held(&bench), []);
 }
 
-#[test]
-fn only_the_successors_of_a_held_delivery_wait() {
+/// Holds the oldest delivery of a key, with so many successors before the hold and many after it.
+fn successors_wait(successors_before: usize) {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         ordered: true,
         ..unlimited_rate()
     });
     let first = bench.accept_keyed(endpoint, 7);
-    let mut successors = vec![bench.accept_keyed(endpoint, 7)];
+    let mut successors: Vec<DeliveryId> = (0..successors_before)
+        .map(|_| bench.accept_keyed(endpoint, 7))
+        .collect();
     fail(&mut bench, first, FAULTS_TO_HOLD);
     assert_eq!(held(&bench), [first]);
     // More than fit into memory.
@@ -296,4 +298,10 @@ fn only_the_successors_of_a_held_delivery_wait() {
         assert_eq!(bench.take_sent(), [successor]);
         bench.finish(successor, ok());
     }
+}
+
+#[test]
+fn only_the_successors_of_a_held_delivery_wait() {
+    successors_wait(0);
+    successors_wait(1);
 }
