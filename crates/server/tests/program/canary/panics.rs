@@ -2,8 +2,9 @@
 
 use std::io;
 use std::panic;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -16,6 +17,7 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{EndpointLimits, Protection, RETRY_AFTER_CAP};
 use posthaste_core::rng::Rng;
+use posthaste_core::time::{Now, Span};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_engine::vault::{KeySource, Vault};
 use posthaste_engine::{Engine, EngineSettings};
@@ -25,6 +27,7 @@ use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -92,6 +95,8 @@ struct PanicFixture {
     clock_left: Arc<AtomicU32>,
     resolver_panics: Arc<AtomicBool>,
     panicked: Arc<Notify>,
+    /// Time by which the clock of the engine is ahead, in milliseconds.
+    ahead_ms: Arc<AtomicU64>,
 }
 
 fn fixture(canaries: &Canaries) -> PanicFixture {
@@ -107,6 +112,16 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
             left.store(before - 1, Ordering::SeqCst);
         }
         system.now()
+    });
+    let ahead_ms = Arc::new(AtomicU64::new(0));
+    let (ahead, system) = (ahead_ms.clone(), Clock::system());
+    let engine_clock = Clock::from_fn(move || {
+        let ahead = Span::from_millis(ahead.load(Ordering::SeqCst));
+        let now = system.now();
+        Now {
+            wall: now.wall.after(ahead),
+            tick: now.tick.after(ahead),
+        }
     });
     let engine = Engine::new();
     let store_settings = StoreSettings::new(Rng::seeded(1));
@@ -138,7 +153,7 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         vault: vault.clone(),
         observe: observe.clone(),
         telemetry: posthaste_telemetry::traces::Telemetry::off(),
-        clock: Clock::system(),
+        clock: engine_clock,
         rng: Rng::seeded(2),
         limits: Limits::default(),
         endpoint_defaults: EndpointLimits::default(),
@@ -160,19 +175,29 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         clock_left,
         resolver_panics,
         panicked,
+        ahead_ms,
     }
 }
 
 impl PanicFixture {
     async fn post(&self, canaries: &Canaries, path: &str, body: &Value) -> (u16, Vec<u8>) {
         let request = Request::post(path)
-            .header(
-                "authorization",
-                format!("Bearer {}", canaries.plant("admin key")),
-            )
             .header("idempotency-key", canaries.plant("idempotency key"))
-            .body(Body::from(body.to_string()))
-            .expect("a request");
+            .body(Body::from(body.to_string()));
+        self.call(canaries, request.expect("a request")).await
+    }
+
+    async fn get(&self, canaries: &Canaries, path: &str) -> Value {
+        let request = Request::get(path).body(Body::empty());
+        let (status, body) = self.call(canaries, request.expect("a request")).await;
+        assert_eq!(status, 200, "{path}");
+        serde_json::from_slice(&body).expect("JSON")
+    }
+
+    async fn call(&self, canaries: &Canaries, mut request: Request<Body>) -> (u16, Vec<u8>) {
+        let key = format!("Bearer {}", canaries.plant("admin key"));
+        let key = key.parse().expect("a header");
+        request.headers_mut().insert("authorization", key);
         let answer = self
             .router
             .clone()
@@ -183,6 +208,57 @@ impl PanicFixture {
         let body = answer.into_body().collect().await.expect("a body");
         (status, body.to_bytes().to_vec())
     }
+}
+
+/// A delivery whose attempts panic is shown as held, without the message of the panic, and can be cancelled.
+#[tokio::test]
+async fn a_delivery_whose_attempts_panic_is_shown_as_held() {
+    let canaries = Canaries::new();
+    let fixture = fixture(&canaries);
+    fixture.resolver_panics.store(true, Ordering::SeqCst);
+    let acme = "/v1/tenants/acme";
+    let post = async |path: &str, body: Value| {
+        let (status, told) = fixture.post(&canaries, path, &body).await;
+        assert!(status < 300, "{path}: {status}");
+        serde_json::from_slice::<Value>(&told).expect("JSON")
+    };
+    post("/v1/tenants", json!({"id": "acme"})).await;
+    let endpoint = json!({"url": "http://hooks.example.com:8080/"});
+    let endpoint = post(&format!("{acme}/endpoints"), endpoint).await;
+    let endpoint = endpoint["id"].as_str().expect("an id");
+    let event = json!({"type": "a", "payload": {}});
+    let event = post(&format!("{acme}/events"), event).await;
+    let id = event["deliveries"][0]["id"].as_str().expect("an id");
+    let delivery = format!("{acme}/deliveries/{id}");
+    let until_held = async {
+        loop {
+            let shown = fixture.get(&canaries, &delivery).await;
+            if shown["status"] == "held" {
+                return shown;
+            }
+            fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
+            // A change of the endpoint would release it; the question only wakes the engine.
+            fixture
+                .get(&canaries, &format!("{acme}/endpoints/{endpoint}/health"))
+                .await;
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let held = timeout(Duration::from_secs(20), until_held).await;
+    let held = held.expect("it is held");
+    assert_eq!(held["attempt_count"], 0);
+    assert_eq!(held["next_attempt_at"], Value::Null);
+    assert_eq!(held["last_error"]["kind"], "unknown");
+    let detail = held["last_error"]["detail"].as_str().expect("a detail");
+    assert!(detail.starts_with("held after 10 internal errors in a row"));
+    for (status, count) in [("held", 1), ("pending", 0)] {
+        let listed = format!("{acme}/deliveries?status={status}");
+        let listed = fixture.get(&canaries, &listed).await;
+        let items = listed["data"].as_array().expect("a list");
+        assert_eq!(items.len(), count, "{status}");
+    }
+    let cancelled = post(&format!("{delivery}/cancel"), json!({})).await;
+    assert_eq!(cancelled["status"], "cancelled");
 }
 
 // On one thread, because the test's log subscriber applies to its own thread only.
