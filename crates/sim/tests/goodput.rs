@@ -37,7 +37,7 @@ fn random_failures_delay_only_what_failed() {
             (20, 0.95),
             (30, 0.9),
             // Near the failure ratio of the breaker, which trips now and then by chance.
-            (40, 0.5),
+            (40, 0.4),
         ] {
             check(PartialReceiver::Random { percent, status }, None, least);
         }

@@ -16,6 +16,10 @@ use crate::policy::RetryPolicy;
 use crate::rng::Rng;
 use crate::time::{Span, Timestamp};
 
+/// Maximum wait of a delivery after it was used as a probe and refused. It may be the only one that waits, and then the
+/// next probe as well: the breaker's own waits decide when that is sent.
+const MAX_WAIT_AFTER_REFUSED_PROBE: Span = Span::from_mins(5);
+
 /// The retry settings of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct RetrySettings<'a> {
@@ -161,8 +165,8 @@ impl Delivery {
         })
     }
 
-    /// Returns the waiting state after a probe that the receiver refused. The delivery waits for as long as after a failed
-    /// attempt, so that the next probe uses another delivery if there is one.
+    /// Returns the waiting state after a probe that the receiver refused. The delivery waits, so that the next probe uses
+    /// another delivery if there is one, but not past its deadline: the probe must not end it.
     fn after_refused_probe(
         &self,
         now: Timestamp,
@@ -172,8 +176,10 @@ impl Delivery {
     ) -> State {
         let retry = self.facts.spent.max(1);
         let drawn = policy.delay(retry, self.facts.previous_delay, rng);
+        let wait = drawn.min(MAX_WAIT_AFTER_REFUSED_PROBE);
+        let at = now.after(asked.map_or(wait, |asked| asked.max(wait)));
         State::Retrying(ScheduledAttempt {
-            at: now.after(asked.map_or(drawn, |asked| asked.max(drawn))),
+            at: at.min(self.facts.give_up_at.max(now)),
             trigger: Trigger::Automatic,
         })
     }

@@ -442,3 +442,34 @@ proptest! {
         prop_assert_eq!(delivery.facts().attempts, made);
     }
 }
+
+#[test]
+fn a_refused_probe_neither_fails_nor_delays_its_delivery_for_long() {
+    let day = Span::from_days(1);
+    let policy = RetryPolicy {
+        backoff: Backoff::Fixed { interval: day },
+        max_attempts: 1,
+        ..fixed(1, 1)
+    };
+    let mut delivery = fresh();
+    for probe in 1..=20 {
+        let at = delivery.wanted_at().unwrap();
+        delivery.begin(at, true).unwrap();
+        let settings = RetrySettings {
+            policy: &policy,
+            retry_after_cap: day,
+        };
+        let settled = delivery.settle(at, status(403, None), settings, &mut Rng::seeded(1));
+        let next_at = settled.unwrap().next_attempt_at.unwrap();
+        assert!(next_at.since(at) <= Span::from_mins(5), "probe {probe}");
+        assert!(
+            next_at <= delivery.facts().give_up_at.max(at),
+            "probe {probe}"
+        );
+    }
+    assert_eq!((delivery.facts().attempts, delivery.facts().spent), (20, 0));
+    // An ordinary attempt is judged by the policy again.
+    let at = delivery.wanted_at().unwrap();
+    attempt(&mut delivery, at, status(403, None), &policy);
+    assert_eq!(failed(&delivery), Some(DeadReason::Permanent));
+}

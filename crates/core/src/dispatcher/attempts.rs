@@ -125,6 +125,7 @@ impl Dispatcher {
             .expire(now.wall)
             .expect("a late delivery can expire");
         self.turns.attempt_started(tenant);
+        self.lanes[lane].drops += 1;
         let record = Record::Expire(Box::new(delivery));
         let ticket = self.flights.begin(InFlight {
             lane,
@@ -283,19 +284,26 @@ impl Dispatcher {
         let endpoint = entry.endpoint;
         let mut notify =
             |change| commands.push(Command::Notify(EndpointNotification { endpoint, change }));
-        let health_verdict = entry
-            .health
-            .note(now.wall, settlement.meaning, &settings.disable);
+        let overloaded = match settlement.meaning {
+            Classification::Success => false,
+            Classification::Failure(failure) => failure.overloaded,
+        };
+        let is_overload_only = entry
+            .gate
+            .is_overload_only(now.tick, overloaded, origin.probe);
+        let health_verdict = entry.health.note(
+            now.wall,
+            settlement.meaning,
+            is_overload_only,
+            &settings.disable,
+        );
         let back = AttemptFeedback {
             signal: signal(settlement.meaning),
             probe: origin.probe,
             started_at: origin.started_at,
             failures_in_a_row: entry.health.consecutive_failures,
             refusals_in_a_row: entry.health.refusals,
-            overloaded: match settlement.meaning {
-                Classification::Success => false,
-                Classification::Failure(failure) => failure.overloaded,
-            },
+            overloaded,
         };
         let breaker_change = entry
             .gate
@@ -389,6 +397,7 @@ impl Dispatcher {
                 }
             }
             Record::Expire(delivery) => {
+                entry.drops -= 1;
                 if entry.backlog.settled(&delivery, now.wall) {
                     self.recent.remember(delivery.id());
                 }

@@ -12,8 +12,8 @@ use crate::id::EndpointId;
 use crate::lane::{BreakerState, EndpointStatus, LaneSettings, TripReason};
 use crate::time::{Now, Span};
 
-/// Time after which a question that was not answered is asked again.
-const ANSWER_TIMEOUT: Span = Span::from_mins(1);
+/// Minimum time between two questions about the same endpoint.
+const ASK_EVERY: Span = Span::from_mins(1);
 
 impl Dispatcher {
     /// Notes a delivery that was dead-lettered after failures of the destination. Asks how many deliveries ended if there
@@ -41,16 +41,16 @@ impl Dispatcher {
         }
         let entry = &mut self.lanes[lane];
         let enough = settings.breaker.exhausted_deliveries;
-        let is_asked = entry
-            .counting_since
-            .is_some_and(|since| now.tick.since(since) < ANSWER_TIMEOUT);
+        let asked_recently = entry
+            .counted_at
+            .is_some_and(|since| now.tick.since(since) < ASK_EVERY);
         if !entry.health.note_exhausted(now.wall, enough)
             || entry.gate.breaker().state() != BreakerState::Passing
-            || is_asked
+            || asked_recently
         {
             return;
         }
-        entry.counting_since = Some(now.tick);
+        entry.counted_at = Some(now.tick);
         commands.push(Command::CountEnded(entry.endpoint));
     }
 
@@ -67,7 +67,6 @@ impl Dispatcher {
             return;
         };
         let entry = &mut self.lanes[lane];
-        entry.counting_since = None;
         let Some(config) = &entry.config else {
             return;
         };

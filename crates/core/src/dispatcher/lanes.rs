@@ -31,6 +31,10 @@ const FAULT_PAUSE: Span = Span::from_secs(1);
 /// Maximum waiting time after repeated internal faults.
 pub(super) const MAX_FAULT_DELAY: Span = Span::from_secs(30);
 
+/// Maximum number of late deliveries of one lane whose end is being recorded. Each is a transaction of its own on
+/// PostgreSQL, in the queue that all tenants share.
+const MAX_DROPS: usize = 16;
+
 /// The state of one endpoint that has work, or had work a moment ago.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -48,10 +52,12 @@ pub(super) struct Lane {
     pub(super) requested_status: Option<EndpointStatus>,
     /// True if the health in memory has not been written to the store.
     pub(super) unsaved: bool,
+    /// Number of late deliveries whose end is being recorded.
+    pub(super) drops: usize,
     /// Changes that happened without an attempt. The next record carries them.
     pub(super) unrecorded_changes: Vec<EndpointChange>,
-    /// Time at which the deliveries that ended were asked for, while there is no answer.
-    pub(super) counting_since: Option<Tick>,
+    /// Time at which the deliveries that ended were last asked for.
+    pub(super) counted_at: Option<Tick>,
     /// After a failed fetch: no fetch before this time.
     pub(super) no_fetch_before: Tick,
     /// True while the lane is queued for a fetch.
@@ -140,8 +146,9 @@ impl Dispatcher {
             sweep: Sweep::Idle,
             requested_status: None,
             unsaved: false,
+            drops: 0,
             unrecorded_changes: Vec::new(),
-            counting_since: None,
+            counted_at: None,
             no_fetch_before: Tick::START,
             in_fetch_queue: false,
             waiting_after_fault: VecDeque::new(),
@@ -471,7 +478,7 @@ impl Lane {
 
     /// Returns false while too many deliveries wait after internal faults. This bounds the memory that they take.
     pub(super) fn may_start(&self) -> bool {
-        self.waiting_after_fault.len() < self.faults.max_waiting()
+        self.waiting_after_fault.len() < self.faults.max_waiting() && self.drops < MAX_DROPS
     }
 
     /// Resets the fault count after an attempt that ended normally: waiting deliveries wait no longer than after a
@@ -484,6 +491,11 @@ impl Lane {
         }
     }
 
+    /// Returns true if the probe of the lane's breaker will record a change that happened without an attempt.
+    fn awaits_record(&self) -> bool {
+        !self.unrecorded_changes.is_empty() && is_open(self.gate.status())
+    }
+
     /// Returns true if the lane has nothing to do and waits for no answer.
     fn is_idle(&self) -> bool {
         let endpoint_loaded =
@@ -494,7 +506,7 @@ impl Lane {
             && !self.in_fetch_queue
             && self.sweep == Sweep::Idle
             && self.requested_status.is_none()
-            && self.unrecorded_changes.is_empty()
+            && !self.awaits_record()
     }
 }
 

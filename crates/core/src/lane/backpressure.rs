@@ -22,6 +22,8 @@ const MIN_INTERVAL: Span = Span::from_secs(2);
 const SHORT_INTERVAL: Span = Span::from_secs(3);
 /// Duration after which an interval ends with few results, or is discarded without them.
 const MAX_INTERVAL: Span = Span::from_secs(10);
+/// Maximum time without a result or a new request within an interval.
+const MAX_GAP: Span = Span::from_secs(2);
 /// Minimum number of results of an interval.
 const MIN_RESULTS: u32 = 20;
 /// Minimum number of results of an interval without failures.
@@ -69,7 +71,7 @@ const FIRST_TOLERANCE: Span = Span::from_secs(15);
 /// Maximum time for which a share of failures is tolerated until the next trial.
 const MAX_TOLERANCE: Span = Span::from_secs(60);
 /// Maximum share of failures that is tolerated.
-const MAX_TOLERATED_SHARE: f64 = 0.6;
+const MAX_TOLERATED_SHARE: f64 = 0.9;
 
 /// The result of one request, as far as the receiver's load is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +95,10 @@ pub enum Adjustment {
     Raised,
     /// A lower rate does not help: this share of requests fails at any rate.
     NotLoad {
-        /// The share of failures before the trial.
+        /// The share of failures.
         share: f64,
+        /// Number of results that it was measured with.
+        results: u32,
     },
 }
 
@@ -102,33 +106,28 @@ pub enum Adjustment {
 struct Interval {
     /// Attempts started before this time do not belong to the interval.
     counts_from: Tick,
-    /// Start time of the first attempt of the interval that has ended.
-    first_started_at: Option<Tick>,
+    first_result_at: Option<Tick>,
+    last_result_at: Option<Tick>,
     accepted: u32,
     failed: u32,
     overloaded_in_a_row: u32,
-    latency_ms: u64,
 }
 
 impl Interval {
     fn new(counts_from: Tick) -> Interval {
         Interval {
             counts_from,
-            first_started_at: None,
+            first_result_at: None,
+            last_result_at: None,
             accepted: 0,
             failed: 0,
             overloaded_in_a_row: 0,
-            latency_ms: 0,
         }
     }
 
-    fn add(&mut self, now: Tick, started_at: Tick, result: LoadResult) {
-        let first = self
-            .first_started_at
-            .map_or(started_at, |first| first.min(started_at));
-        self.first_started_at = Some(first);
-        let latency_ms = now.since(started_at).as_millis();
-        self.latency_ms = self.latency_ms.saturating_add(latency_ms);
+    fn add(&mut self, now: Tick, result: LoadResult) {
+        self.first_result_at.get_or_insert(now);
+        self.last_result_at = Some(now);
         match result {
             LoadResult::Accepted => self.accepted += 1,
             LoadResult::Failed | LoadResult::Overloaded => self.failed += 1,
@@ -147,41 +146,34 @@ impl Interval {
         f64::from(self.failed) / f64::from(self.results().max(1))
     }
 
+    /// Returns the time since the first result. Latency is not part of it.
     fn duration(&self, now: Tick) -> Span {
-        self.first_started_at
+        self.first_result_at
             .map_or(Span::ZERO, |first| now.since(first))
+    }
+
+    /// Returns true if nothing was sent for a while before an attempt that was started at `started_at`. What the receiver
+    /// accepted while little was sent says nothing about what it can accept.
+    fn was_idle_before(&self, started_at: Tick) -> bool {
+        self.last_result_at
+            .is_some_and(|last| started_at.since(last) > MAX_GAP)
     }
 
     fn is_complete(&self, now: Tick) -> bool {
         let (duration, results) = (self.duration(now), self.results());
-        let long = if self.failed == 0 {
-            SHORT_INTERVAL
-        } else {
-            MAX_INTERVAL
-        };
-        let enough = if self.failed == 0 {
-            MIN_RESULTS_WITHOUT_FAILURE
-        } else {
-            MIN_RESULTS
+        let (long, enough) = match self.failed {
+            0 => (SHORT_INTERVAL, MIN_RESULTS_WITHOUT_FAILURE),
+            1.. => (MAX_INTERVAL, MIN_RESULTS),
         };
         duration >= MIN_INTERVAL && results >= enough
             || duration >= long && results >= MIN_RESULTS_OF_LONG_INTERVAL
     }
 
-    /// Returns the requests per second that the receiver accepted. Attempts that have not ended are left out, with the
-    /// time in which they were started.
+    /// Returns the requests per second that the receiver accepted. It may have a limit per second: what it accepts in a
+    /// part of an interval shows nothing.
     fn accepted_per_second(&self, now: Tick) -> f64 {
-        let duration_ms = self.duration(now).as_millis();
-        let mean_latency_ms = self.latency_ms / u64::from(self.results().max(1));
-        let counted_ms = if duration_ms < MIN_INTERVAL.as_millis() {
-            // The receiver may have a limit per second: what it accepts in a part of one shows nothing.
-            MIN_INTERVAL.as_millis()
-        } else {
-            duration_ms
-                .saturating_sub(mean_latency_ms)
-                .max(duration_ms / 2)
-        };
-        f64::from(self.accepted) * 1_000.0 / counted_ms as f64
+        let duration = self.duration(now).max(MIN_INTERVAL);
+        f64::from(self.accepted) / duration.as_secs_f64()
     }
 }
 
@@ -195,6 +187,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     share_before: f64,
+    results_before: u32,
     rate_before: Option<f64>,
     /// True if the rate is a guess after refusals in a row. If it does not help, it may still be too high.
     is_guess: bool,
@@ -272,10 +265,18 @@ impl Backpressure {
         if started_at < self.interval.counts_from {
             return Adjustment::None;
         }
-        self.interval.add(now, started_at, result);
         match self.phase {
-            Phase::Steady => self.adjust(now, limit_per_second),
+            Phase::Steady if self.interval.was_idle_before(started_at) => {
+                self.interval = Interval::new(started_at);
+                self.interval.add(now, result);
+                self.raise(limit_per_second)
+            }
+            Phase::Steady => {
+                self.interval.add(now, result);
+                self.adjust(now, limit_per_second)
+            }
             Phase::Trial(mut trial) => {
+                self.interval.add(now, result);
                 trial.add(result != LoadResult::Accepted);
                 self.phase = Phase::Trial(trial);
                 self.judge(now, trial)
@@ -297,7 +298,7 @@ impl Backpressure {
     fn adjust(&mut self, now: Tick, limit_per_second: f64) -> Adjustment {
         let interval = self.interval;
         if interval.overloaded_in_a_row >= REFUSALS_IN_A_ROW && interval.accepted > 0 {
-            let measured = f64::from(interval.accepted) / MIN_INTERVAL.as_secs_f64();
+            let measured = interval.accepted_per_second(now);
             let known = match (self.last_accepted, self.max_per_second) {
                 (Some(accepted), _) => accepted,
                 (None, Some(rate)) => rate,
@@ -310,7 +311,9 @@ impl Backpressure {
             if interval.duration(now) >= MAX_INTERVAL {
                 // Too little traffic to learn from, and too little to overload the receiver.
                 self.next_interval(now);
-                return self.raise(limit_per_second);
+                if interval.failed == 0 {
+                    return self.raise(limit_per_second);
+                }
             }
             return Adjustment::None;
         }
@@ -353,6 +356,7 @@ impl Backpressure {
         self.phase = Phase::Trial(Trial {
             // Refusals in a row can be a small share of an interval with many results.
             share_before: self.interval.failed_share().max(EXCESS_SHARE),
+            results_before: self.interval.results(),
             rate_before: self.max_per_second,
             is_guess,
             log_ratio: 0.0,
@@ -400,7 +404,10 @@ impl Backpressure {
             self.tolerate(now, share);
             self.next_tolerance = self.next_tolerance.times(2).min(MAX_TOLERANCE);
         }
-        Adjustment::NotLoad { share }
+        Adjustment::NotLoad {
+            share,
+            results: trial.results_before + results,
+        }
     }
 
     fn tolerate(&mut self, now: Tick, share: f64) {

@@ -62,8 +62,6 @@ pub struct Gate {
     backpressure: Backpressure,
     last_left: Tick,
     last_success: Option<Tick>,
-    /// Failures in a row that do not count for the breaker, see [`OVERLOAD_GRACE`].
-    overloads_in_a_row: u32,
 }
 
 /// Time after the last result for which a gate is remembered, with its window and its recent failures.
@@ -84,7 +82,6 @@ impl Gate {
             backpressure: Backpressure::default(),
             last_left: Tick::START,
             last_success: None,
-            overloads_in_a_row: 0,
         }
     }
 
@@ -207,16 +204,12 @@ impl Gate {
     ) -> Option<BreakerChange> {
         self.window.leave();
         self.last_left = now;
-        let spared = self.is_overload_only(now, back);
+        let spared = self.is_overload_only(now, back.overloaded, back.probe);
         match back.signal {
             Signal::Up => {
                 self.window.widen();
                 self.rate.speed_up();
                 self.last_success = Some(now);
-                self.overloads_in_a_row = 0;
-            }
-            Signal::Down if spared => {
-                self.overloads_in_a_row = self.overloads_in_a_row.saturating_add(1);
             }
             Signal::Down | Signal::Refused | Signal::NoEvidence => {}
         }
@@ -231,9 +224,7 @@ impl Gate {
             } else {
                 back.signal
             },
-            failures_in_a_row: back
-                .failures_in_a_row
-                .saturating_sub(self.overloads_in_a_row),
+            failures_in_a_row: back.failures_in_a_row,
             refusals_in_a_row: back.refusals_in_a_row,
         };
         let mut change = if back.probe {
@@ -241,27 +232,26 @@ impl Gate {
         } else {
             self.breaker.result(now, evidence, settings, rng)
         };
-        if let Adjustment::NotLoad { share } = adjustment
+        if let Adjustment::NotLoad { share, results } = adjustment
             && share >= settings.failure_ratio
+            && results >= settings.min_samples
         {
             let reason = TripReason::FailureRatio;
             change = change.or_else(|| self.trip(now, reason, settings, rng));
         }
         match change {
-            Some(BreakerChange::Tripped(_)) => {
-                self.backpressure.interrupt(now);
-                self.apply_backpressure();
-            }
+            Some(BreakerChange::Tripped(_)) => self.interrupt_backpressure(now),
             Some(BreakerChange::Recovered) => self.start_slowly(now),
             None => {}
         }
         change
     }
 
-    /// Returns true if the receiver refused the request for overload, but has just accepted another one.
-    fn is_overload_only(&self, now: Tick, back: AttemptFeedback) -> bool {
+    /// Returns true if the result of an attempt shows overload only: the receiver refused it for overload, but has just
+    /// accepted another one. Such a result is no failure of the destination.
+    pub fn is_overload_only(&self, now: Tick, overloaded: bool, probe: bool) -> bool {
         let is_recent = |success: Tick| now.since(success) <= OVERLOAD_GRACE;
-        back.overloaded && !back.probe && self.last_success.is_some_and(is_recent)
+        overloaded && !probe && self.last_success.is_some_and(is_recent)
     }
 
     /// Adapts the rate to what the receiver accepts.
@@ -284,6 +274,11 @@ impl Gate {
         adjustment
     }
 
+    fn interrupt_backpressure(&mut self, now: Tick) {
+        self.backpressure.interrupt(now);
+        self.apply_backpressure();
+    }
+
     fn apply_backpressure(&mut self) {
         self.rate
             .set_backpressure(self.backpressure.max_per_second());
@@ -298,7 +293,10 @@ impl Gate {
         rng: &mut Rng,
     ) -> Option<BreakerChange> {
         match self.breaker.state() {
-            BreakerState::Passing => Some(self.breaker.trip(now, reason, settings, rng)),
+            BreakerState::Passing => {
+                self.interrupt_backpressure(now);
+                Some(self.breaker.trip(now, reason, settings, rng))
+            }
             BreakerState::Tripped { .. } | BreakerState::Probing { .. } => None,
         }
     }

@@ -99,11 +99,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// Adds the result of an attempt and returns its consequence.
+    /// Adds the result of an attempt and returns its consequence. A failure that shows overload only
+    /// ([`Gate::is_overload_only`](super::Gate::is_overload_only)) is no failure of the destination.
     pub fn note(
         &mut self,
         now: Timestamp,
         meaning: Classification,
+        is_overload_only: bool,
         settings: &DisableSettings,
     ) -> HealthVerdict {
         let failure = match meaning {
@@ -118,6 +120,7 @@ impl Health {
             Classification::Failure(failure) => failure,
         };
         match failure.scope {
+            Scope::Destination if is_overload_only => {}
             Scope::Destination => {
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
             }
@@ -214,7 +217,7 @@ mod tests {
     }
 
     fn note(health: &mut Health, now: Timestamp, meaning: Classification) -> HealthVerdict {
-        health.note(now, meaning, &DisableSettings::default())
+        health.note(now, meaning, false, &DisableSettings::default())
     }
 
     #[test]
@@ -289,7 +292,7 @@ mod tests {
             on_gone: false,
             ..DisableSettings::default()
         };
-        let verdict = Health::default().note(START, answer(410), &keep);
+        let verdict = Health::default().note(START, answer(410), false, &keep);
         assert_eq!(verdict, HealthVerdict::Fine);
     }
 
@@ -317,7 +320,7 @@ mod tests {
         };
         let mut health = Health::default();
         let verdicts: Vec<HealthVerdict> = (0..=3)
-            .map(|hour| health.note(hours(hour), answer(503), &settings))
+            .map(|hour| health.note(hours(hour), answer(503), false, &settings))
             .collect();
         let cause = DisableCause::FailingForDays;
         assert_eq!(
