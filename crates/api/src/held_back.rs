@@ -102,7 +102,8 @@ impl Obstacle {
     pub(crate) fn for_delivery(&self, due: Option<Timestamp>, now: Timestamp) -> DeliveryHold {
         let is_due = due.is_some_and(|due| due <= now);
         let held_back = self.held_back.filter(|it| applies(it.by, is_due));
-        let until = held_back.and_then(|it| it.until);
+        // A limit whose end is known also moves a delivery that becomes due before it.
+        let until = self.held_back.and_then(|it| it.until);
         let times = [Some(now), until, self.quiet_until];
         DeliveryHold {
             held_back: held_back.filter(|_| due.is_some()),
