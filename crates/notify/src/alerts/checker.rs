@@ -371,7 +371,7 @@ impl AlertChecker {
             Scope::Endpoint(endpoint) => Some(*endpoint),
             Scope::Everything | Scope::Tenant(_) => None,
         });
-        held_back::readings(&self.limited, of_open)
+        held_back::readings(&self.limited, &of_open.collect())
             .into_iter()
             .map(|(endpoint, seen)| (name, Scope::Endpoint(endpoint), seen))
             .collect()

@@ -1,28 +1,47 @@
 //! Values of the alert about deliveries that a limit holds back.
 //!
-//! [`readings`] returns one value for each endpoint that limits hold back for long, and one for each endpoint with an
-//! open alert. A node that did not answer may know of such an endpoint, so without its answer nothing counts as normal.
+//! [`readings`] returns one value for each endpoint with an open alert, and for the endpoints that limits hold back for
+//! longest, up to [`MAX_OPEN`] in all. A node that did not answer may know of such an endpoint, so without its answer nothing counts as normal.
 //! Pure.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use posthaste_core::alert::Seen;
 use posthaste_core::id::EndpointId;
+use posthaste_core::time::Span;
 use posthaste_engine::owner_router::LimitedEndpoints;
 
-/// Computes the values, in seconds: of the limited endpoints, and of those with an open alert.
+/// Maximum number of endpoints with an open alert. One limit of a tenant or the server can hold back thousands of
+/// endpoints: a few alerts tell as much as one for each.
+const MAX_OPEN: usize = 20;
+
+/// Computes the values, in seconds: of the endpoints with an open alert, and of those that are limited for longest.
 pub(super) fn readings(
     limited: &LimitedEndpoints,
-    with_open_alert: impl Iterator<Item = EndpointId>,
+    with_open_alert: &BTreeSet<EndpointId>,
 ) -> Vec<(EndpointId, Seen)> {
     let absent = match limited.is_complete {
         true => Seen::Nothing,
         false => Seen::Unknown,
     };
-    let of_limited = limited.endpoints.iter().map(|(endpoint, report)| {
-        let seconds = report.duration().as_secs_f64();
-        (*endpoint, Seen::value(seconds))
+    let of_open = with_open_alert.iter().map(|endpoint| {
+        let report = limited.endpoints.get(endpoint);
+        let seen = report.map_or(absent, |report| {
+            Seen::value(report.duration().as_secs_f64())
+        });
+        (*endpoint, seen)
     });
-    let others = with_open_alert.filter(|endpoint| !limited.endpoints.contains_key(endpoint));
-    of_limited
-        .chain(others.map(|endpoint| (endpoint, absent)))
+    let mut others: Vec<(Span, EndpointId)> = limited
+        .endpoints
+        .iter()
+        .filter(|(endpoint, _)| !with_open_alert.contains(*endpoint))
+        .map(|(endpoint, report)| (report.duration(), *endpoint))
+        .collect();
+    others.sort_unstable_by_key(|(duration, endpoint)| (Reverse(*duration), *endpoint));
+    others.truncate(MAX_OPEN.saturating_sub(with_open_alert.len()));
+    let others = others.into_iter();
+    of_open
+        .chain(others.map(|(duration, endpoint)| (endpoint, Seen::value(duration.as_secs_f64()))))
         .collect()
 }
