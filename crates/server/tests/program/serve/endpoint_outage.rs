@@ -18,7 +18,7 @@ const OWNER: &str = "owner@example.com";
 const OPERATOR: &str = "ops@example.com";
 
 /// Short times for everything that normally takes minutes or hours.
-const SHORT_TIMES: [&str; 11] = [
+const SHORT_TIMES: [&str; 12] = [
     "notices.tenant=operator",
     "notices.gather=500ms",
     "mail.tls=none",
@@ -30,7 +30,11 @@ const SHORT_TIMES: [&str; 11] = [
     "breaker.consecutive_failures=3",
     "breaker.first_wait=100ms",
     "breaker.longest_wait=200ms",
+    // Refusals are to fail deliveries here, not to hold them.
+    "breaker.refusals=1000000",
 ];
+/// Duration of failure until the warning, and from the warning until the endpoint is disabled.
+const FAILING: Duration = Duration::from_secs(2);
 
 /// The changes of the endpoint: the operational event, and the words in an email.
 const CHANGES: [(&str, &str); 4] = [
@@ -82,6 +86,15 @@ impl OutageFixture {
 
     fn api(&self) -> Api {
         self.server.api()
+    }
+
+    /// Changes when the endpoint is disabled.
+    async fn disable_after(&self, after: &str, warn_before: &str) {
+        let path = format!("/v1/tenants/acme/endpoints/{}", self.endpoint);
+        let disable = json!({"after": after, "warn_before": warn_before});
+        let protection = json!({"protection": {"disable": disable}});
+        let changed = self.api().call("PATCH", &path, Some(&protection)).await;
+        changed.expect(200);
     }
 
     async fn send(&self, events: usize) {
@@ -177,11 +190,15 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
         .until_metric("posthaste_breakers{state=\"tripped\"}", "0")
         .await;
 
+    fixture.disable_after("4s", "2s").await;
     fixture.receiver.answer(400);
     fixture.send(80).await;
+    tokio::time::sleep(FAILING).await;
+    fixture.send(1).await;
     fixture.until_alert("disable_warning", "open").await;
     fixture.until_reported(warned).await;
-    fixture.send(20).await;
+    tokio::time::sleep(FAILING).await;
+    fixture.send(19).await;
     fixture.until_alert("endpoint_disabled", "open").await;
     fixture.until_alert("disable_warning", "resolved").await;
     fixture

@@ -1,7 +1,7 @@
 //! Operational events are sent exactly once, also across restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
@@ -9,7 +9,7 @@ use standardwebhooks::Webhook;
 use super::fixture::{Answer, Api, Arrival, Receiver, TestServer};
 
 /// The operator's tenant, and short times for breakers.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 12] = [
     "--set",
     "notices.tenant=operator",
     "--set",
@@ -20,9 +20,14 @@ const SETTINGS: [&str; 10] = [
     "breaker.first_wait=100ms",
     "--set",
     "breaker.longest_wait=200ms",
+    // Refusals are to fail deliveries here, not to hold them.
+    "--set",
+    "breaker.refusals=1000000",
 ];
-/// Number of permanent failures in a row until an endpoint is disabled.
+/// Number of deliveries that fail until the endpoint is disabled.
 const UNTIL_DISABLED: usize = 100;
+/// Duration of failure until the warning, and from the warning until the endpoint is disabled.
+const FAILING: Duration = Duration::from_secs(2);
 
 const HOOK: &str = "hook";
 const OPS: &str = "ops";
@@ -81,6 +86,26 @@ impl OperatorFixture {
         let body = json!({ "events": vec![event; count] });
         let reply = self.api().post("/v1/tenants/acme/events/batch", body).await;
         reply.expect(202);
+    }
+
+    /// Lets the endpoint refuse deliveries until the warning that it will be disabled has arrived.
+    async fn refuse_until_warned(&self) {
+        let path = format!("/v1/tenants/acme/endpoints/{}", self.endpoint);
+        let disable = json!({"after": "4s", "warn_before": "2s"});
+        let protection = json!({"protection": {"disable": disable}});
+        let changed = self.api().call("PATCH", &path, Some(&protection)).await;
+        changed.expect(200);
+        self.hook_answers(400);
+        self.send(UNTIL_DISABLED - 20).await;
+        tokio::time::sleep(FAILING).await;
+        self.send(1).await;
+        self.until_received_type("endpoint.disable_warning").await;
+    }
+
+    /// Lets the endpoint refuse deliveries until it is disabled.
+    async fn refuse_until_disabled(&self) {
+        tokio::time::sleep(FAILING).await;
+        self.send(19).await;
     }
 
     /// Waits until this number of deliveries has succeeded.
@@ -208,8 +233,8 @@ async fn every_endpoint_change_is_one_operational_event() {
     fixture.hook_answers(200);
     fixture.until_received_type("endpoint.recovered").await;
     fixture.until_delivered(3).await;
-    fixture.hook_answers(400);
-    fixture.send(UNTIL_DISABLED).await;
+    fixture.refuse_until_warned().await;
+    fixture.refuse_until_disabled().await;
     let events = fixture
         .until_all_received(|events| {
             failed(events) == UNTIL_DISABLED as u64
@@ -239,8 +264,8 @@ async fn every_endpoint_change_is_one_operational_event() {
         .map(|name| events.iter().find(|it| it["type"] == name))
         .map(|it| &it.expect("an operational event")["detail"]);
     assert_eq!(tripped["reason"], "consecutive_failures");
-    assert_eq!(warning["cause"], "permanent_failures");
-    assert_eq!(disabled["cause"], "permanent_failures");
+    assert_eq!(warning["cause"], "failing_for_days");
+    assert_eq!(disabled["cause"], "failing_for_days");
     let acts = fixture.acts("acme").await;
     for name in expected {
         assert_eq!(acts.get(name), Some(&1), "{name}");
@@ -313,13 +338,10 @@ async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
         fixture.server.restart();
         fixture.until_delivered(3 * round).await;
     }
-    fixture.hook_answers(400);
-    fixture.send(UNTIL_DISABLED).await;
-    fixture
-        .until_received_type("endpoint.disable_warning")
-        .await;
+    fixture.refuse_until_warned().await;
     fixture.server.kill();
     fixture.server.restart();
+    fixture.refuse_until_disabled().await;
     let events = fixture
         .until_all_received(|events| {
             let disabled = events.iter().any(|it| it["type"] == "endpoint.disabled");
