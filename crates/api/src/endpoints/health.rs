@@ -42,6 +42,10 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let ordered = endpoint.ordered;
     let waiting = app.store.fetch(endpoint.id, Timestamp(0), 1, ordered);
     let due = waiting.await?.next_due;
+    let pending = app.store.pending(endpoint.id).await?;
+    let in_flight = lane.as_ref().map_or(0, |lane| lane.in_flight);
+    // Deliveries in flight are pending too. If there are no others, no next attempt is known.
+    let due = due.filter(|_| pending > u64::from(in_flight));
     let stored_failures = row.health.consecutive_failures;
     let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
     let obstacle = Obstacle::of(lane.as_ref(), &row, now);
@@ -50,8 +54,8 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let limits = limits_in_force(lane.as_ref(), &configured);
     let health = EndpointHealth {
         breaker: breaker.report(),
-        pending: app.store.pending(endpoint.id).await?,
-        in_flight: lane.as_ref().map_or(0, |lane| lane.in_flight),
+        pending,
+        in_flight,
         next_attempt_at: due
             .and_then(|due| next_attempt(due, &row, &obstacle, breaker, now))
             .map(|at| at.to_string()),
