@@ -15,7 +15,7 @@ use crate::api::Limits;
 use crate::faults::Faults;
 use crate::settings::Settings;
 
-/// Events at full speed last for one second each, if all answers take 50 ms; see [`FAST_ANSWER`].
+/// Events at full speed last for one second each, if all answers take 50 ms.
 pub const EVENTS_PER_SECOND: usize = 1_000;
 /// In-flight limit of the endpoints at full speed.
 const IN_FLIGHT: u32 = 50;
