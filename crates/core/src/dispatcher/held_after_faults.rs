@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use super::Dispatcher;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, ScheduledAttempt, State};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::Fetched;
 use crate::time::Now;
@@ -198,10 +198,21 @@ impl Dispatcher {
             return;
         }
         for row in &fetched.deliveries {
-            let is_retried = |held: &Delivery| held.id() == row.id() && held.state() != row.state();
+            let is_retried = |held: &Delivery| held.id() == row.id() && turn(held) != turn(row);
             if self.lanes[lane].holds.held.iter().any(is_retried) {
                 self.release_held(now, lane, row.id());
             }
         }
+    }
+}
+
+/// Returns the attempt that a delivery waits for.
+fn turn(delivery: &Delivery) -> Option<ScheduledAttempt> {
+    match delivery.state() {
+        State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => Some(turn),
+        State::InProgress { .. }
+        | State::Succeeded { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. } => None,
     }
 }

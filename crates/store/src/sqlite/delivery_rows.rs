@@ -39,6 +39,12 @@ impl DeliveryRow {
     pub(super) fn last_attempt(&self) -> rusqlite::Result<Option<AttemptEntry>> {
         self.last.as_deref().map(from_json).transpose()
     }
+
+    /// Returns the failure kind of the last attempt. An attempt that cannot be read has none: a damaged value must not
+    /// keep the delivery from ending.
+    pub(super) fn last_error_kind(&self) -> Option<FailureKind> {
+        self.last_attempt().ok().flatten()?.error_kind
+    }
 }
 
 /// Reads a delivery from a row that begins with [`COLUMNS`].

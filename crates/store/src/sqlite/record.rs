@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 use super::codes::{Code, RowStatus};
 use super::delivery_rows::{self, DeliveryRow, Round, to_json};
 use super::endpoints::{self, find};
-use super::group_commit::WriteContext;
+use super::group_commit::{WriteContext, is_unreadable};
 use super::row_keys::{Key, key_of, look_up};
 use super::{event_rows, outbox};
 use crate::codes::most;
-use crate::delivery_state::{expired_now, fail_waiting, failed_with, status_of};
+use crate::delivery_state::{
+    MAX_UNREADABLE_ROWS, expired_now, fail_waiting, failed_with, status_of,
+};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
 /// Writes a record, unless its delivery has changed since.
@@ -140,7 +142,7 @@ pub(super) fn put(
     before: &DeliveryRow,
     after: &Delivery,
 ) -> rusqlite::Result<()> {
-    let last = before.last_attempt()?.and_then(|last| last.error_kind);
+    let last = before.last_error_kind();
     let kind = failed_with(after, last);
     let last = before.last.as_deref();
     delivery_rows::update(context.conn, after, last, kind, Round::MayBegin)?;
@@ -224,7 +226,9 @@ pub(super) fn sweep(
             more: false,
         });
     };
-    let row_limit = limit.saturating_add(except.len()).saturating_add(1);
+    let row_limit = limit
+        .saturating_add(except.len())
+        .saturating_add(MAX_UNREADABLE_ROWS + 1);
     let keys = context
         .conn
         .prepare_cached(
@@ -241,8 +245,12 @@ pub(super) fn sweep(
             more = true;
             break;
         }
-        let Some(row) = delivery_rows::at_key(context.conn, key)? else {
-            continue;
+        let row = match delivery_rows::at_key(context.conn, key) {
+            Ok(Some(row)) => row,
+            // An unreadable row must not keep the others waiting for ever.
+            Err(error) if is_unreadable(&error) => continue,
+            Ok(None) => continue,
+            Err(error) => return Err(error),
         };
         let after = fail_waiting(&row.delivery, now, reason);
         put(context, &row, &after)?;

@@ -1,6 +1,6 @@
 //! Rows of deliveries that cannot be read: a fetch passes over them.
 
-use posthaste_core::delivery::OrderingKey;
+use posthaste_core::delivery::{DeadReason, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Fetched;
 use posthaste_store::{Ingest, NewEvent, Store, StoreError};
@@ -63,6 +63,29 @@ fn deliveries_behind_an_unreadable_row_wait() {
     assert_eq!(ids(&fetched), [other]);
     assert_eq!(fetched.unreadable, [damaged]);
     assert!(fetched.blocked);
+}
+
+#[test]
+fn a_sweep_passes_over_unreadable_rows() {
+    let fixture = Fixture::acme();
+    let damaged = accept(&fixture, None);
+    damage(&fixture);
+    accept(&fixture, None);
+    accept(&fixture, None);
+    let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    let waiting = "UPDATE deliveries SET last = 'rubbish' WHERE granted IS NOT 'rubbish'";
+    conn.execute(waiting, []).unwrap();
+    let reason = DeadReason::EndpointDisabled;
+    let swept = run(fixture
+        .store
+        .sweep(NOW, EndpointId(1), reason, [].into(), 9))
+    .unwrap();
+    assert_eq!((swept.ended, swept.more), (2, false));
+    let fetched = fetch(&fixture, 9, false).unwrap();
+    assert_eq!(
+        (ids(&fetched), fetched.unreadable),
+        (Vec::new(), vec![damaged])
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Deliveries as rows: in `waiting` until they have ended, in `ended` from then on.
 
+use posthaste_core::classify::FailureKind;
 use posthaste_core::classify::Row as Rule;
 use posthaste_core::delivery::{
     Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
@@ -45,6 +46,12 @@ impl DeliveryRow {
     /// Parses the last attempt.
     pub(in crate::postgres) fn last_attempt(&self) -> Result<Option<AttemptEntry>, DbError> {
         self.last.as_deref().map(from_json).transpose()
+    }
+
+    /// Returns the failure kind of the last attempt. An attempt that cannot be read has none: a damaged value must not
+    /// keep the delivery from ending.
+    pub(in crate::postgres) fn last_error_kind(&self) -> Option<FailureKind> {
+        self.last_attempt().ok().flatten()?.error_kind
     }
 }
 

@@ -152,6 +152,6 @@ async fn insert_ended(
 }
 
 fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>, DbError> {
-    let last = row.last_attempt()?.and_then(|last| last.error_kind);
+    let last = row.last_error_kind();
     Ok(failed_with(after, last))
 }

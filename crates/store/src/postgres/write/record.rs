@@ -20,7 +20,9 @@ use super::owned_shards::{OwnedShards, Ownership};
 use super::write_context::WriteContext;
 use super::{changed_delivery, endpoints};
 use crate::codes::{Coded, most, ms};
-use crate::delivery_state::{expired_now, fail_waiting, failed_with, status_of, stored_state};
+use crate::delivery_state::{
+    MAX_UNREADABLE_ROWS, expired_now, fail_waiting, failed_with, status_of, stored_state,
+};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::reply::Reply;
@@ -297,7 +299,7 @@ fn expiring(expired: Box<Delivery>, ownership: Ownership, done: Done<Written>) -
             return Ok(Written::Superseded);
         };
         changed_delivery::write_changed(context, &row, &after).await?;
-        let last = row.last_attempt()?.and_then(|last| last.error_kind);
+        let last = row.last_error_kind();
         let mut failed = Failed::default();
         failed.note(row.endpoint_no, &after, failed_with(&after, last));
         outbox::fail(&context.conn, &failed).await?;
@@ -439,7 +441,9 @@ pub(in crate::postgres) async fn sweep(
     except: &Arc<[DeliveryId]>,
     limit: usize,
 ) -> Result<SweepResult, DbError> {
-    let row_limit = limit.saturating_add(except.len()).saturating_add(1);
+    let row_limit = limit
+        .saturating_add(except.len())
+        .saturating_add(MAX_UNREADABLE_ROWS + 1);
     let sql = format!(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
          WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) \
@@ -454,7 +458,12 @@ pub(in crate::postgres) async fn sweep(
     let mut to_fail = Vec::new();
     let mut more = false;
     for row in &found {
-        let row = delivery_rows::read(row)?;
+        let row = match delivery_rows::read(row) {
+            Ok(row) => row,
+            // An unreadable row must not keep the others waiting for ever.
+            Err(DbError::Corrupt(_)) => continue,
+            Err(fault) => return Err(fault),
+        };
         if spared.contains(&row.delivery.id()) {
             continue;
         }
@@ -483,7 +492,7 @@ async fn fail_all(
     let mut kinds: Vec<Option<i16>> = Vec::new();
     let mut failed = Failed::default();
     for (row, after) in to_fail {
-        let last = row.last_attempt()?.and_then(|last| last.error_kind);
+        let last = row.last_error_kind();
         ids.push(Id(after.id().0));
         let kind = failed_with(after, last);
         kinds.push(kind.map(code));
