@@ -93,7 +93,7 @@ pub(super) fn summary(
         },
         Status::Held if delivery.is_held_after_faults() => html! {
             "Held after " (attempts) ": it could not be sent because of repeated internal errors of posthaste, which the "
-            "log names. It is sent again when it is retried by hand."
+            "log names. It is sent again when an operator retries it."
         },
         Status::Held => html! {
             "Held after " (attempts) ": " (held_reason(endpoint)) ". " (held_until(endpoint))
