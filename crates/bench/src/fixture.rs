@@ -180,6 +180,11 @@ impl Fixture {
         store.strip_prefix("sqlite:").map(PathBuf::from)
     }
 
+    /// Returns the admin key of the server.
+    pub fn admin_key(&self) -> &str {
+        &self.admin_key
+    }
+
     /// Opens a connection to the server's API.
     pub async fn api(&self) -> Result<Api, Failure> {
         Api::connect(self.process.address(), &self.admin_key).await

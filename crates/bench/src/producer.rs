@@ -181,7 +181,7 @@ async fn join_all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), F
 }
 
 /// Runs a future on a separate thread and waits for its result.
-async fn on_own_thread<W, F>(work: W) -> Result<(), Failure>
+pub async fn on_own_thread<W, F>(work: W) -> Result<(), Failure>
 where
     W: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<(), Failure>>,

@@ -55,6 +55,8 @@ pub enum Scenario {
     Observe,
     /// Receivers that fail in part, refuse or limit: what gets through, and what held the rest back
     PartialFailure,
+    /// A tenant beside callers that try to stall the server
+    HostileCallers,
 }
 
 /// Settings of a benchmark.

@@ -24,7 +24,7 @@ use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use thiserror::Error;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -253,13 +253,20 @@ impl Connection {
 
 /// Opens a bare connection for load generators: no limits and no `Host` header. Its task ends when the sender
 /// is dropped or the server closes the connection.
+pub async fn dial(address: SocketAddr) -> io::Result<http1::SendRequest<Full<Bytes>>> {
+    dial_from(address, None).await
+}
+
+/// Opens a bare connection like [`dial`], from this local address if there is one. The server then sees another peer.
 #[expect(
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-pub async fn dial(address: SocketAddr) -> io::Result<http1::SendRequest<Full<Bytes>>> {
-    let socket = TcpStream::connect(address).await?;
-    socket.set_nodelay(true)?;
+pub async fn dial_from(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+) -> io::Result<http1::SendRequest<Full<Bytes>>> {
+    let socket = dial_tcp(address, source).await?;
     let (sender, connection) = http1::handshake(TokioIo::new(socket))
         .await
         .map_err(io::Error::other)?;
@@ -267,6 +274,25 @@ pub async fn dial(address: SocketAddr) -> io::Result<http1::SendRequest<Full<Byt
         let _ = connection.await;
     });
     Ok(sender)
+}
+
+/// Opens a TCP connection for load generators that break the rules of HTTP, from this local address if there is one.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the operator's own server, which the operator configured"
+)]
+pub async fn dial_tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    if let Some(source) = source {
+        socket.bind(SocketAddr::new(source, 0))?;
+    }
+    let socket = socket.connect(address).await?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

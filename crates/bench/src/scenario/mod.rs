@@ -8,10 +8,12 @@
 //! | [`table_bloat`] | `flat` |
 //! | [`metrics_cost`] | `observe` |
 //! | [`partial_failure`] | `partial-failure` |
+//! | [`hostile_callers`] | `hostile-callers` |
 //! | others | the scenario of the same name |
 
 pub mod egress_client;
 pub mod history;
+pub mod hostile_callers;
 pub mod isolation;
 pub mod memory;
 pub mod metrics_cost;

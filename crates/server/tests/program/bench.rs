@@ -215,3 +215,35 @@ fn receivers_that_fail_in_part_are_compared_with_a_clean_one() {
     // Two seconds touch at most three seconds of the clock.
     assert!(count(limited, "delivered") <= 30, "{limited}");
 }
+
+#[test]
+fn the_neighbour_of_hostile_callers_is_measured_beside_each_attack() {
+    let report = document(bench("--scenario hostile-callers --events 1000 --json"));
+    let scenario = &report["scenarios"][0];
+    let attacks = scenario["attacks"].as_array().expect("a list");
+    let names: Vec<&str> = attacks
+        .iter()
+        .filter_map(|it| it["attack"].as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "quiet",
+            "large_batches",
+            "excessive_batches",
+            "unread_responses",
+            "unfinished_bodies",
+            "tenant_deletion"
+        ]
+    );
+    for attack in attacks {
+        assert_eq!(attack["neighbour"]["requests"], 100, "{attack}");
+        is_measured(&attack["neighbour"]["accept_latency_ms"], "p99");
+    }
+    assert_eq!(attacks[0]["neighbour"]["refused"], 0, "{attacks:?}");
+    assert!(
+        attacks[1]["hostile_accepted"].as_u64() > Some(0),
+        "{attacks:?}"
+    );
+    assert_eq!(attacks[5]["hostile_accepted"], 1, "{attacks:?}");
+}
