@@ -1,18 +1,18 @@
--- What it takes to run it at night: figures by time, alerts, notices and letters, plans, usage, and what is kept for how
--- long. A scope is one number: 0 is everything, else the number of a tenant or of an endpoint.
+-- Unattended operation: stats, alerts, notifications, emails, plans, usage and retention. A scope is one number: 0 for
+-- everything, else the number of a tenant or of an endpoint.
 
--- Tenants: the plan they are on.
+-- The plan of a tenant.
 ALTER TABLE tenants ADD COLUMN plan TEXT;
 
--- What is kept for how long: an event may outlive what it carried, and a replay counts what it passes over.
+-- Retention: an event may outlive its payload, and a replay counts the deliveries that it skips.
 ALTER TABLE events ADD COLUMN payload_removed_at INTEGER;
 ALTER TABLE replays ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
 
--- Notices may be about anything, not only about endpoints.
+-- Notifications may be about any scope, not only about endpoints.
 ALTER TABLE notices RENAME COLUMN endpoint_no TO scope;
 
--- Figures: what happened, by time. Written by flushes, so never in the way of an event.
--- Ordered by time, so that what a flush touches lies together.
+-- Stats by time bucket. Written in intervals, so that they never delay an event.
+-- Ordered by time, so that one write touches adjacent rows.
 CREATE TABLE figures (
     width INTEGER NOT NULL,
     bucket INTEGER NOT NULL,
@@ -29,7 +29,7 @@ CREATE TABLE figures (
 ) WITHOUT ROWID;
 CREATE INDEX figures_failing ON figures (width, bucket) WHERE retries + failed > 0;
 
--- Alerts: of one name about one scope, at most one is open.
+-- Alerts: at most one active alert per name and scope.
 CREATE TABLE alerts (
     no INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
@@ -44,8 +44,8 @@ CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NUL
 CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
 CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
--- recipient; how far the herald has come.
+-- Notifications to send: failed deliveries that are not notified yet, summed up by endpoint and cause; pending emails by
+-- recipient; the last processed notification.
 CREATE TABLE failures (
     endpoint_no INTEGER NOT NULL,
     reason INTEGER NOT NULL,
@@ -66,13 +66,13 @@ CREATE TABLE letters (
     lines TEXT NOT NULL
 );
 CREATE INDEX letters_due ON letters (due_at);
--- Notices of before had nobody to tell them, and are no news any more.
+-- Older notifications are not sent: before this version there was no recipient.
 INSERT INTO meta (name, value) SELECT 'told', coalesce(max(number), 0) FROM notices;
 
--- Events: whose trace they belong to, as the standard writes it.
+-- The W3C trace context of an event.
 ALTER TABLE events ADD COLUMN trace TEXT;
 
--- Usage: how many events came, by tenant and calendar month, counted from January of the year 0.
+-- Usage: number of events by tenant and calendar month. Months are counted from January of the year 0.
 CREATE TABLE usage (
     tenant_no INTEGER NOT NULL,
     month INTEGER NOT NULL,

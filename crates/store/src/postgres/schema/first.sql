@@ -1,18 +1,18 @@
--- What is stored, in its first format. Published steps never change.
+-- The first schema version. Published migration steps never change. docs/internals/stored-names.md explains the names.
 --
--- Hot and cold apart: a delivery that has not ended is a row of `waiting`, a small table that is vacuumed all the
--- time; when it ends it moves to `ended`, which is appended to, partitioned by the time in the ids, and never changed
--- until its partition is dropped. An event is written once. All times are milliseconds, all of them given by nodes.
+-- Hot and cold data are separate: a delivery that has not ended is a row of `waiting`, a small table that is vacuumed
+-- all the time. When it ends, it moves to `ended`, which is partitioned by the time in the ids, only appended to, and
+-- not changed until its partition is dropped. An event is written once. All times are milliseconds, set by nodes.
 
--- Leads: by how many milliseconds ids run ahead of the time at which their event was accepted, at most. No id up to
--- the last moment is made again, even if what had it is gone.
+-- Clock skews: the maximum number of milliseconds that ids are ahead of the acceptance time of their event. No id up to
+-- the last moment is generated again, even if the row that had it was deleted.
 CREATE TABLE meta (name text PRIMARY KEY, value bigint NOT NULL) WITH (fillfactor = 50);
 INSERT INTO meta (name, value) VALUES
     ('format', 1), ('event_lead', 0), ('delivery_lead', 0), ('last_moment', 0), ('last_notice', 0), ('probed_at', 0);
 CREATE TABLE vault (one boolean PRIMARY KEY DEFAULT true CHECK (one), keys text NOT NULL);
 
--- Changes of what nodes keep in mind, numbered in the order of their commits: whoever writes one holds the row of
--- `directory` until it is committed.
+-- The change log of the directory, numbered in commit order: a transaction that adds a change locks the row of `directory`
+-- until its commit.
 CREATE TABLE directory (one boolean PRIMARY KEY DEFAULT true CHECK (one), last_change bigint NOT NULL, last_no bigint NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 INSERT INTO directory (last_change, last_no) VALUES (0, 0);
@@ -31,7 +31,7 @@ CREATE TABLE tenants (
 CREATE UNIQUE INDEX tenants_by_id ON tenants (id) WHERE NOT deleted;
 CREATE INDEX tenants_by_age ON tenants (created_at, id) WHERE NOT deleted;
 
--- The admin keys of nobody have tenant number 0.
+-- Admin keys have tenant number 0.
 CREATE TABLE keys (
     id uuid PRIMARY KEY,
     tenant_no bigint NOT NULL,
@@ -67,7 +67,7 @@ CREATE TABLE endpoints (
 );
 CREATE INDEX endpoints_by_tenant ON endpoints (tenant_no, id);
 
--- Written with every failure, so apart from the wide row.
+-- Endpoint health. Written with every failure, so it is separate from the wide row of `endpoints`.
 CREATE TABLE healths (
     endpoint_no bigint PRIMARY KEY,
     revision bigint NOT NULL,
@@ -92,7 +92,7 @@ CREATE TABLE events (
 ALTER TABLE events ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE INDEX events_by_tenant ON events (tenant_no, id);
 
--- Deliveries that a replay made of an event later on: one for an endpoint, however many replays ask at once.
+-- Deliveries that replays added to an event: one per endpoint, even if several replays run at the same time.
 CREATE TABLE added (event_id uuid NOT NULL, endpoint_no bigint NOT NULL, delivery_id uuid NOT NULL, PRIMARY KEY (event_id, endpoint_no));
 
 CREATE TABLE idempotency (
@@ -153,14 +153,14 @@ CREATE TABLE ended (
 CREATE INDEX ended_by_endpoint ON ended (endpoint_no, id);
 CREATE INDEX ended_by_tenant ON ended (tenant_no, id);
 CREATE INDEX ended_dead ON ended (endpoint_no, id) WHERE status = 3;
--- Tells whether a whole day ended long ago without reading it.
+-- Shows without reading a partition that all its deliveries ended long ago.
 CREATE INDEX ended_by_end ON ended USING brin (ended_at);
 
--- Every attempt but the one that ended its delivery, which lies with it.
+-- All attempts except the last one of an ended delivery, which is in the row of the delivery.
 CREATE TABLE attempts (delivery_id uuid NOT NULL, number integer NOT NULL, entry text NOT NULL, PRIMARY KEY (delivery_id, number))
     PARTITION BY RANGE (delivery_id);
 
--- How much waits and how much has failed. Each node counts in a slot of its own, so that none waits for another.
+-- Numbers of waiting and failed deliveries. Each node counts in its own slot, so that no node waits for another.
 CREATE TABLE tally (
     endpoint_no bigint NOT NULL,
     slot smallint NOT NULL,
@@ -190,8 +190,8 @@ CREATE TABLE replay_targets (replay_id uuid NOT NULL, piece bigint NOT NULL, tar
 
 CREATE TABLE notices (number bigint PRIMARY KEY, endpoint_no bigint NOT NULL, at bigint NOT NULL, name text NOT NULL, detail text NOT NULL);
 
--- Nodes, by number; one that is fenced off writes nothing any more. Its heart beats in `beats`, apart from the row
--- that its writes lock; with each beat it says whether it wants shards, and how long it must be silent to be dead.
+-- Nodes by number. A fenced node can write nothing. Heartbeats are in `beats`, separate from the row that a node's writes
+-- lock. Each heartbeat says whether the node wants shards, and its lease duration.
 CREATE SEQUENCE node_numbers;
 CREATE TABLE nodes (no bigint PRIMARY KEY, role smallint NOT NULL, name text NOT NULL);
 CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL, works boolean NOT NULL, lease_ms bigint NOT NULL)
@@ -199,14 +199,15 @@ CREATE TABLE beats (node bigint PRIMARY KEY, beat bigint NOT NULL, works boolean
 CREATE TABLE shards (no smallint PRIMARY KEY, owner bigint, epoch bigint NOT NULL) WITH (fillfactor = 50);
 INSERT INTO shards (no, owner, epoch) SELECT no, NULL, 0 FROM generate_series(0, 255) AS no;
 
--- Questions and answers between nodes. Nobody misses them after a crash. When nobody waits for an answer any more, by
--- the database's own clock, it is too late to do what was asked.
+-- Requests and responses between nodes (node RPC). A crash may lose them. A request whose time limit has passed by the
+-- clock of the database is not executed.
 CREATE UNLOGGED TABLE mail (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, receiver bigint NOT NULL, sender bigint NOT NULL, reference bigint NOT NULL, answer boolean NOT NULL, body text NOT NULL, expires_at bigint)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX mail_by_receiver ON mail (receiver, no);
 
--- What a batch relies on, checked in its own transaction. With `known`, that the directory is still as this node knows
--- it, and stays so until the commit; with `me`, that this node is not fenced off and owns these shards by these epochs.
+-- Checks in the transaction of a batch what the batch relies on. With `known`: the directory has not changed since this
+-- change number, and does not change until the commit. With `me`: this node is not fenced, and owns these shards with
+-- these epochs.
 CREATE FUNCTION guard(known bigint, me bigint, held smallint[], epochs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF known IS NOT NULL THEN
@@ -227,7 +228,7 @@ BEGIN
     END IF;
 END $$;
 
--- Ends a transaction in which a record found its delivery elsewhere than it stood.
+-- Aborts a transaction whose record found its delivery in another state than expected.
 CREATE FUNCTION demand(met boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT met THEN
@@ -235,7 +236,7 @@ BEGIN
     END IF;
 END $$;
 
--- Enters a node under a number that nobody has had.
+-- Registers a node under a new number.
 CREATE FUNCTION enter(role smallint, name text, lease_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     me bigint := nextval('node_numbers');
@@ -246,8 +247,8 @@ BEGIN
     RETURN me;
 END $$;
 
--- Takes shards for a node: of its own, those that it has lost track of, and so many of those that are nobody's. Whoever
--- strikes it off waits until this is done, or has done so before.
+-- Claims shards for a node: its own shards that it no longer knows, and up to `free` shards without an owner. `strike_off`
+-- of this node waits until the claim is committed, or was committed before.
 CREATE FUNCTION claim(me bigint, own smallint[], epochs bigint[], free bigint)
     RETURNS TABLE (shard smallint, claimed bigint) LANGUAGE plpgsql AS $$
 BEGIN
@@ -263,7 +264,7 @@ BEGIN
         RETURNING s.no, s.epoch;
 END $$;
 
--- Makes shards nobody's. Waits for what their owner is just writing, even if it has lost sight of that itself.
+-- Releases shards. Waits for writes of their owner that are in progress, even if the owner no longer knows about them.
 CREATE FUNCTION release(me bigint, held smallint[], epochs bigint[]) RETURNS void LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 BEGIN
     PERFORM 1 FROM nodes WHERE no = me FOR UPDATE;
@@ -275,8 +276,8 @@ BEGIN
     PERFORM pg_notify('posthaste', 'members ' || me);
 END $$;
 
--- Strikes a node off and frees its shards, if its heart has not beaten since it was seen. Waits for what it is just
--- writing; after that it writes nothing as an owner. Says whether it did.
+-- Removes a node and releases its shards, if it has sent no heartbeat since `seen`. Waits for its writes in progress;
+-- afterwards the node can write nothing as an owner. Returns whether the node was removed.
 CREATE FUNCTION strike_off(node bigint, seen bigint, by bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 BEGIN
     DELETE FROM beats b WHERE b.node = strike_off.node AND (seen IS NULL OR b.beat = seen);

@@ -7,10 +7,10 @@ ALTER TABLE endpoints ADD COLUMN protection text;
 -- Limits of endpoints that set none of their own, as JSON.
 ALTER TABLE tenants ADD COLUMN endpoint_defaults text;
 
--- Stats: deliveries that need a retry, and attempts of deliveries that succeeded. Buckets of the version before have
--- estimates until they expire after 25 hours: their second attempts, and all attempts beside a success, so that their
--- attempts per success stay as they were.
--- The defaults are for nodes of the version before, which add rows without these columns while they are being replaced.
+-- Stats: deliveries that needed a retry, and attempts of deliveries that succeeded. Buckets of the previous version get
+-- estimates until they expire after 25 hours: their second attempts, and all attempts if there was a success, so that
+-- attempts per success does not change.
+-- The defaults are for nodes of the previous version, which insert rows without these columns during a rolling upgrade.
 ALTER TABLE figures ADD COLUMN retried_deliveries bigint NOT NULL DEFAULT 0;
 ALTER TABLE figures ADD COLUMN success_attempts bigint NOT NULL DEFAULT 0;
 UPDATE figures SET
@@ -18,6 +18,6 @@ UPDATE figures SET
     success_attempts = CASE WHEN succeeded > 0 THEN greatest(attempts, succeeded) ELSE 0 END
     WHERE second_attempts > 0 OR succeeded > 0;
 
--- Which limits an endpoint inherits: the sum of 1 (timeout), 2 (in flight) and 4 (rate). Their other columns then hold the
--- usual defaults, for nodes of before. Endpoints of before have limits of their own.
+-- The limits that an endpoint inherits: the sum of 1 (timeout), 2 (in flight) and 4 (rate). The columns of inherited limits
+-- hold the usual defaults, for nodes of the previous version. Existing endpoints keep their own limits.
 ALTER TABLE endpoints ADD COLUMN inherited smallint NOT NULL DEFAULT 0;

@@ -1,4 +1,4 @@
--- What people need who look at it: passes, who did what, dead letters by cause, endpoints in trouble. Published steps
+-- The dashboard: sessions, the audit log, dead letters by failure kind, endpoints that need attention. Published steps
 -- never change.
 
 CREATE TABLE passes (
@@ -13,8 +13,8 @@ CREATE INDEX passes_by_tenant ON passes (tenant_no, id) WHERE tenant_no IS NOT N
 CREATE INDEX passes_by_key ON passes (key_hash) WHERE key_hash IS NOT NULL;
 CREATE INDEX passes_by_end ON passes (expires_at);
 
--- A tenant is named twice: by the id it had, for whoever looks at everything, and by its number, so that a later tenant
--- of the same id sees nothing of it.
+-- A tenant is stored twice: by its id, for readers of the whole log, and by its number, so that a later tenant with the
+-- same id cannot read the entry.
 CREATE TABLE audit (
     id uuid PRIMARY KEY,
     at bigint NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE audit (
 CREATE INDEX audit_by_name ON audit (tenant, id) WHERE tenant IS NOT NULL;
 CREATE INDEX audit_by_tenant ON audit (tenant_no, id) WHERE tenant_no IS NOT NULL;
 
--- Where they are and what was wrong in one number, with which no other index begins. See dead.rs.
+-- Endpoint and failure kind in one number, with which no other index begins. See read/dead_letters.rs.
 CREATE INDEX ended_dead_by_kind ON ended ((endpoint_no * 16 + coalesce(kind, 15)), id) WHERE status = 3;
 CREATE INDEX endpoints_troubled ON endpoints (tenant_no, id)
     WHERE standing = 1 OR standing = 2 AND reason <> '"manual"';

@@ -1,18 +1,18 @@
--- What it takes to run it at night: figures by time, alerts, notices and letters, plans, usage, and what is kept for how
--- long. A scope is one number: 0 is everything, else the number of a tenant or of an endpoint.
+-- Unattended operation: stats, alerts, notifications, emails, plans, usage and retention. A scope is one number: 0 for
+-- everything, else the number of a tenant or of an endpoint.
 
--- Tenants: the plan they are on.
+-- The plan of a tenant.
 ALTER TABLE tenants ADD COLUMN plan text;
 
--- What is kept for how long: an event may outlive what it carried, and a replay counts what it passes over.
+-- Retention: an event may outlive its payload, and a replay counts the deliveries that it skips.
 ALTER TABLE events ADD COLUMN payload_removed_at bigint;
 ALTER TABLE replays ADD COLUMN skipped bigint NOT NULL DEFAULT 0;
 
--- Notices may be about anything: notices.endpoint_no holds a scope from now on. It keeps its name, since nodes of the
--- version before write to it for as long as they are being replaced.
+-- Notifications may be about any scope: notices.endpoint_no holds a scope from now on. The column keeps its name, because
+-- nodes of the previous version write to it during a rolling upgrade.
 
--- Figures: what happened, by time. Written by flushes, so never in the way of an event.
--- Ordered by time, so that what a flush touches lies together.
+-- Stats by time bucket. Written in intervals, so that they never delay an event.
+-- Ordered by time, so that one write touches adjacent rows.
 CREATE TABLE figures (
     width smallint NOT NULL,
     bucket bigint NOT NULL,
@@ -29,15 +29,15 @@ CREATE TABLE figures (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX figures_failing ON figures (width, bucket) WHERE retries + failed > 0;
 
--- Flushes: the number of the last figures that each node has added since it was started, and of when the latest of them
--- were. One whose commit nobody heard of is found here, and not added again.
+-- The number of the last stats that each process has added since its start, and their time. Stats whose commit was not
+-- answered are found here, and not added again.
 CREATE TABLE flushes (
     flusher uuid PRIMARY KEY,
     number bigint NOT NULL,
     at bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- Alerts: of one name about one scope, at most one is open.
+-- Alerts: at most one active alert per name and scope.
 CREATE TABLE alerts (
     id uuid PRIMARY KEY,
     name text NOT NULL,
@@ -51,8 +51,8 @@ CREATE UNIQUE INDEX alerts_open ON alerts (name, scope) WHERE resolved_at IS NUL
 CREATE INDEX alerts_by_tenant ON alerts (tenant_no, id) WHERE tenant_no IS NOT NULL;
 CREATE INDEX alerts_by_end ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: deliveries that failed and that nobody was told of, summed up by endpoint and cause; letters, by
--- recipient; how far the herald has come.
+-- Notifications to send: failed deliveries that are not notified yet, summed up by endpoint and cause; pending emails by
+-- recipient; the last processed notification.
 CREATE TABLE failures (
     endpoint_no bigint NOT NULL,
     reason smallint NOT NULL,
@@ -73,13 +73,13 @@ CREATE TABLE letters (
     lines text NOT NULL
 );
 CREATE INDEX letters_due ON letters (due_at);
--- Notices of before had nobody to tell them, and are no news any more.
+-- Older notifications are not sent: before this version there was no recipient.
 INSERT INTO meta (name, value) SELECT 'told', value FROM meta WHERE name = 'last_notice';
 
--- Events: whose trace they belong to, as the standard writes it.
+-- The W3C trace context of an event.
 ALTER TABLE events ADD COLUMN trace text;
 
--- Usage: how many events came, by calendar month, counted from January of the year 0, and tenant; in a slot for each node.
+-- Usage: number of events by calendar month and tenant, with one slot per node. Months are counted from January of the year 0.
 CREATE TABLE usage (
     month integer NOT NULL,
     tenant_no bigint NOT NULL,
@@ -88,13 +88,13 @@ CREATE TABLE usage (
     PRIMARY KEY (month, tenant_no, slot)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- Meters: how fast events of limited tenants come. Whoever takes some in holds the row until they are committed.
+-- Rate meters of tenants with quotas. A transaction that accepts events of a tenant locks its row until the commit.
 CREATE TABLE meters (
     tenant_no bigint PRIMARY KEY,
     arrival_ns bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- Grants: how many of a limited tenant's attempts each node may have under way, and how many it would.
+-- Concurrency shares: the attempts in flight that each node may have for a limited tenant, and the number that it wants.
 CREATE TABLE grants (
     tenant_no bigint NOT NULL,
     node bigint NOT NULL,
