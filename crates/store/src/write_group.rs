@@ -18,3 +18,30 @@ pub(crate) fn group_len(sizes: impl Iterator<Item = usize>) -> usize {
     }
     count
 }
+
+/// The rest of what one group commit may take, in operations and bytes.
+pub(crate) struct GroupBudget {
+    operations: usize,
+    bytes: usize,
+}
+
+impl GroupBudget {
+    /// Creates the budget of a new group.
+    pub(crate) fn new() -> GroupBudget {
+        GroupBudget {
+            operations: MAX_GROUP,
+            bytes: MAX_GROUP_BYTES,
+        }
+    }
+
+    /// Takes an operation of this size, or returns false if the group must end before it. The first one always fits.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let is_first = self.operations == MAX_GROUP;
+        let fits = is_first || (self.operations > 0 && bytes <= self.bytes);
+        if fits {
+            self.operations -= 1;
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+        fits
+    }
+}

@@ -14,7 +14,7 @@ use super::routing_table::{Route, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
 use super::{delivery_rows, event_rows};
-use crate::accept_plan::{EventDecision, plan};
+use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::ms;
 use crate::delivery_state::status_of;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent, Quotas};
@@ -44,6 +44,19 @@ pub(super) fn accept(
         {
             return Ok(Ingest::NoSuchEndpoint);
         }
+    }
+    let limits = (
+        tenant.endpoints.len(),
+        context.settings.max_deliveries_per_request,
+    );
+    let checked = check_deliveries(events, &plans, limits, |event| {
+        let routes = tenant.endpoints.iter();
+        routes
+            .filter(|route| route.gets(&event.content.event_type))
+            .count() as u64
+    });
+    if let Err(refused) = checked {
+        return Ok(refused);
     }
     let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
     let taken = context

@@ -37,14 +37,15 @@ use super::{
 use crate::audit::fitted;
 use crate::closed::Closed;
 use crate::codes::ms;
+use crate::fair_queue::QueueClass;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash,
     LoginSession, NewEvent, OpenError, OwnedObject, Page, PageRequest, Quotas, ReplaceResult,
-    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection,
-    Usage, Written,
+    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity,
+    Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant,
+    TenantSelection, Usage, WriteQueueState, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -89,21 +90,32 @@ impl SqliteStore {
             .map_err(|error| explain(&path, &error))
     }
 
+    /// Enqueues an internal operation.
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.write_bytes(0, run)
+        self.write_as(QueueClass::Internal, 0, run)
     }
 
-    fn write_bytes<T, F>(&self, bytes: usize, run: F) -> Answer<T>
+    /// Enqueues an operation of a tenant; without one, an internal operation.
+    fn write_of<'t, T, F>(&self, tenant: impl Into<Option<&'t TenantId>>, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.write_as(QueueClass::of(tenant.into()), 0, run)
+    }
+
+    fn write_as<T, F>(&self, class: QueueClass, bytes: usize, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (done, answer) = promise();
-        self.queue.push(Box::new(Task::new(bytes, run, done)));
+        self.queue
+            .push(class, Box::new(Task::new(bytes, run, done)));
         answer
     }
 
@@ -212,15 +224,21 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
-        self.write(move |context| directory::create_tenant(context, &tenant))
+        self.write_of(&tenant.id.clone(), move |context| {
+            directory::create_tenant(context, &tenant)
+        })
     }
 
     fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
-        self.write(move |context| directory::replace_tenant(context, &tenant))
+        self.write_of(&tenant.id.clone(), move |context| {
+            directory::replace_tenant(context, &tenant)
+        })
     }
 
     fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
-        self.write(move |context| directory::delete_tenant(context, &tenant))
+        self.write_of(&tenant.clone(), move |context| {
+            directory::delete_tenant(context, &tenant)
+        })
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
@@ -237,11 +255,15 @@ impl Store for SqliteStore {
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
-        self.write(move |context| directory::create_key(context, &key))
+        self.write_of(key.tenant.clone().as_ref(), move |context| {
+            directory::create_key(context, &key)
+        })
     }
 
     fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
-        self.write(move |context| directory::revoke_key(context, tenant.as_ref(), key))
+        self.write_of(tenant.clone().as_ref(), move |context| {
+            directory::revoke_key(context, tenant.as_ref(), key)
+        })
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
@@ -259,7 +281,13 @@ impl Store for SqliteStore {
     }
 
     fn create_session(&self, _now: Timestamp, new: LoginSession) -> Answer<CreateResult> {
-        self.write(move |context| sessions::create(context, &new))
+        let tenant = match &new.holder {
+            SessionIdentity::Tenant(tenant) => Some(tenant.clone()),
+            SessionIdentity::Key(_) => None,
+        };
+        self.write_of(tenant.as_ref(), move |context| {
+            sessions::create(context, &new)
+        })
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
@@ -280,7 +308,9 @@ impl Store for SqliteStore {
     }
 
     fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool> {
-        self.write(move |context| sessions::end(context, now, tenant.as_ref(), id))
+        self.write_of(tenant.clone().as_ref(), move |context| {
+            sessions::end(context, now, tenant.as_ref(), id)
+        })
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -320,11 +350,15 @@ impl Store for SqliteStore {
         endpoint: Endpoint,
         at_most: u32,
     ) -> Answer<CreateResult> {
-        self.write(move |context| endpoints::create(context, &endpoint, at_most))
+        self.write_of(&endpoint.tenant.clone(), move |context| {
+            endpoints::create(context, &endpoint, at_most)
+        })
     }
 
     fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
-        self.write(move |context| endpoints::replace(context, &endpoint))
+        self.write_of(&endpoint.tenant.clone(), move |context| {
+            endpoints::replace(context, &endpoint)
+        })
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
@@ -374,7 +408,8 @@ impl Store for SqliteStore {
             .iter()
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
-        self.write_bytes(bytes, move |context| {
+        let class = QueueClass::of(events.first().map(|event| &event.tenant));
+        self.write_as(class, bytes, move |context| {
             accept::accept(context, now, &events, quotas)
         })
     }
@@ -441,13 +476,16 @@ impl Store for SqliteStore {
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
-        self.write(move |context| record::retry(context, now, &tenant, delivery))
+        self.write_of(&tenant.clone(), move |context| {
+            record::retry(context, now, &tenant, delivery)
+        })
     }
 
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
         let run =
             move |context: &mut WriteContext<'_>| record::record(context, now, &record, &detail);
-        self.queue.push(Box::new(Task::new(0, run, done)));
+        let task = Box::new(Task::new(0, run, done));
+        self.queue.push(QueueClass::Internal, task);
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
@@ -484,8 +522,10 @@ impl Store for SqliteStore {
         filter: ReplayFilter,
     ) -> Answer<Replay> {
         // A reader searches for the deliveries, so that the long search does not block the writer. A first empty
-        // operation makes the search start after everything that was requested earlier.
+        // operation makes the search start after everything that was requested earlier for the tenant.
         let (done, answer) = promise();
+        let class = QueueClass::of(Some(&tenant));
+        let create_class = class.clone();
         let (queue, readers) = (self.queue.clone(), self.readers.clone());
         let plan = move |passed: Result<(), StoreError>| {
             if let Err(why) = passed {
@@ -499,14 +539,15 @@ impl Store for SqliteStore {
                     let run = move |context: &mut WriteContext<'_>| {
                         replays::create(context, now, &tenant, &filter, &plan)
                     };
-                    queue.push(Box::new(Task::new(bytes, run, done)));
+                    let task = Box::new(Task::new(bytes, run, done));
+                    queue.push(create_class, task);
                 }
             };
             let search = move |conn: &Connection| replays::plan(conn, &of, &by);
             readers.read(ReadClass::Endless, search, Box::new(insert));
         };
         let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
-        self.queue.push(Box::new(barrier));
+        self.queue.push(class, Box::new(barrier));
         answer
     }
 
@@ -525,7 +566,9 @@ impl Store for SqliteStore {
         tenant: TenantId,
         replay: ReplayId,
     ) -> Answer<Option<Replay>> {
-        self.write(move |context| replays::cancel(context, now, &tenant, replay))
+        self.write_of(&tenant.clone(), move |context| {
+            replays::cancel(context, now, &tenant, replay)
+        })
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
@@ -569,6 +612,10 @@ impl Store for SqliteStore {
 
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         self.write(move |context| retention::step(context, now, &retention))
+    }
+
+    fn write_queue_state(&self) -> WriteQueueState {
+        self.queue.state()
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {

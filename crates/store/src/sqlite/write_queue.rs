@@ -1,27 +1,28 @@
-//! The write queue: bounded; an operation that finds it full is refused immediately.
+//! The write queue: bounded; an operation that finds no room is refused immediately.
 
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::group_commit::Operation;
-use crate::StoreError;
-use crate::write_group::group_len;
+use crate::fair_queue::{FairQueue, QueueClass};
+use crate::write_group::GroupBudget;
+use crate::{StoreError, WriteQueueState};
+
 /// Operations that wait for the writer.
 pub(super) struct WriteQueue {
     inner: Mutex<Inner>,
     filled: Condvar,
-    limit: usize,
 }
 
 struct Inner {
-    waiting: VecDeque<Box<dyn Operation>>,
+    waiting: FairQueue<Box<dyn Operation>>,
     /// The reason why new operations are refused.
     shut: Option<StoreError>,
 }
 
 /// The result of [`WriteQueue::take`].
 pub(super) enum Taken {
-    /// Operations in the order of their arrival.
+    /// Operations in the order of their turns.
     Group(Vec<Box<dyn Operation>>),
     /// The queue is empty, and the writer did not want to wait.
     Nothing,
@@ -30,29 +31,29 @@ pub(super) enum Taken {
 }
 
 impl WriteQueue {
-    /// Creates a queue for at most `limit` operations.
+    /// Creates a queue for at most `limit` operations of posthaste itself and as many of tenants.
     pub(super) fn new(limit: usize) -> WriteQueue {
         WriteQueue {
             inner: Mutex::new(Inner {
-                waiting: VecDeque::new(),
+                waiting: FairQueue::new(limit),
                 shut: None,
             }),
             filled: Condvar::new(),
-            limit: limit.max(1),
         }
     }
 
     /// Adds an operation, or answers it immediately with an error.
-    pub(super) fn push(&self, operation: Box<dyn Operation>) {
+    pub(super) fn push(&self, class: QueueClass, operation: Box<dyn Operation>) {
+        let now = Instant::now();
         let refused = {
             let mut inner = self.lock();
-            if let Some(why) = &inner.shut {
-                Err((operation, why.clone()))
-            } else if inner.waiting.len() >= self.limit {
-                Err((operation, StoreError::Overloaded))
-            } else {
-                inner.waiting.push_back(operation);
-                Ok(inner.waiting.len() == 1)
+            let was_empty = inner.waiting.is_empty();
+            match &inner.shut {
+                Some(why) => Err((operation, why.clone())),
+                None => match inner.waiting.push(class, now, operation) {
+                    Ok(()) => Ok(was_empty),
+                    Err(operation) => Err((operation, StoreError::Overloaded)),
+                },
             }
         };
         match refused {
@@ -77,8 +78,16 @@ impl WriteQueue {
                 .wait(inner)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let count = group_len(inner.waiting.iter().map(|operation| operation.bytes()));
-        Taken::Group(inner.waiting.drain(..count).collect())
+        let mut budget = GroupBudget::new();
+        let mut group = Vec::new();
+        while let Some(popped) = inner.waiting.pop() {
+            if !budget.take(popped.item.bytes()) {
+                inner.waiting.put_back(popped);
+                break;
+            }
+            group.push(popped.item);
+        }
+        Taken::Group(group)
     }
 
     /// Refuses new operations. Those in the queue are still written.
@@ -99,11 +108,16 @@ impl WriteQueue {
             if inner.shut != Some(StoreError::Closed) {
                 inner.shut = Some(why.clone());
             }
-            std::mem::take(&mut inner.waiting)
+            inner.waiting.drain()
         };
         for operation in waiting {
             operation.answer(Err(why.clone()));
         }
+    }
+
+    /// Returns the state of the queue.
+    pub(super) fn state(&self) -> WriteQueueState {
+        self.lock().waiting.state(Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
