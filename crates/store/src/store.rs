@@ -37,7 +37,9 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    may or may not have happened, because the connection or the disk can fail during the commit. The same holds if
 ///    the process dies before the answer.
 /// 2. **Atomic.** One call is one transaction: an event and all its deliveries, an attempt and everything it changes,
-///    a batch. No reader ever sees part of it.
+///    a batch. No reader ever sees part of it, with one exception: the deliveries of a large request may be stored in
+///    several transactions. Until its caller is answered, a reader may find the events and only some of their
+///    deliveries. If the process dies meanwhile, the request is completed when the store is opened again.
 /// 3. **Ordered within a write class.** A call that names a tenant is in the write class of that tenant: the calls that
 ///    create, replace or delete the tenant, its keys, sessions and endpoints, [`accept`](Store::accept),
 ///    [`retry`](Store::retry), [`create_replay`](Store::create_replay) and [`cancel_replay`](Store::cancel_replay). All
@@ -286,7 +288,8 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
         ordered: bool,
     ) -> Answer<Fetched>;
 
-    /// Fails up to `limit` waiting deliveries of an endpoint, except those in `except`.
+    /// Fails up to `limit` waiting deliveries of an endpoint, except those in `except`. A step may fail fewer, so that
+    /// it does not take long.
     fn sweep(
         &self,
         now: Timestamp,

@@ -16,6 +16,7 @@ use posthaste_core::time::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::accept::AcceptTask;
 use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
@@ -29,9 +30,9 @@ use super::row_keys::KeyGenerator;
 use super::schema::meta;
 use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
-use super::writer::Writer;
+use super::writer::{ToRetry, Writer};
 use super::{
-    accept, audit, backlog, dead_letters, directory, endpoints, event_rows, lists, owner_lookup,
+    audit, backlog, dead_letters, directory, endpoints, event_rows, fan_out, lists, owner_lookup,
     record, replays, retention, sessions, usage,
 };
 use crate::audit::fitted;
@@ -51,9 +52,9 @@ use crate::{
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::sqlite::store";
 
-/// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
-/// would have no size limit.
-const EVENT_BYTES: usize = 1_024;
+/// Cost of a row that is changed long after it was stored, compared with that of a new row: its page is rarely in the
+/// cache, and its index entries move.
+const SCATTERED_ROW_COST: u64 = 4;
 
 /// A store in one SQLite file.
 pub struct SqliteStore {
@@ -96,7 +97,19 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.write_as(QueueClass::Internal, 0, run)
+        self.write_as(QueueClass::Internal, run)
+    }
+
+    /// Enqueues a step of internal work that changes rows all over the file.
+    fn write_step<T, F>(&self, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        let task = Task::new(0, run, done).with_row_cost(SCATTERED_ROW_COST);
+        self.queue.push(QueueClass::Internal, Box::new(task));
+        answer
     }
 
     /// Enqueues an operation of a tenant; without one, an internal operation.
@@ -105,17 +118,16 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.write_as(QueueClass::of(tenant.into()), 0, run)
+        self.write_as(QueueClass::of(tenant.into()), run)
     }
 
-    fn write_as<T, F>(&self, class: QueueClass, bytes: usize, run: F) -> Answer<T>
+    fn write_as<T, F>(&self, class: QueueClass, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (done, answer) = promise();
-        self.queue
-            .push(class, Box::new(Task::new(bytes, run, done)));
+        self.queue.push(class, Box::new(Task::new(0, run, done)));
         answer
     }
 
@@ -181,8 +193,12 @@ fn start(
         readers: readers.clone(),
         lock,
         closed: closed.clone(),
+        to_retry: ToRetry::default(),
         conn,
     };
+    for (tenant, fan_out) in fan_out::resume(&writer.conn)? {
+        queue.push_always(QueueClass::Tenant(tenant), Box::new(fan_out));
+    }
     let writer = writer.start().map_err(no_thread)?;
     Ok(SqliteStore {
         path: path.to_owned(),
@@ -197,8 +213,13 @@ fn start(
 /// Returns the greatest key that was ever used.
 fn last_key(conn: &Connection) -> rusqlite::Result<i64> {
     let mut last = number(conn, meta::LAST_KEY)?;
-    for table in ["events", "deliveries", "replays"] {
-        let sql = format!("SELECT max(key) FROM {table}");
+    for (table, key) in [
+        ("events", "key"),
+        ("deliveries", "key"),
+        ("replays", "key"),
+        ("fan_outs", "last_key"),
+    ] {
+        let sql = format!("SELECT max({key}) FROM {table}");
         let key: Option<i64> = conn.query_row(&sql, [], |row| row.get(0))?;
         last = last.max(key.unwrap_or(0));
     }
@@ -404,14 +425,11 @@ impl Store for SqliteStore {
     ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
-        let bytes = events
-            .iter()
-            .map(|event| EVENT_BYTES + event.content.payload.len())
-            .sum();
         let class = QueueClass::of(events.first().map(|event| &event.tenant));
-        self.write_as(class, bytes, move |context| {
-            accept::accept(context, now, &events, quotas)
-        })
+        let (done, answer) = promise();
+        let task = AcceptTask::new(now, events, quotas, done);
+        self.queue.push(class, Box::new(task));
+        answer
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
@@ -512,7 +530,9 @@ impl Store for SqliteStore {
         except: Arc<[DeliveryId]>,
         limit: usize,
     ) -> Answer<SweepResult> {
-        self.write(move |context| record::sweep(context, now, endpoint, reason, &except, limit))
+        self.write_step(move |context| {
+            record::sweep(context, now, endpoint, reason, &except, limit)
+        })
     }
 
     fn create_replay(
@@ -557,7 +577,7 @@ impl Store for SqliteStore {
         replay: ReplayId,
         limit: usize,
     ) -> Answer<Option<ReplayStep>> {
-        self.write(move |context| replays::step(context, now, replay, limit))
+        self.write_step(move |context| replays::step(context, now, replay, limit))
     }
 
     fn cancel_replay(

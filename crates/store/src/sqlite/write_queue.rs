@@ -1,12 +1,14 @@
 //! The write queue: bounded; an operation that finds no room is refused immediately.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::group_commit::Operation;
-use crate::fair_queue::{FairQueue, QueueClass};
-use crate::write_group::GroupBudget;
+use crate::fair_queue::{FairQueue, Popped, QueueClass};
 use crate::{StoreError, WriteQueueState};
+
+/// An operation that the writer has taken from the queue.
+pub(super) type Taken = Popped<Box<dyn Operation>>;
 
 /// Operations that wait for the writer.
 pub(super) struct WriteQueue {
@@ -20,11 +22,11 @@ struct Inner {
     shut: Option<StoreError>,
 }
 
-/// The result of [`WriteQueue::take`].
-pub(super) enum Taken {
-    /// Operations in the order of their turns.
-    Group(Vec<Box<dyn Operation>>),
-    /// The queue is empty, and the writer did not want to wait.
+/// The result of [`WriteQueue::wait`].
+pub(super) enum Waiting {
+    /// This number of operations waits.
+    Operations(usize),
+    /// The queue is empty, and the writer did not want to wait longer.
     Nothing,
     /// The queue is empty and closed.
     Closed,
@@ -59,35 +61,62 @@ impl WriteQueue {
         match refused {
             Ok(true) => self.filled.notify_one(),
             Ok(false) => {}
-            Err((operation, why)) => operation.answer(Err(why)),
+            Err((operation, why)) => drop(operation.failed(why)),
         }
     }
 
-    /// Takes the next group. With `wait`, blocks until there is an operation.
-    pub(super) fn take(&self, wait: bool) -> Taken {
+    /// Adds an operation that was accepted earlier, even if there is no room.
+    pub(super) fn push_always(&self, class: QueueClass, operation: Box<dyn Operation>) {
+        self.lock()
+            .waiting
+            .push_always(class, Instant::now(), operation);
+        self.filled.notify_one();
+    }
+
+    /// Waits until there is an operation, at most for this time; without one, for ever.
+    pub(super) fn wait(&self, at_most: Option<Duration>) -> Waiting {
         let mut inner = self.lock();
+        let mut is_over = at_most == Some(Duration::ZERO);
         while inner.waiting.is_empty() {
             if inner.shut == Some(StoreError::Closed) {
-                return Taken::Closed;
+                return Waiting::Closed;
             }
-            if !wait {
-                return Taken::Nothing;
+            if is_over {
+                return Waiting::Nothing;
             }
-            inner = self
-                .filled
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            match at_most {
+                None => {
+                    inner = self
+                        .filled
+                        .wait(inner)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+                Some(time) => {
+                    inner = self
+                        .filled
+                        .wait_timeout(inner, time)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
+                    is_over = true;
+                }
+            }
         }
-        let mut budget = GroupBudget::new();
-        let mut group = Vec::new();
-        while let Some(popped) = inner.waiting.pop() {
-            if !budget.take(popped.item.bytes()) {
-                inner.waiting.put_back(popped);
-                break;
-            }
-            group.push(popped.item);
-        }
-        Taken::Group(group)
+        Waiting::Operations(inner.waiting.len())
+    }
+
+    /// Takes the operation whose turn it is.
+    pub(super) fn take(&self) -> Option<Taken> {
+        self.lock().waiting.pop()
+    }
+
+    /// Charges rows that were written for operations of this class, besides the one that taking it was charged.
+    pub(super) fn charge(&self, class: &QueueClass, rows: u64) {
+        self.lock().waiting.charge(class, rows);
+    }
+
+    /// Puts an operation back before all others of its class.
+    pub(super) fn put_back(&self, taken: Taken) {
+        self.lock().waiting.put_back(taken);
     }
 
     /// Refuses new operations. Those in the queue are still written.
@@ -111,7 +140,7 @@ impl WriteQueue {
             inner.waiting.drain()
         };
         for operation in waiting {
-            operation.answer(Err(why.clone()));
+            drop(operation.failed(why.clone()));
         }
     }
 
