@@ -93,6 +93,15 @@ pub enum Ingest {
     NoSuchTenant,
     /// There is no such endpoint, or it is disabled. Nothing was written.
     NoSuchEndpoint,
+    /// The new events among them have more deliveries than one request may create
+    /// ([`StoreSettings::max_deliveries_per_request`](crate::StoreSettings::max_deliveries_per_request)). Nothing was
+    /// written, and no quota was used.
+    TooManyDeliveries {
+        /// Number of deliveries that they have.
+        deliveries: u64,
+        /// Maximum number of deliveries of one request.
+        limit: u64,
+    },
     /// They exceed a limit of the tenant. Nothing was written.
     OverLimit {
         /// The exceeded limit.

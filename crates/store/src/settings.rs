@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::Plans;
 
+/// Default of [`StoreSettings::max_deliveries_per_request`].
+pub const DEFAULT_MAX_DELIVERIES_PER_REQUEST: u64 = 10_000;
+
 /// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
@@ -17,8 +20,11 @@ pub struct StoreSettings {
     pub plans: Arc<Plans>,
     /// The RNG for ids.
     pub rng: Rng,
-    /// Capacity of the write queue, in operations.
+    /// Capacity of the write queue: of operations of posthaste itself, and as many of tenants. A tenant may hold as
+    /// many of the tenants' places as are free.
     pub max_waiting_writes: usize,
+    /// Maximum number of deliveries that one request may create.
+    pub max_deliveries_per_request: u64,
 }
 
 impl StoreSettings {
@@ -29,6 +35,7 @@ impl StoreSettings {
             plans: Arc::default(),
             rng,
             max_waiting_writes: 16_384,
+            max_deliveries_per_request: DEFAULT_MAX_DELIVERIES_PER_REQUEST,
         }
     }
 

@@ -18,7 +18,8 @@ use crate::{
     DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession, NewEvent,
     Outbox, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
     ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, Written,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, WriteQueueState,
+    Written,
 };
 
 /// The future result of a call to the store.
@@ -36,9 +37,16 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    may or may not have happened, because the connection or the disk can fail during the commit. The same holds if
 ///    the process dies before the answer.
 /// 2. **Atomic.** One call is one transaction: an event and all its deliveries, an attempt and everything it changes,
-///    a batch. No reader ever sees part of it.
-/// 3. **Ordered.** The writes of one caller take effect in the order of the calls, even if the caller never awaits
-///    the answers: a write is enqueued when the method returns.
+///    a batch. No reader ever sees part of it, with one exception: the deliveries of a large request may be stored in
+///    several transactions. Until its caller is answered, a reader may find the events and only some of their
+///    deliveries. If the process dies meanwhile, the request is completed when the store is opened again.
+/// 3. **Ordered within a write class.** A call that names a tenant is in the write class of that tenant: the calls that
+///    create, replace or delete the tenant, its keys, sessions and endpoints, [`accept`](Store::accept),
+///    [`retry`](Store::retry), [`create_replay`](Store::create_replay) and [`cancel_replay`](Store::cancel_replay). All
+///    other writes are internal: records, endpoint status, sweeps, steps of replays and of retention runs, the audit
+///    log, alerts, stats, notifications, admin keys. The writes of one class take effect in the order of the calls,
+///    even if the caller never awaits the answers: a write is enqueued when the method returns. Writes of different
+///    classes take effect in any order, unless the caller awaits the first before it calls the second.
 /// 4. **Group commit.** All operations that arrive while a commit runs are written by the next commit. A write never
 ///    waits for a timer or for other writes to fill a group.
 /// 5. **Handed over.** Deliveries accepted for endpoints of this node are passed to [`HandOver`](crate::HandOver) in
@@ -51,7 +59,9 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    not ended.
 /// 7. **Bounded cost.** A read never blocks a write. The cost of a call does not grow with the amount of stored data,
 ///    unless its documentation says so. Every queue is bounded: when it is full, the answer is
-///    [`StoreError::Overloaded`].
+///    [`StoreError::Overloaded`]. Tenants share the writer fairly, by the rows that are written for them, and internal
+///    writes get at least half of it while both wait. A tenant that fills its share of the queue is refused, and no
+///    other.
 /// 8. **No clock, no randomness.** Both are parameters: `now` is passed to every call that depends on it, the RNG
 ///    when the store is opened.
 ///
@@ -189,7 +199,8 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
 
     /// Accepts events of one tenant, all or none. Each event is stored with one delivery per subscribed endpoint, or
     /// is found by its idempotency key. If two events of the list have the same key, the second is compared with the
-    /// first.
+    /// first. A list whose new events have more than
+    /// [`max_deliveries_per_request`](crate::StoreSettings::max_deliveries_per_request) deliveries is refused.
     fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
         self.accept_within(now, events, Quotas::UNLIMITED)
     }
@@ -277,7 +288,8 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
         ordered: bool,
     ) -> Answer<Fetched>;
 
-    /// Fails up to `limit` waiting deliveries of an endpoint, except those in `except`.
+    /// Fails up to `limit` waiting deliveries of an endpoint, except those in `except`. A step may fail fewer, so that
+    /// it does not take long.
     fn sweep(
         &self,
         now: Timestamp,
@@ -357,6 +369,12 @@ pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult>;
+
+    /// Returns the state of the write queue. The cost is proportional to the number of tenants that wait, and no read
+    /// or write is needed. A store without a queue has nothing waiting.
+    fn write_queue_state(&self) -> WriteQueueState {
+        WriteQueueState::default()
+    }
 
     /// Checks that the store can write: commits a tiny transaction and waits for the disk.
     fn probe(&self, now: Timestamp) -> Answer<()>;

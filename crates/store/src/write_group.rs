@@ -4,17 +4,76 @@
 const MAX_GROUP: usize = 1_024;
 /// Maximum number of bytes of one group, unless a single operation is larger.
 const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
+/// Number of rows after which a group ends. The operation that reaches it is complete, so a transaction writes at most
+/// this number of rows and those of one operation.
+pub(crate) const MAX_GROUP_ROWS: u64 = 2_048;
 
 /// Returns the number of waiting operations that the next group takes, given their sizes in bytes in queue order.
 pub(crate) fn group_len(sizes: impl Iterator<Item = usize>) -> usize {
-    let mut bytes = 0;
-    let mut count = 0;
-    for size in sizes.take(MAX_GROUP) {
-        bytes += size;
-        if count > 0 && bytes > MAX_GROUP_BYTES {
-            break;
+    let mut budget = GroupBudget::new(usize::MAX);
+    sizes.take_while(|bytes| budget.take(*bytes)).count()
+}
+
+/// The rest of what one group commit may take and write.
+pub(crate) struct GroupBudget {
+    is_empty: bool,
+    operations: usize,
+    bytes: usize,
+    rows: u64,
+}
+
+impl GroupBudget {
+    /// Creates the budget of a new group, for at most this number of operations.
+    pub(crate) fn new(operations: usize) -> GroupBudget {
+        GroupBudget {
+            is_empty: true,
+            operations: operations.min(MAX_GROUP),
+            bytes: MAX_GROUP_BYTES,
+            rows: MAX_GROUP_ROWS,
         }
-        count += 1;
     }
-    count
+
+    /// Takes an operation of this size, or returns false if the group must end before it. The first one always fits.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.operations > 0 && self.rows > 0 && bytes <= self.bytes;
+        let is_taken = self.is_empty || fits;
+        if is_taken {
+            self.is_empty = false;
+            self.operations = self.operations.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+        is_taken
+    }
+
+    /// Subtracts rows that an operation has written.
+    pub(crate) fn spend(&mut self, rows: u64) {
+        self.rows = self.rows.saturating_sub(rows);
+    }
+
+    /// Returns whether no further operation can be taken.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.operations == 0 || self.rows == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_ends_at_its_first_limit() {
+        let mut budget = GroupBudget::new(3);
+        assert!(budget.take(MAX_GROUP_BYTES + 1), "the first always fits");
+        assert!(!budget.take(1));
+        let mut budget = GroupBudget::new(3);
+        assert!((0..3).all(|_| budget.take(1)));
+        assert!(budget.is_used_up() && !budget.take(0));
+        let mut budget = GroupBudget::new(9);
+        assert!(budget.take(0));
+        budget.spend(MAX_GROUP_ROWS - 1);
+        assert!(budget.take(0) && !budget.is_used_up());
+        budget.spend(9);
+        assert!(budget.is_used_up() && !budget.take(0));
+        assert_eq!(group_len([1; 2 * MAX_GROUP].into_iter()), MAX_GROUP);
+    }
 }

@@ -224,10 +224,20 @@ async fn store(
         Ingest::Conflict(places) => Err(conflict(count, &places)),
         Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
+        Ingest::TooManyDeliveries { deliveries, limit } => {
+            Err(too_many_deliveries(deliveries, limit))
+        }
         Ingest::OverLimit { limit, wait } => {
             Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
         }
     }
+}
+
+fn too_many_deliveries(deliveries: u64, limit: u64) -> Problem {
+    let detail = format!(
+        "The events have {deliveries} deliveries, and one request may have {limit}. Nothing was accepted; send them in several requests."
+    );
+    Problem::new(Code::Invalid, detail)
 }
 
 fn endpoint_disabled() -> Problem {

@@ -69,7 +69,10 @@ pub(super) async fn accept(
     match store.accept(clock.wall(), events.clone()).await? {
         Ingest::Done(_) => return Ok(()),
         Ingest::NoSuchTenant => create_tenant_if_missing(store, clock, tenant).await?,
-        Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {}
+        Ingest::Conflict(_)
+        | Ingest::NoSuchEndpoint
+        | Ingest::TooManyDeliveries { .. }
+        | Ingest::OverLimit { .. } => {}
     }
     for event in events {
         let key = event.idempotency.as_ref().map(|it| it.key.clone());
@@ -81,6 +84,9 @@ pub(super) async fn accept(
             }
             Ingest::Conflict(_) => log_refused(tenant, key, "its idempotency key is taken"),
             Ingest::NoSuchEndpoint => log_refused(tenant, key, "its endpoint is gone"),
+            Ingest::TooManyDeliveries { .. } => {
+                log_refused(tenant, key, "it has too many deliveries")
+            }
             Ingest::OverLimit { .. } => log_refused(tenant, key, "its tenant is over its limit"),
         }
     }

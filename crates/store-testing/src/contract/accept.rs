@@ -17,7 +17,7 @@ use super::fixture::{World, at, endpoint, event, id, keyed, kind, policy, set, t
 use super::{Harness, block_on};
 use posthaste_store::{
     AcceptedEvent, Content, DeliveryFilter, Endpoint, EventFilter, Ingest, Ingested, NewEvent,
-    StoredEvent, Tenant,
+    Quotas, StoreSettings, StoredEvent, Tenant,
 };
 
 fn goes_to(event: &AcceptedEvent) -> Vec<u128> {
@@ -347,7 +347,10 @@ pub(super) async fn concurrent_events_with_the_same_key_make_one_event(harness: 
                 ids.push(ingested[0].event.id);
             }
             Ingest::Conflict(which) => assert_eq!(which, [0]),
-            Ingest::NoSuchTenant | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
+            Ingest::NoSuchTenant
+            | Ingest::NoSuchEndpoint
+            | Ingest::TooManyDeliveries { .. }
+            | Ingest::OverLimit { .. } => {
                 panic!("the event was refused")
             }
         }
@@ -468,16 +471,20 @@ pub(super) async fn deliveries_are_handed_over_in_order_before_the_acknowledgeme
     assert_eq!(handed_over.len(), 200);
 }
 
-pub(super) async fn writes_take_effect_in_the_order_of_the_calls(harness: &dyn Harness) {
+pub(super) async fn writes_of_a_class_take_effect_in_the_order_of_the_calls(harness: &dyn Harness) {
     let world = World::open(harness);
     let store = &world.store;
     // The responses of the first calls are not awaited.
     drop(store.create_tenant(at(0), super::fixture::tenant("acme")));
     drop(store.create_endpoint(at(0), endpoint(1, "acme", &[]), 9));
     drop(store.accept(at(1), vec![event("acme", "first")]));
-    drop(store.set_endpoint_status(at(2), EndpointId(1), EndpointStatus::Disabled, None, None));
+    drop(store.replace_endpoint(at(2), endpoint(1, "acme", &["none"])));
     drop(store.accept(at(3), vec![event("acme", "second")]));
-    drop(store.set_endpoint_status(at(4), EndpointId(1), EndpointStatus::Enabled, None, None));
+    let every_type = Endpoint {
+        revision: 1,
+        ..endpoint(1, "acme", &[])
+    };
+    drop(store.replace_endpoint(at(4), every_type));
     let third = world.accept(at(5), event("acme", "third")).await;
     assert_eq!(third.deliveries.len(), 1);
     let found = world.events("acme", EventFilter::default()).await;
@@ -490,4 +497,70 @@ pub(super) async fn writes_take_effect_in_the_order_of_the_calls(harness: &dyn H
         routed,
         expected.map(|(name, count)| (name.to_owned(), count))
     );
+    // Internal writes have an order of their own.
+    let status = |status| store.set_endpoint_status(at(6), EndpointId(1), status, None, None);
+    drop(status(EndpointStatus::Disabled));
+    drop(status(EndpointStatus::Enabled));
+    assert_eq!(status(EndpointStatus::Paused).await, Ok(true));
+    let row = store.endpoint(EndpointId(1)).await.unwrap();
+    assert_eq!(row.map(|row| row.status), Some(EndpointStatus::Paused));
+    drop(status(EndpointStatus::Disabled));
+    assert_eq!(status(EndpointStatus::Enabled).await, Ok(true));
+    let fourth = world.accept(at(7), event("acme", "fourth")).await;
+    assert_eq!(fourth.deliveries.len(), 1);
+}
+
+pub(super) async fn a_request_with_too_many_deliveries_is_refused(harness: &dyn Harness) {
+    let settings = StoreSettings {
+        max_deliveries_per_request: 6,
+        ..super::fixture::settings()
+    };
+    let world = World::open_with(harness, settings);
+    world.add_tenant("acme").await;
+    for number in 1..=3 {
+        world.add(endpoint(number, "acme", &[])).await;
+    }
+    world.add(endpoint(4, "acme", &["many"])).await;
+    let accept = |events| world.store.accept(at(1), events);
+    let known = world.accept(at(1), keyed("acme", "known", "{}")).await;
+    assert_eq!(known.deliveries.len(), 3);
+    // Events that are stored, or that are repeated in the list, make no deliveries.
+    let repeated = keyed("acme", "repeated", "{}");
+    let events = vec![
+        keyed("acme", "known", "{}"),
+        repeated.clone(),
+        repeated.clone(),
+        event("acme", "few"),
+    ];
+    assert!(matches!(accept(events).await, Ok(Ingest::Done(_))));
+    let once = Quotas {
+        per_second: Some(2),
+        per_month: Some(2),
+    };
+    let new = Quotas {
+        per_second: None,
+        per_month: Some(6),
+    };
+    let refused = |deliveries| {
+        Ok(Ingest::TooManyDeliveries {
+            deliveries,
+            limit: 6,
+        })
+    };
+    let events = vec![event("acme", "few"), event("acme", "many")];
+    assert_eq!(accept(events.clone()).await, refused(7));
+    let within = |quotas| world.store.accept_within(at(1), events.clone(), quotas);
+    // It precedes the quotas, and uses none.
+    assert_eq!(within(once).await, refused(7));
+    assert_eq!(within(new).await, refused(7));
+    let usage = world.store.usage(at(1), id("acme")).await.unwrap();
+    assert_eq!(usage.map(|usage| usage.events_this_month), Some(3));
+    let only = |number| NewEvent {
+        only: Some(EndpointId(number)),
+        ..event("acme", "many")
+    };
+    let tests = vec![only(1), only(2), only(4), event("acme", "few")];
+    assert!(matches!(accept(tests).await, Ok(Ingest::Done(_))));
+    let found = world.events("acme", EventFilter::default()).await;
+    assert_eq!(found.len(), 7);
 }

@@ -49,6 +49,11 @@ pub(super) fn id(tenant: &str) -> TenantId {
     tenant.parse().expect("the tenant id is valid")
 }
 
+/// Returns the settings that every case starts with.
+pub(super) fn settings() -> StoreSettings {
+    StoreSettings::new(Rng::seeded(1))
+}
+
 pub(super) fn kind(name: &str) -> EventType {
     name.parse().expect("the event type is valid")
 }
@@ -268,8 +273,11 @@ impl<'a> World<'a> {
     }
 
     fn seeded(harness: &'a dyn Harness, seed: u64) -> World<'a> {
+        World::open_with(harness, StoreSettings::new(Rng::seeded(seed)))
+    }
+
+    pub(super) fn open_with(harness: &'a dyn Harness, settings: StoreSettings) -> World<'a> {
         let recorder = Arc::new(Recorder::default());
-        let settings = StoreSettings::new(Rng::seeded(seed));
         World {
             harness,
             store: harness.open(settings, recorder.clone()),
@@ -328,6 +336,7 @@ impl<'a> World<'a> {
             refused @ (Ingest::Conflict(_)
             | Ingest::NoSuchTenant
             | Ingest::NoSuchEndpoint
+            | Ingest::TooManyDeliveries { .. }
             | Ingest::OverLimit { .. }) => {
                 panic!("the events were refused: {refused:?}")
             }

@@ -109,7 +109,8 @@ macro_rules! every_case {
                 a_scheduled_event_waits_for_its_time
                 the_deadline_comes_from_the_nearest_policy
                 deliveries_are_handed_over_in_order_before_the_acknowledgement
-                writes_take_effect_in_the_order_of_the_calls
+                writes_of_a_class_take_effect_in_the_order_of_the_calls
+                a_request_with_too_many_deliveries_is_refused
             }
             quotas {
                 the_quota_per_second_is_enforced

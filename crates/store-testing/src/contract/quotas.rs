@@ -42,6 +42,7 @@ fn done(ingest: &Ingest) -> Option<(usize, usize)> {
         Ingest::Conflict(_)
         | Ingest::NoSuchTenant
         | Ingest::NoSuchEndpoint
+        | Ingest::TooManyDeliveries { .. }
         | Ingest::OverLimit { .. } => None,
     }
 }

@@ -45,12 +45,17 @@ impl Tables {
         if events.iter().any(unreachable) {
             return refused(Ingest::NoSuchEndpoint);
         }
+        let deliveries = self.new_deliveries(owner, &events);
+        let limit = self.settings.max_deliveries_per_request;
+        if deliveries > limit {
+            return refused(Ingest::TooManyDeliveries { deliveries, limit });
+        }
         let month = (owner, Month::of(now));
         let used = QuotaUsage {
             arrival_ns: self.arrivals.get(&owner).copied().unwrap_or(0),
             this_month: self.usage.get(&month).copied().unwrap_or(0),
         };
-        match quotas.take(now, used, self.fresh(owner, &events)) {
+        match quotas.take(now, used, self.fresh(owner, &events).len() as u64) {
             Ok(used) => {
                 self.arrivals.insert(owner, used.arrival_ns);
                 self.usage.insert(month, used.this_month);
@@ -74,20 +79,24 @@ impl Tables {
         (Ingest::Done(ingested), handed_over)
     }
 
-    /// Returns the number of events that are neither stored nor repeated within the list.
-    fn fresh(&self, owner: TenantVersion, events: &[NewEvent]) -> u64 {
+    /// Returns the events that are neither stored nor repeated within the list.
+    fn fresh<'a>(&self, owner: TenantVersion, events: &'a [NewEvent]) -> Vec<&'a NewEvent> {
         let mut offered: BTreeSet<&str> = BTreeSet::new();
-        let mut fresh = 0;
-        for event in events {
-            let is_fresh = match &event.idempotency {
-                None => true,
-                Some(idempotency) => {
-                    self.stored_under(owner, event).is_none() && offered.insert(&idempotency.key)
-                }
-            };
-            fresh += u64::from(is_fresh);
-        }
+        let mut is_fresh = |event: &'a NewEvent| match &event.idempotency {
+            None => true,
+            Some(idempotency) => {
+                self.stored_under(owner, event).is_none() && offered.insert(&idempotency.key)
+            }
+        };
+        events.iter().filter(|event| is_fresh(event)).collect()
+    }
+
+    /// Returns the number of deliveries of the new events.
+    fn new_deliveries(&self, owner: TenantVersion, events: &[NewEvent]) -> u64 {
+        let fresh = self.fresh(owner, events).into_iter();
         fresh
+            .map(|event| self.routes(owner, event).len() as u64)
+            .sum()
     }
 
     pub(super) fn usage(&self, now: Timestamp, tenant: &TenantId) -> Option<Usage> {

@@ -1,4 +1,7 @@
 //! Accepts events: checks idempotency keys and quotas, and stores events with their deliveries.
+//!
+//! [`AcceptTask`] is the operation. A request with many deliveries is stored in pieces (see [`FanOut`]): its
+//! transaction stores the events, and the caller is answered after the last piece.
 
 use std::sync::Arc;
 
@@ -9,22 +12,94 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::group_commit::{WriteContext, number, set_number};
+use super::fan_out::{FanOut, MAX_ROWS_AT_ONCE};
+use super::group_commit::{Operation, Reply, WriteContext, number, set_number};
 use super::routing_table::{Route, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
 use super::{delivery_rows, event_rows};
-use crate::accept_plan::{EventDecision, plan};
+use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::ms;
 use crate::delivery_state::status_of;
-use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent, Quotas};
+use crate::{
+    AcceptedDelivery, AcceptedEvent, Done, HandedOver, Ingest, Ingested, NewEvent, Quotas,
+    StoreError,
+};
 
-/// Accepts events of one tenant, all or none.
-pub(super) fn accept(
+/// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
+/// would have no size limit.
+const EVENT_BYTES: usize = 1_024;
+
+/// The operation that accepts events of one tenant.
+pub(super) struct AcceptTask {
+    now: Timestamp,
+    events: Vec<NewEvent>,
+    quotas: Quotas,
+    accepted: Option<(Ingest, Option<FanOut>)>,
+    reply: Reply<Ingest>,
+}
+
+impl AcceptTask {
+    /// Creates an operation that accepts all of these events or none.
+    pub(super) fn new(
+        now: Timestamp,
+        events: Vec<NewEvent>,
+        quotas: Quotas,
+        done: Done<Ingest>,
+    ) -> AcceptTask {
+        AcceptTask {
+            now,
+            events,
+            quotas,
+            accepted: None,
+            reply: Reply::new(done),
+        }
+    }
+}
+
+impl Operation for AcceptTask {
+    fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
+        let mut fan_out = None;
+        let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
+        self.accepted = Some((ingest, fan_out));
+        Ok(())
+    }
+
+    fn committed(self: Box<Self>) -> Option<Box<dyn Operation>> {
+        let (ingest, fan_out) = self.accepted.expect("what is committed was run");
+        match fan_out {
+            Some(fan_out) => Some(Box::new(fan_out.answering(self.reply, ingest))),
+            None => {
+                self.reply.give(Ok(ingest));
+                None
+            }
+        }
+    }
+
+    fn failed(self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
+        self.reply.give(Err(why));
+        None
+    }
+
+    fn continues(&self) -> bool {
+        matches!(self.accepted, Some((_, Some(_))))
+    }
+
+    fn bytes(&self) -> usize {
+        let events = self.events.iter();
+        events
+            .map(|event| EVENT_BYTES + event.content.payload.len())
+            .sum()
+    }
+}
+
+/// Accepts events of one tenant, all or none. Sets `fan_out` if their deliveries are stored in pieces.
+fn accept(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[NewEvent],
     quotas: Quotas,
+    fan_out: &mut Option<FanOut>,
 ) -> rusqlite::Result<Ingest> {
     let Some(first) = events.first() else {
         return Ok(Ingest::Done(Vec::new()));
@@ -45,6 +120,20 @@ pub(super) fn accept(
             return Ok(Ingest::NoSuchEndpoint);
         }
     }
+    let limits = (
+        tenant.endpoints.len(),
+        context.settings.max_deliveries_per_request,
+    );
+    let checked = check_deliveries(events, &plans, limits, |event| {
+        let routes = tenant.endpoints.iter();
+        routes
+            .filter(|route| route.gets(&event.content.event_type))
+            .count() as u64
+    });
+    let deliveries = match checked {
+        Ok(deliveries) => deliveries,
+        Err(refused) => return Ok(refused),
+    };
     let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
     let taken = context
         .meters
@@ -52,12 +141,13 @@ pub(super) fn accept(
     if let Err(over) = taken {
         return Ok(over.into());
     }
+    let mut pieces = (deliveries > MAX_ROWS_AT_ONCE).then(|| FanOut::begin(tenant.no));
     let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
     for (event, plan) in events.iter().zip(plans) {
         let ingested = match plan {
             EventDecision::Store => Ingested {
                 fresh: true,
-                event: store(context, now, &tenant, event)?,
+                event: store(context, now, &tenant, event, pieces.as_mut())?,
             },
             EventDecision::Stored(id) => Ingested {
                 fresh: false,
@@ -70,6 +160,10 @@ pub(super) fn accept(
         };
         done.push(ingested);
     }
+    if let Some(pieces) = &pieces {
+        pieces.insert(context)?;
+    }
+    *fan_out = pieces;
     Ok(Ingest::Done(done))
 }
 
@@ -89,14 +183,18 @@ fn stored_under(
     .optional()
 }
 
-/// Stores an event with its deliveries, and adds them to the hand-over.
+/// Stores an event. Its deliveries are stored and handed over now, or else added to `pieces`.
 fn store(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantRoutes,
     event: &NewEvent,
+    mut pieces: Option<&mut FanOut>,
 ) -> rusqlite::Result<AcceptedEvent> {
     let id: EventId = context.key_generator.next(now);
+    if let Some(pieces) = &mut pieces {
+        pieces.add(key_of(id.0), event);
+    }
     let due_at = event.deliver_at.map_or(now, |at| at.max(now));
     let wanted = |route: &&Arc<Route>| match event.only {
         Some(only) => route.id == only,
@@ -124,6 +222,9 @@ fn store(
             id: delivery.id(),
             endpoint: route.id,
         });
+        if pieces.is_some() {
+            continue;
+        }
         add(context, &delivery, route.no)?;
         context.effects.handed_over.push(HandedOver {
             delivery,

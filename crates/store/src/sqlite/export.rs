@@ -62,7 +62,16 @@ impl Export {
             let why = "it was written by an older posthaste; start this one on it once, which brings it up to date";
             return Err(other(why.to_owned()));
         }
-        Ok(Export { conn, _lock: lock })
+        let export = Export { conn, _lock: lock };
+        if export
+            .number("SELECT count(*) FROM fan_outs")
+            .map_err(explain)?
+            > 0
+        {
+            let why = "a large request in it is not completely stored; start posthaste on it once, which completes it";
+            return Err(other(why.to_owned()));
+        }
+        Ok(export)
     }
 
     /// Runs a query that returns one number.

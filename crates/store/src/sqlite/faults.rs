@@ -1,6 +1,7 @@
 //! Injected faults, and counters to observe them: for tests.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rusqlite::ffi;
 
@@ -12,6 +13,8 @@ pub struct Faults {
     max_pages: AtomicU32,
     commits: AtomicU64,
     operations: AtomicU64,
+    most_rows: AtomicU64,
+    longest_micros: AtomicU64,
 }
 
 impl Faults {
@@ -60,10 +63,21 @@ impl Faults {
         Ok(())
     }
 
-    pub(super) fn committed(&self, operations: usize) {
+    /// Returns the largest number of rows that a transaction has changed since the last call, and the time that the
+    /// longest took.
+    pub fn take_largest(&self) -> (u64, Duration) {
+        let longest = self.longest_micros.swap(0, Ordering::SeqCst);
+        let most_rows = self.most_rows.swap(0, Ordering::SeqCst);
+        (most_rows, Duration::from_micros(longest))
+    }
+
+    pub(super) fn committed(&self, operations: usize, rows: u64, took: Duration) {
         self.commits.fetch_add(1, Ordering::SeqCst);
         self.operations
             .fetch_add(operations as u64, Ordering::SeqCst);
+        self.most_rows.fetch_max(rows, Ordering::SeqCst);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.longest_micros.fetch_max(micros, Ordering::SeqCst);
     }
 
     pub(super) fn max_pages(&self) -> u32 {

@@ -1,8 +1,9 @@
-//! Group commit: one transaction for all operations in the queue.
+//! Group commit: one transaction for the next operations in the queue, up to the budget of a group.
 //!
 //! An [`Operation`] may run more than once: if one of a group fails, the group is rolled back and each operation runs
 //! again in its own transaction, so that only the failing one gets the error. Therefore changes in memory are either
-//! collected in [`SideEffects`] and applied after the commit, or can be undone.
+//! collected in [`SideEffects`] and applied after the commit, or can be undone. An operation that has more to write
+//! than fits into one transaction continues as another operation.
 
 use rusqlite::{Connection, ErrorCode, ffi};
 
@@ -54,18 +55,56 @@ pub(super) struct SideEffects {
 pub(super) trait Operation: Send {
     /// Executes the operation within a transaction. May be called again after a rollback.
     fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()>;
-    /// Passes the result to the caller.
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+    /// Passes the result of the committed run to the caller, or returns the operation that continues it.
+    fn committed(self: Box<Self>) -> Option<Box<dyn Operation>>;
+    /// Passes the error to the caller. Returns the operation if it must be tried again.
+    fn failed(self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>>;
+    /// Returns whether the run that was just made must be continued. It then is the last of its group, so that nothing
+    /// of its class overtakes it.
+    fn continues(&self) -> bool {
+        false
+    }
     /// The size of its data, in bytes.
     fn bytes(&self) -> usize;
+    /// The cost of a row that it writes, compared with that of a row of a new event.
+    fn row_cost(&self) -> u64 {
+        1
+    }
+}
+
+/// The caller of an operation, who is answered exactly once.
+pub(super) struct Reply<T>(Option<Done<T>>);
+
+impl<T> Reply<T> {
+    /// Creates a reply through this callback.
+    pub(super) fn new(done: Done<T>) -> Reply<T> {
+        Reply(Some(done))
+    }
+
+    /// Answers the caller.
+    pub(super) fn give(mut self, result: Result<T, StoreError>) {
+        if let Some(done) = self.0.take() {
+            done(result);
+        }
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        // The caller must not wait for ever, not even if the writer panics.
+        if let Some(done) = self.0.take() {
+            done(Err(stopped()));
+        }
+    }
 }
 
 /// An operation with a result of type `T`.
 pub(super) struct Task<T, F> {
     run: F,
     result: Option<T>,
-    done: Option<Done<T>>,
+    reply: Reply<T>,
     bytes: usize,
+    row_cost: u64,
 }
 
 impl<T, F> Task<T, F>
@@ -77,9 +116,16 @@ where
         Task {
             run,
             result: None,
-            done: Some(done),
+            reply: Reply::new(done),
             bytes,
+            row_cost: 1,
         }
+    }
+
+    /// Sets the cost of a row, for an operation that changes rows all over the file.
+    pub(super) fn with_row_cost(mut self, row_cost: u64) -> Task<T, F> {
+        self.row_cost = row_cost;
+        self
     }
 }
 
@@ -93,23 +139,23 @@ where
         Ok(())
     }
 
-    fn answer(mut self: Box<Self>, committed: Result<(), StoreError>) {
-        let result = self.result.take();
-        let done = self.done.take().expect("an operation is answered once");
-        done(committed.map(|()| result.expect("what is committed was run")));
+    fn committed(self: Box<Self>) -> Option<Box<dyn Operation>> {
+        let result = self.result.expect("what is committed was run");
+        self.reply.give(Ok(result));
+        None
+    }
+
+    fn failed(self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
+        self.reply.give(Err(why));
+        None
     }
 
     fn bytes(&self) -> usize {
         self.bytes
     }
-}
 
-impl<T, F> Drop for Task<T, F> {
-    fn drop(&mut self) {
-        // The caller must not wait for ever, not even if the writer panics.
-        if let Some(done) = self.done.take() {
-            done(Err(stopped()));
-        }
+    fn row_cost(&self) -> u64 {
+        self.row_cost
     }
 }
 

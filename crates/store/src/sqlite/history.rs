@@ -7,6 +7,8 @@
 //! A part is read and sorted at once but written in several steps, so that no transaction takes long. The mark moves
 //! with the last step. Entries after the mark are ignored.
 
+use std::ops::RangeInclusive;
+
 use rusqlite::Connection;
 
 use super::group_commit::{number, set_number};
@@ -88,6 +90,15 @@ impl History {
         self.threshold = self.waiting + PIECE;
     }
 
+    /// Returns the key up to which deliveries are in the history, or in the part in progress. A delivery that is stored
+    /// with a key up to it must be added to the history by the caller.
+    pub(super) fn covers_up_to(&self, conn: &Connection) -> rusqlite::Result<Key> {
+        match &self.piece {
+            Some(piece) => Ok(piece.deliveries_up_to),
+            None => number(conn, meta::DELIVERIES_UP_TO),
+        }
+    }
+
     /// Writes one step, within a transaction.
     pub(super) fn step(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         let mut piece = match self.piece.take() {
@@ -109,13 +120,18 @@ impl History {
         Ok(())
     }
 
-    /// Completes the part in progress, within a transaction. Afterwards no part contains rows that are about to be
-    /// deleted.
-    pub(super) fn settle(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        while self.piece.is_some() {
-            self.step(conn)?;
+    /// Removes rows that are being deleted from the part in progress.
+    pub(super) fn forget_deliveries(&mut self, keys: RangeInclusive<Key>) {
+        if let Some(piece) = &mut self.piece {
+            piece.deliveries.retain(|(_, key)| !keys.contains(key));
         }
-        Ok(())
+    }
+
+    /// Removes rows that are being deleted from the part in progress.
+    pub(super) fn forget_events(&mut self, keys: RangeInclusive<Key>) {
+        if let Some(piece) = &mut self.piece {
+            piece.events.retain(|(_, key)| !keys.contains(key));
+        }
     }
 }
 

@@ -26,6 +26,7 @@ mod directory;
 mod endpoints;
 mod event_rows;
 mod export;
+mod fan_out;
 mod faults;
 mod group_commit;
 mod history;

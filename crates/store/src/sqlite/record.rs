@@ -22,6 +22,9 @@ use crate::delivery_state::{
 };
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
+/// Maximum number of deliveries that one step of a sweep fails. Their rows are in different places of the file.
+const MAX_SWEPT_AT_ONCE: usize = 256;
+
 /// Writes a record, unless its delivery has changed since.
 pub(super) fn record(
     context: &mut WriteContext<'_>,
@@ -226,6 +229,7 @@ pub(super) fn sweep(
             more: false,
         });
     };
+    let limit = limit.min(MAX_SWEPT_AT_ONCE);
     let row_limit = limit
         .saturating_add(except.len())
         .saturating_add(MAX_UNREADABLE_ROWS + 1);

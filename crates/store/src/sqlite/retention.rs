@@ -20,7 +20,7 @@ use super::group_commit::{WriteContext, set_number};
 use super::key_ranges::{Run, runs};
 use super::row_keys::{Key, key_of};
 use super::schema::meta;
-use super::{alerts, audit, sessions, stats, usage};
+use super::{alerts, audit, fan_out, sessions, stats, usage};
 use crate::codes::{at, most, ms};
 use crate::retention::is_over;
 use crate::skip_ranges::SkipRanges;
@@ -106,8 +106,15 @@ pub(super) fn step(
     let ends = DeliveryStates::of(conn, &events, |event| {
         is_over(event.created_at, tenants[&event.tenant_no].shortest(), now)
     })?;
+    let incomplete = fan_out::incomplete_events(conn)?;
     let mut expired = Expired::default();
     for event in &events {
+        let is_incomplete = |(first, last): &(Key, Key)| (first..=last).contains(&&event.key);
+        if incomplete.iter().any(is_incomplete) {
+            // It has not finished, although some of its deliveries may have.
+            expired.until = NextExpiry::Unknown;
+            continue;
+        }
         select_expired(now, event, tenants[&event.tenant_no], &ends, &mut expired);
     }
     let progress = &mut context.cache.retention_progress;
@@ -362,8 +369,6 @@ fn act(
 ) -> rusqlite::Result<RetentionStepResult> {
     let conn = context.conn;
     if !expired.events.is_empty() {
-        // Entries in an unfinished part of the history would be written again after the deletion.
-        context.history.settle(conn)?;
         remove(context, events, ends, &expired.events)?;
     }
     let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
@@ -426,12 +431,15 @@ fn remove(
             scopes.insert(tenant_of[&key]);
             scopes.insert(ends.found[&key].endpoint_no);
         }
+        // Entries in an unfinished part of the history would be written again after the deletion.
+        context.history.forget_deliveries(run.first..=run.last);
         remove_deliveries(conn, run, &scopes)?;
     }
     let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
     for run in runs(&keys, |key| gone.contains(&key)) {
         let among = events.iter().filter(|event| run.holds(event.key));
         let tenants: FxHashSet<i64> = among.map(|event| event.tenant_no).collect();
+        context.history.forget_events(run.first..=run.last);
         remove_events(conn, run, &tenants)?;
     }
     Ok(())

@@ -11,7 +11,14 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The migration steps from an empty file to the newest schema version. Published steps never change.
-pub(super) const MIGRATIONS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS, PROTECTION];
+pub(super) const MIGRATIONS: &[&str] = &[
+    FIRST,
+    CREDENTIALS,
+    DASHBOARD,
+    OPERATIONS,
+    PROTECTION,
+    FAN_OUTS,
+];
 
 /// The newest schema version that this program knows.
 pub(super) const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -41,6 +48,20 @@ const OPERATIONS: &str = include_str!("fourth.sql");
 
 /// Protection settings of tenants and endpoints, and defaults for endpoints.
 const PROTECTION: &str = include_str!("fifth.sql");
+
+/// Requests whose deliveries are stored in pieces and not complete.
+///
+/// The keys of the events and deliveries of a request are consecutive: they begin with `first_event` and end with
+/// `last_key`. The deliveries up to `stored_up_to` are stored.
+const FAN_OUTS: &str = "
+CREATE TABLE fan_outs (
+    first_event INTEGER PRIMARY KEY,
+    last_event INTEGER NOT NULL,
+    last_key INTEGER NOT NULL,
+    tenant_no INTEGER NOT NULL,
+    stored_up_to INTEGER NOT NULL
+);
+";
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

@@ -16,6 +16,7 @@ use posthaste_core::time::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::accept::AcceptTask;
 use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
@@ -29,30 +30,31 @@ use super::row_keys::KeyGenerator;
 use super::schema::meta;
 use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
-use super::writer::Writer;
+use super::writer::{ToRetry, Writer};
 use super::{
-    accept, audit, backlog, dead_letters, directory, endpoints, event_rows, lists, owner_lookup,
+    audit, backlog, dead_letters, directory, endpoints, event_rows, fan_out, lists, owner_lookup,
     record, replays, retention, sessions, usage,
 };
 use crate::audit::fitted;
 use crate::closed::Closed;
 use crate::codes::ms;
+use crate::fair_queue::QueueClass;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash,
     LoginSession, NewEvent, OpenError, OwnedObject, Page, PageRequest, Quotas, ReplaceResult,
-    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection,
-    Usage, Written,
+    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity,
+    Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant,
+    TenantSelection, Usage, WriteQueueState, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::sqlite::store";
 
-/// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
-/// would have no size limit.
-const EVENT_BYTES: usize = 1_024;
+/// Cost of a row that is changed long after it was stored, compared with that of a new row: its page is rarely in the
+/// cache, and its index entries move.
+const SCATTERED_ROW_COST: u64 = 4;
 
 /// A store in one SQLite file.
 pub struct SqliteStore {
@@ -89,21 +91,43 @@ impl SqliteStore {
             .map_err(|error| explain(&path, &error))
     }
 
+    /// Enqueues an internal operation.
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.write_bytes(0, run)
+        self.write_as(QueueClass::Internal, run)
     }
 
-    fn write_bytes<T, F>(&self, bytes: usize, run: F) -> Answer<T>
+    /// Enqueues a step of internal work that changes rows all over the file.
+    fn write_step<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (done, answer) = promise();
-        self.queue.push(Box::new(Task::new(bytes, run, done)));
+        let task = Task::new(0, run, done).with_row_cost(SCATTERED_ROW_COST);
+        self.queue.push(QueueClass::Internal, Box::new(task));
+        answer
+    }
+
+    /// Enqueues an operation of a tenant; without one, an internal operation.
+    fn write_of<'t, T, F>(&self, tenant: impl Into<Option<&'t TenantId>>, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.write_as(QueueClass::of(tenant.into()), run)
+    }
+
+    fn write_as<T, F>(&self, class: QueueClass, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        self.queue.push(class, Box::new(Task::new(0, run, done)));
         answer
     }
 
@@ -169,8 +193,12 @@ fn start(
         readers: readers.clone(),
         lock,
         closed: closed.clone(),
+        to_retry: ToRetry::default(),
         conn,
     };
+    for (tenant, fan_out) in fan_out::resume(&writer.conn)? {
+        queue.push_always(QueueClass::Tenant(tenant), Box::new(fan_out));
+    }
     let writer = writer.start().map_err(no_thread)?;
     Ok(SqliteStore {
         path: path.to_owned(),
@@ -185,8 +213,13 @@ fn start(
 /// Returns the greatest key that was ever used.
 fn last_key(conn: &Connection) -> rusqlite::Result<i64> {
     let mut last = number(conn, meta::LAST_KEY)?;
-    for table in ["events", "deliveries", "replays"] {
-        let sql = format!("SELECT max(key) FROM {table}");
+    for (table, key) in [
+        ("events", "key"),
+        ("deliveries", "key"),
+        ("replays", "key"),
+        ("fan_outs", "last_key"),
+    ] {
+        let sql = format!("SELECT max({key}) FROM {table}");
         let key: Option<i64> = conn.query_row(&sql, [], |row| row.get(0))?;
         last = last.max(key.unwrap_or(0));
     }
@@ -212,15 +245,21 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
-        self.write(move |context| directory::create_tenant(context, &tenant))
+        self.write_of(&tenant.id.clone(), move |context| {
+            directory::create_tenant(context, &tenant)
+        })
     }
 
     fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
-        self.write(move |context| directory::replace_tenant(context, &tenant))
+        self.write_of(&tenant.id.clone(), move |context| {
+            directory::replace_tenant(context, &tenant)
+        })
     }
 
     fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
-        self.write(move |context| directory::delete_tenant(context, &tenant))
+        self.write_of(&tenant.clone(), move |context| {
+            directory::delete_tenant(context, &tenant)
+        })
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
@@ -237,11 +276,15 @@ impl Store for SqliteStore {
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
-        self.write(move |context| directory::create_key(context, &key))
+        self.write_of(key.tenant.clone().as_ref(), move |context| {
+            directory::create_key(context, &key)
+        })
     }
 
     fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
-        self.write(move |context| directory::revoke_key(context, tenant.as_ref(), key))
+        self.write_of(tenant.clone().as_ref(), move |context| {
+            directory::revoke_key(context, tenant.as_ref(), key)
+        })
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
@@ -259,7 +302,13 @@ impl Store for SqliteStore {
     }
 
     fn create_session(&self, _now: Timestamp, new: LoginSession) -> Answer<CreateResult> {
-        self.write(move |context| sessions::create(context, &new))
+        let tenant = match &new.holder {
+            SessionIdentity::Tenant(tenant) => Some(tenant.clone()),
+            SessionIdentity::Key(_) => None,
+        };
+        self.write_of(tenant.as_ref(), move |context| {
+            sessions::create(context, &new)
+        })
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
@@ -280,7 +329,9 @@ impl Store for SqliteStore {
     }
 
     fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool> {
-        self.write(move |context| sessions::end(context, now, tenant.as_ref(), id))
+        self.write_of(tenant.clone().as_ref(), move |context| {
+            sessions::end(context, now, tenant.as_ref(), id)
+        })
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -320,11 +371,15 @@ impl Store for SqliteStore {
         endpoint: Endpoint,
         at_most: u32,
     ) -> Answer<CreateResult> {
-        self.write(move |context| endpoints::create(context, &endpoint, at_most))
+        self.write_of(&endpoint.tenant.clone(), move |context| {
+            endpoints::create(context, &endpoint, at_most)
+        })
     }
 
     fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
-        self.write(move |context| endpoints::replace(context, &endpoint))
+        self.write_of(&endpoint.tenant.clone(), move |context| {
+            endpoints::replace(context, &endpoint)
+        })
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
@@ -370,13 +425,11 @@ impl Store for SqliteStore {
     ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
-        let bytes = events
-            .iter()
-            .map(|event| EVENT_BYTES + event.content.payload.len())
-            .sum();
-        self.write_bytes(bytes, move |context| {
-            accept::accept(context, now, &events, quotas)
-        })
+        let class = QueueClass::of(events.first().map(|event| &event.tenant));
+        let (done, answer) = promise();
+        let task = AcceptTask::new(now, events, quotas, done);
+        self.queue.push(class, Box::new(task));
+        answer
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
@@ -441,13 +494,16 @@ impl Store for SqliteStore {
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
-        self.write(move |context| record::retry(context, now, &tenant, delivery))
+        self.write_of(&tenant.clone(), move |context| {
+            record::retry(context, now, &tenant, delivery)
+        })
     }
 
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
         let run =
             move |context: &mut WriteContext<'_>| record::record(context, now, &record, &detail);
-        self.queue.push(Box::new(Task::new(0, run, done)));
+        let task = Box::new(Task::new(0, run, done));
+        self.queue.push(QueueClass::Internal, task);
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
@@ -474,7 +530,9 @@ impl Store for SqliteStore {
         except: Arc<[DeliveryId]>,
         limit: usize,
     ) -> Answer<SweepResult> {
-        self.write(move |context| record::sweep(context, now, endpoint, reason, &except, limit))
+        self.write_step(move |context| {
+            record::sweep(context, now, endpoint, reason, &except, limit)
+        })
     }
 
     fn create_replay(
@@ -484,8 +542,10 @@ impl Store for SqliteStore {
         filter: ReplayFilter,
     ) -> Answer<Replay> {
         // A reader searches for the deliveries, so that the long search does not block the writer. A first empty
-        // operation makes the search start after everything that was requested earlier.
+        // operation makes the search start after everything that was requested earlier for the tenant.
         let (done, answer) = promise();
+        let class = QueueClass::of(Some(&tenant));
+        let create_class = class.clone();
         let (queue, readers) = (self.queue.clone(), self.readers.clone());
         let plan = move |passed: Result<(), StoreError>| {
             if let Err(why) = passed {
@@ -499,14 +559,15 @@ impl Store for SqliteStore {
                     let run = move |context: &mut WriteContext<'_>| {
                         replays::create(context, now, &tenant, &filter, &plan)
                     };
-                    queue.push(Box::new(Task::new(bytes, run, done)));
+                    let task = Box::new(Task::new(bytes, run, done));
+                    queue.push(create_class, task);
                 }
             };
             let search = move |conn: &Connection| replays::plan(conn, &of, &by);
             readers.read(ReadClass::Endless, search, Box::new(insert));
         };
         let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
-        self.queue.push(Box::new(barrier));
+        self.queue.push(class, Box::new(barrier));
         answer
     }
 
@@ -516,7 +577,7 @@ impl Store for SqliteStore {
         replay: ReplayId,
         limit: usize,
     ) -> Answer<Option<ReplayStep>> {
-        self.write(move |context| replays::step(context, now, replay, limit))
+        self.write_step(move |context| replays::step(context, now, replay, limit))
     }
 
     fn cancel_replay(
@@ -525,7 +586,9 @@ impl Store for SqliteStore {
         tenant: TenantId,
         replay: ReplayId,
     ) -> Answer<Option<Replay>> {
-        self.write(move |context| replays::cancel(context, now, &tenant, replay))
+        self.write_of(&tenant.clone(), move |context| {
+            replays::cancel(context, now, &tenant, replay)
+        })
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
@@ -569,6 +632,10 @@ impl Store for SqliteStore {
 
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         self.write(move |context| retention::step(context, now, &retention))
+    }
+
+    fn write_queue_state(&self) -> WriteQueueState {
+        self.queue.state()
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {

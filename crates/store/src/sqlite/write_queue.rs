@@ -1,84 +1,122 @@
-//! The write queue: bounded; an operation that finds it full is refused immediately.
+//! The write queue: bounded; an operation that finds no room is refused immediately.
 
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::group_commit::Operation;
-use crate::StoreError;
-use crate::write_group::group_len;
+use crate::fair_queue::{FairQueue, Popped, QueueClass};
+use crate::{StoreError, WriteQueueState};
+
+/// An operation that the writer has taken from the queue.
+pub(super) type Taken = Popped<Box<dyn Operation>>;
+
 /// Operations that wait for the writer.
 pub(super) struct WriteQueue {
     inner: Mutex<Inner>,
     filled: Condvar,
-    limit: usize,
 }
 
 struct Inner {
-    waiting: VecDeque<Box<dyn Operation>>,
+    waiting: FairQueue<Box<dyn Operation>>,
     /// The reason why new operations are refused.
     shut: Option<StoreError>,
 }
 
-/// The result of [`WriteQueue::take`].
-pub(super) enum Taken {
-    /// Operations in the order of their arrival.
-    Group(Vec<Box<dyn Operation>>),
-    /// The queue is empty, and the writer did not want to wait.
+/// The result of [`WriteQueue::wait`].
+pub(super) enum Waiting {
+    /// This number of operations waits.
+    Operations(usize),
+    /// The queue is empty, and the writer did not want to wait longer.
     Nothing,
     /// The queue is empty and closed.
     Closed,
 }
 
 impl WriteQueue {
-    /// Creates a queue for at most `limit` operations.
+    /// Creates a queue for at most `limit` operations of posthaste itself and as many of tenants.
     pub(super) fn new(limit: usize) -> WriteQueue {
         WriteQueue {
             inner: Mutex::new(Inner {
-                waiting: VecDeque::new(),
+                waiting: FairQueue::new(limit),
                 shut: None,
             }),
             filled: Condvar::new(),
-            limit: limit.max(1),
         }
     }
 
     /// Adds an operation, or answers it immediately with an error.
-    pub(super) fn push(&self, operation: Box<dyn Operation>) {
+    pub(super) fn push(&self, class: QueueClass, operation: Box<dyn Operation>) {
+        let now = Instant::now();
         let refused = {
             let mut inner = self.lock();
-            if let Some(why) = &inner.shut {
-                Err((operation, why.clone()))
-            } else if inner.waiting.len() >= self.limit {
-                Err((operation, StoreError::Overloaded))
-            } else {
-                inner.waiting.push_back(operation);
-                Ok(inner.waiting.len() == 1)
+            let was_empty = inner.waiting.is_empty();
+            match &inner.shut {
+                Some(why) => Err((operation, why.clone())),
+                None => match inner.waiting.push(class, now, operation) {
+                    Ok(()) => Ok(was_empty),
+                    Err(operation) => Err((operation, StoreError::Overloaded)),
+                },
             }
         };
         match refused {
             Ok(true) => self.filled.notify_one(),
             Ok(false) => {}
-            Err((operation, why)) => operation.answer(Err(why)),
+            Err((operation, why)) => drop(operation.failed(why)),
         }
     }
 
-    /// Takes the next group. With `wait`, blocks until there is an operation.
-    pub(super) fn take(&self, wait: bool) -> Taken {
+    /// Adds an operation that was accepted earlier, even if there is no room.
+    pub(super) fn push_always(&self, class: QueueClass, operation: Box<dyn Operation>) {
+        self.lock()
+            .waiting
+            .push_always(class, Instant::now(), operation);
+        self.filled.notify_one();
+    }
+
+    /// Waits until there is an operation, at most for this time; without one, for ever.
+    pub(super) fn wait(&self, at_most: Option<Duration>) -> Waiting {
         let mut inner = self.lock();
+        let mut is_over = at_most == Some(Duration::ZERO);
         while inner.waiting.is_empty() {
             if inner.shut == Some(StoreError::Closed) {
-                return Taken::Closed;
+                return Waiting::Closed;
             }
-            if !wait {
-                return Taken::Nothing;
+            if is_over {
+                return Waiting::Nothing;
             }
-            inner = self
-                .filled
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            match at_most {
+                None => {
+                    inner = self
+                        .filled
+                        .wait(inner)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+                Some(time) => {
+                    inner = self
+                        .filled
+                        .wait_timeout(inner, time)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
+                    is_over = true;
+                }
+            }
         }
-        let count = group_len(inner.waiting.iter().map(|operation| operation.bytes()));
-        Taken::Group(inner.waiting.drain(..count).collect())
+        Waiting::Operations(inner.waiting.len())
+    }
+
+    /// Takes the operation whose turn it is.
+    pub(super) fn take(&self) -> Option<Taken> {
+        self.lock().waiting.pop()
+    }
+
+    /// Charges rows that were written for operations of this class, besides the one that taking it was charged.
+    pub(super) fn charge(&self, class: &QueueClass, rows: u64) {
+        self.lock().waiting.charge(class, rows);
+    }
+
+    /// Puts an operation back before all others of its class.
+    pub(super) fn put_back(&self, taken: Taken) {
+        self.lock().waiting.put_back(taken);
     }
 
     /// Refuses new operations. Those in the queue are still written.
@@ -99,11 +137,16 @@ impl WriteQueue {
             if inner.shut != Some(StoreError::Closed) {
                 inner.shut = Some(why.clone());
             }
-            std::mem::take(&mut inner.waiting)
+            inner.waiting.drain()
         };
         for operation in waiting {
-            operation.answer(Err(why.clone()));
+            drop(operation.failed(why.clone()));
         }
+    }
+
+    /// Returns the state of the queue.
+    pub(super) fn state(&self) -> WriteQueueState {
+        self.lock().waiting.state(Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -1,12 +1,14 @@
 //! The writer: the only thread that writes.
 //!
-//! [`Writer`] takes all operations from the write queue, writes them in one transaction, passes the accepted
-//! deliveries to the hand-over, and answers. There is no timer: while one commit runs, the next group collects.
-//! Between two groups it extends the history and checkpoints the WAL, a little at a time.
+//! [`Writer`] takes operations from the write queue, in turns between tenants, writes them in one transaction until the
+//! budget of a group is used up, passes the accepted deliveries to the hand-over, and answers. There is no timer: while
+//! one commit runs, the next group collects. Between two groups it extends the history and checkpoints the WAL, a
+//! little at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -14,7 +16,7 @@ use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
 use super::group_commit::{
-    Operation, SideEffects, WriteContext, WriterCache, is_damage, is_doubt, stopped, store_error,
+    SideEffects, WriteContext, WriterCache, is_damage, is_doubt, stopped, store_error,
 };
 use super::history::History;
 use super::lock::Lock;
@@ -23,12 +25,16 @@ use super::readers::Readers;
 use super::routing_table::RoutingTable;
 use super::row_keys::KeyGenerator;
 use super::usage::UsageCounters;
-use super::write_queue::{Taken, WriteQueue};
+use super::write_queue::{Taken, Waiting, WriteQueue};
 use crate::closed::Closed;
+use crate::write_group::GroupBudget;
 use crate::{HandOver, StoreError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::sqlite::writer";
+
+/// Interval at which failed operations that must be completed are tried again, for example after the disk was full.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Everything that the writer thread owns.
 pub(super) struct Writer {
@@ -52,6 +58,15 @@ pub(super) struct Writer {
     pub(super) lock: Lock,
     /// Completes the answer to the caller that closes the store.
     pub(super) closed: Arc<Closed>,
+    pub(super) to_retry: ToRetry,
+}
+
+/// Operations that failed and must be completed.
+#[derive(Default)]
+pub(super) struct ToRetry {
+    operations: Vec<Taken>,
+    /// The time of the next try.
+    at: Option<Instant>,
 }
 
 /// Drop guard: fails everything that waits and marks the thread as ended if it panics.
@@ -90,11 +105,17 @@ impl Writer {
         };
         loop {
             let busy = self.history.is_behind() && !self.closed.is_broken();
-            match self.queue.take(!busy) {
-                Taken::Group(group) => self.write(group),
-                Taken::Nothing => {}
-                Taken::Closed => break,
+            let at_most = match (busy, self.to_retry.at) {
+                (true, _) => Some(Duration::ZERO),
+                (false, Some(_)) => Some(RETRY_INTERVAL),
+                (false, None) => None,
+            };
+            match self.queue.wait(at_most) {
+                Waiting::Operations(count) => self.write(GroupBudget::new(count)),
+                Waiting::Nothing => {}
+                Waiting::Closed => break,
             }
+            self.retry();
             self.maintain();
         }
         self.readers.stop();
@@ -105,29 +126,33 @@ impl Writer {
         self.closed.end();
     }
 
-    fn write(&mut self, mut group: Vec<Box<dyn Operation>>) {
+    /// Writes the next group.
+    fn write(&mut self, budget: GroupBudget) {
         self.limit_pages();
-        match self.commit(&mut group) {
-            Ok(()) => answer_all(group, Ok(())),
+        let mut group = Vec::new();
+        match self.commit(&mut group, Some(budget)) {
+            Ok(()) => self.complete(group),
             Err(Failed::InDoubt(error)) => self.break_down(group, &error),
-            Err(Failed::NotBegun(error)) => answer_all(group, Err(store_error(&error))),
-            Err(Failed::RolledBack(error)) if group.len() == 1 => {
-                answer_all(group, Err(store_error(&error)));
-            }
+            Err(Failed::NotBegun(error)) => self.fail(group, &error),
+            Err(Failed::RolledBack(error)) if group.len() == 1 => self.fail(group, &error),
             Err(Failed::RolledBack(_)) => self.write_one_by_one(group),
         }
     }
 
-    fn write_one_by_one(&mut self, group: Vec<Box<dyn Operation>>) {
+    fn write_one_by_one(&mut self, group: Vec<Taken>) {
         let mut rest = group.into_iter();
         while let Some(operation) = rest.next() {
             let mut alone = vec![operation];
-            match self.commit(&mut alone) {
-                Ok(()) => answer_all(alone, Ok(())),
-                Err(Failed::RolledBack(error)) => answer_all(alone, Err(store_error(&error))),
+            match self.commit(&mut alone, None) {
+                Ok(()) if alone.iter().any(|taken| taken.item.continues()) => {
+                    rest.rev().for_each(|taken| self.queue.put_back(taken));
+                    return self.complete(alone);
+                }
+                Ok(()) => self.complete(alone),
+                Err(Failed::RolledBack(error)) => self.fail(alone, &error),
                 Err(Failed::NotBegun(error)) => {
                     alone.extend(rest);
-                    return answer_all(alone, Err(store_error(&error)));
+                    return self.fail(alone, &error);
                 }
                 Err(Failed::InDoubt(error)) => {
                     alone.extend(rest);
@@ -137,13 +162,49 @@ impl Writer {
         }
     }
 
-    /// Runs operations in one transaction and, after the commit, applies its effects in memory.
-    fn commit(&mut self, group: &mut [Box<dyn Operation>]) -> Result<(), Failed> {
+    /// Answers the callers of committed operations. What continues is put back, after the turns of the others.
+    fn complete(&self, group: Vec<Taken>) {
+        for taken in group {
+            if let Some(item) = taken.item.committed() {
+                self.queue.put_back(Taken { item, ..taken });
+            }
+        }
+    }
+
+    /// Answers the callers of operations that were not written.
+    fn fail(&mut self, group: Vec<Taken>, error: &rusqlite::Error) {
+        for taken in group {
+            if let Some(item) = taken.item.failed(store_error(error)) {
+                self.to_retry.operations.push(Taken { item, ..taken });
+                let next = Instant::now() + RETRY_INTERVAL;
+                self.to_retry.at = Some(self.to_retry.at.map_or(next, |at| at.min(next)));
+            }
+        }
+    }
+
+    /// Enqueues the operations that must be completed, if it is time.
+    fn retry(&mut self) {
+        if self.to_retry.at.is_some_and(|at| at <= Instant::now()) {
+            let to_retry = std::mem::take(&mut self.to_retry);
+            for taken in to_retry.operations {
+                self.queue.put_back(taken);
+            }
+        }
+    }
+
+    /// Runs operations in one transaction and, after the commit, applies its effects in memory. With a budget, first
+    /// takes operations from the queue until it is used up.
+    fn commit(
+        &mut self,
+        group: &mut Vec<Taken>,
+        budget: Option<GroupBudget>,
+    ) -> Result<(), Failed> {
+        let (began, rows) = (Instant::now(), self.conn.total_changes());
         let mut effects = SideEffects {
             flushed: self.flushed,
             ..SideEffects::default()
         };
-        let run = self.run(group, &mut effects);
+        let run = self.run(group, budget, &mut effects);
         match run {
             Ok(()) => {
                 self.routes.keep();
@@ -152,7 +213,8 @@ impl Writer {
                 self.flushed = effects.flushed;
                 self.history.keep();
                 self.history.note_new(effects.new_rows);
-                self.faults.committed(group.len());
+                let rows = self.conn.total_changes() - rows;
+                self.faults.committed(group.len(), rows, began.elapsed());
                 if !effects.handed_over.is_empty() {
                     self.hand_over.accepted(effects.handed_over);
                 }
@@ -167,10 +229,16 @@ impl Writer {
 
     fn run(
         &mut self,
-        group: &mut [Box<dyn Operation>],
+        group: &mut Vec<Taken>,
+        budget: Option<GroupBudget>,
         effects: &mut SideEffects,
     ) -> Result<(), Failed> {
-        begin(&self.conn, &self.faults)?;
+        if let Err(error) = begin(&self.conn, &self.faults) {
+            if let Some(mut budget) = budget {
+                while !budget.is_used_up() && take(&self.queue, &mut budget, group).is_some() {}
+            }
+            return Err(error);
+        }
         let mut context = WriteContext {
             conn: &self.conn,
             routes: &mut self.routes,
@@ -181,8 +249,23 @@ impl Writer {
             history: &mut self.history,
             meters: &mut self.meters,
         };
-        for operation in group {
-            operation.run(&mut context)?;
+        for taken in group.iter_mut() {
+            taken.item.run(&mut context)?;
+        }
+        if let Some(mut budget) = budget {
+            while !budget.is_used_up()
+                && let Some(taken) = take(&self.queue, &mut budget, group)
+            {
+                let before = context.conn.total_changes();
+                let ran = taken.item.run(&mut context);
+                let rows = (context.conn.total_changes() - before) * taken.item.row_cost();
+                budget.spend(rows);
+                self.queue.charge(&taken.class, rows.saturating_sub(1));
+                ran?;
+                if taken.item.continues() {
+                    break;
+                }
+            }
         }
         outbox::write_failures(&mut context)?;
         self.meters.write(&self.conn)?;
@@ -202,13 +285,16 @@ impl Writer {
     }
 
     /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.
-    fn break_down(&mut self, group: Vec<Box<dyn Operation>>, error: &rusqlite::Error) {
+    fn break_down(&mut self, group: Vec<Taken>, error: &rusqlite::Error) {
         let why = StoreError::Unavailable(format!("the disk failed: {error}"));
         tracing::error!(target: LOG_TARGET, %error, "the store is broken");
         if self.closed.broke(why.clone()) {
             self.hand_over.broken(&why);
         }
-        answer_all(group, Err(why.clone()));
+        for taken in group {
+            drop(taken.item.failed(why.clone()));
+        }
+        self.to_retry = ToRetry::default();
         self.queue.fail(&why);
     }
 
@@ -299,8 +385,17 @@ fn finish(conn: &Connection, faults: &Faults) -> Result<(), Failed> {
     }
 }
 
-fn answer_all(group: Vec<Box<dyn Operation>>, result: Result<(), StoreError>) {
-    for operation in group {
-        operation.answer(result.clone());
+/// Takes the next operation into a group, if its budget allows it.
+fn take<'g>(
+    queue: &WriteQueue,
+    budget: &mut GroupBudget,
+    group: &'g mut Vec<Taken>,
+) -> Option<&'g mut Taken> {
+    let taken = queue.take()?;
+    if !budget.take(taken.item.bytes()) {
+        queue.put_back(taken);
+        return None;
     }
+    group.push(taken);
+    group.last_mut()
 }

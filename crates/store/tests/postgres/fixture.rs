@@ -79,6 +79,7 @@ pub(crate) fn one(ingest: Ingest) -> Ingested {
         refused @ (Ingest::Conflict(_)
         | Ingest::NoSuchTenant
         | Ingest::NoSuchEndpoint
+        | Ingest::TooManyDeliveries { .. }
         | Ingest::OverLimit { .. }) => {
             panic!("it was refused: {refused:?}")
         }

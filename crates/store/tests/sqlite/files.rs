@@ -86,6 +86,7 @@ fn an_older_schema_is_migrated_with_its_data() {
     run(fixture.store.close()).unwrap();
     // In the first schema version, endpoints had neither signature style nor credentials.
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_FAN_OUTS).unwrap();
     conn.execute_batch(WITHOUT_PROTECTION).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
@@ -132,6 +133,9 @@ fn an_older_schema_is_migrated_with_its_data() {
     assert_eq!(read.protection.breaker.refusals, Some(3));
 }
 
+/// Removes what schema version 6 added.
+const WITHOUT_FAN_OUTS: &str = "DROP TABLE fan_outs;";
+
 /// Removes what schema version 5 added.
 const WITHOUT_PROTECTION: &str = "
     ALTER TABLE tenants DROP COLUMN protection;
@@ -174,6 +178,7 @@ fn the_second_schema_is_migrated_to_the_newest() {
     run(fixture.store.close()).unwrap();
     let new = layout(&fixture.path());
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_FAN_OUTS).unwrap();
     conn.execute_batch(WITHOUT_PROTECTION).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();

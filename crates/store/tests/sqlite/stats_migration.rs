@@ -24,6 +24,7 @@ fn older_stats_are_migrated_with_estimates() {
     let fixture = Fixture::acme();
     run(fixture.store.close()).unwrap();
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch("DROP TABLE fan_outs").unwrap();
     conn.execute_batch(&without_protection()).unwrap();
     conn.execute_batch(
         "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \

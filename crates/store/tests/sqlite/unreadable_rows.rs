@@ -17,6 +17,7 @@ fn accept(fixture: &Fixture, ordering: Option<u64>) -> DeliveryId {
         refused @ (Ingest::Conflict(_)
         | Ingest::NoSuchTenant
         | Ingest::NoSuchEndpoint
+        | Ingest::TooManyDeliveries { .. }
         | Ingest::OverLimit { .. }) => panic!("{refused:?}"),
     }
 }

@@ -30,21 +30,34 @@ fn operations_enqueued_during_a_commit_form_one_group() {
 #[test]
 fn a_full_write_queue_refuses_at_once() {
     let fixture = Fixture::acme_with(StoreSettings {
-        max_waiting_writes: 3,
+        max_waiting_writes: 6,
         ..settings()
     });
+    assert!(run(fixture.accept(10)).is_ok());
+    let delivery = fixture.hand.taken.lock().unwrap()[0].delivery.clone();
     fixture.hand.shut();
     let first = fixture.accept(10);
     fixture.hand.await_writer();
     let waiting: Vec<_> = (0..3).map(|_| fixture.accept(10)).collect();
     // Answered although the writer is blocked.
     assert_eq!(run(fixture.accept(10)), Err(StoreError::Overloaded));
+    // There is still room for another tenant, and for posthaste itself.
+    let other = fixture.store.create_tenant(NOW, tenant("other"));
+    let written = succeed(&fixture.store, &delivery);
+    let state = fixture.store.write_queue_state();
+    assert_eq!((state.tenants.count, state.tenants.refused), (4, 1));
+    assert_eq!((state.internal.count, state.internal.refused), (1, 0));
+    assert!(state.tenants.oldest_wait >= state.internal.oldest_wait);
     fixture.hand.open();
     assert!(run(first).is_ok());
     for answer in waiting {
         assert!(run(answer).is_ok());
     }
+    assert_eq!(run(other), Ok(CreateResult::Created));
+    assert!(written.recv().unwrap().is_ok());
     assert_eq!(run(fixture.store.counts()).unwrap().pending, 4);
+    let state = fixture.store.write_queue_state();
+    assert_eq!((state.tenants.count, state.tenants.oldest_wait), (0, None));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::notify::Work;
 use super::operation::Accepting;
 use super::routing_table::{EndpointRoute, RoutingTable, TenantRoutes};
 use super::usage::UsageMeters;
-use crate::accept_plan::{EventDecision, plan};
+use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::{RowStatus, at, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -94,6 +94,8 @@ pub(super) struct PlanContext<'s> {
     pub(in crate::postgres) count_changes: &'s mut CountChanges,
     /// Usage of tenants, for their limits.
     pub(super) meters: &'s mut UsageMeters,
+    /// Maximum number of deliveries that one request may create.
+    pub(super) max_deliveries: u64,
     /// Events that are stored under idempotency keys, or that this batch stores.
     pub(in crate::postgres) known: Known,
 }
@@ -134,6 +136,16 @@ impl<'a> Acceptance<'a> {
             {
                 return Ingest::NoSuchEndpoint;
             }
+        }
+        let limits = (tenant.endpoints.len(), plan_context.max_deliveries);
+        let checked = check_deliveries(events, &plans, limits, |event| {
+            let routes = tenant.endpoints.iter();
+            routes
+                .filter(|route| route.gets(&event.content.event_type))
+                .count() as u64
+        });
+        if let Err(refused) = checked {
+            return refused;
         }
         let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
         let taken = plan_context

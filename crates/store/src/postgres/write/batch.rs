@@ -115,9 +115,10 @@ impl Batch {
         let keyed = |it: &Accepting| it.events.iter().any(|event| event.idempotency.is_some());
         let mut answered = self.accepts.iter().zip(answers);
         answered.any(|(accepting, answer)| match answer {
-            Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
-                keyed(accepting)
-            }
+            Ingest::Conflict(_)
+            | Ingest::NoSuchEndpoint
+            | Ingest::TooManyDeliveries { .. }
+            | Ingest::OverLimit { .. } => keyed(accepting),
             Ingest::Done(_) | Ingest::NoSuchTenant => false,
         })
     }
@@ -370,6 +371,7 @@ fn plan<'a>(
         id_generator: &mut context.id_generator.borrow_mut(),
         count_changes: &mut count_changes,
         meters: &mut meters,
+        max_deliveries: context.settings.max_deliveries_per_request,
         known,
     };
     for accepting in &batch.accepts {
