@@ -18,6 +18,7 @@ use super::App;
 use super::cache::{Cache, Generation};
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
+use super::quota::TenantRates;
 use super::rate_limit::Meter;
 use super::refusal::Refusal;
 use crate::hash_key;
@@ -88,6 +89,8 @@ pub struct CachedTenant {
     /// The tenant.
     pub tenant: Tenant,
     pub(super) refusal: Refusal,
+    /// The rates that this node enforces. They outlive changes of the tenant.
+    pub(super) rates: Arc<TenantRates>,
 }
 
 impl App {
@@ -173,6 +176,7 @@ impl App {
         let known = Arc::new(CachedTenant {
             tenant,
             refusal: Refusal::default(),
+            rates: self.rates_of(&id),
         });
         self.tenants.put(generation, id, known.clone());
         Ok(known)

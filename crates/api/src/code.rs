@@ -110,6 +110,9 @@ codes! {
     /// The URL is not an allowed destination.
     UnsafeDestination = "unsafe_destination", UNPROCESSABLE_ENTITY, "The URL leads where nothing may be sent",
         "Use https and a host that is reachable on the public internet, or have the operator open its network (`--allow-network`) or plain http (`--allow-http`).";
+    /// The request would make more deliveries than one request may.
+    TooManyDeliveries = "too_many_deliveries", UNPROCESSABLE_ENTITY, "The request makes too many deliveries",
+        "Send fewer events in one request, or have fewer endpoints subscribe to their types. The operator can raise `limits.max_deliveries_per_request`.";
     /// Too many requests with one key.
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests with this key",
         "Wait as long as `Retry-After` says, then go on more slowly.";

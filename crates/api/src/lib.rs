@@ -84,6 +84,7 @@ use tokio::sync::Notify;
 
 use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use cache::Cache;
+use quota::TenantRates;
 use rate_limit::Meter;
 
 pub use key_hash::hash_key;
@@ -117,6 +118,8 @@ pub struct App {
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
     audited_meters: Cache<TenantId, Arc<Meter>>,
+    /// What each tenant has spent of the rates that this node enforces.
+    tenant_rates: Cache<TenantId, Arc<TenantRates>>,
     id_generator: Mutex<IdGenerator>,
     documentation: Documentation,
 }
@@ -165,6 +168,7 @@ impl App {
             keys: Cache::new(MAX_KNOWN_KEYS),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             audited_meters: Cache::new(MAX_KNOWN_TENANTS),
+            tenant_rates: Cache::new(MAX_KNOWN_TENANTS),
             id_generator: Mutex::new(IdGenerator::new(rng)),
             documentation: Documentation {
                 openapi: openapi::document_bytes,

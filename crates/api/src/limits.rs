@@ -19,6 +19,8 @@ const LOG_TARGET: &str = "posthaste::limits";
 const MAX_ENDPOINTS: u32 = 1_000_000;
 /// Maximum value of the events-per-second quota.
 pub const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
+/// Maximum value of the deliveries-per-second quota.
+pub const MAX_DELIVERIES_PER_SECOND: u32 = 100_000_000;
 /// Maximum value of the events-per-month quota.
 pub const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
 /// Maximum value of the in-flight limit.
@@ -40,6 +42,8 @@ pub fn read(
     count("endpoints", 0, MAX_ENDPOINTS, &mut limits.endpoints);
     let rate = &mut limits.events_per_second;
     count("events_per_second", 0, MAX_EVENTS_PER_SECOND, rate);
+    let rate = &mut limits.deliveries_per_second;
+    count("deliveries_per_second", 0, MAX_DELIVERIES_PER_SECOND, rate);
     count("max_attempts", 1, MAX_ATTEMPTS, &mut limits.max_attempts);
     count("in_flight", 1, MAX_IN_FLIGHT, &mut limits.in_flight);
     let mut large = |name, least, most, target: &mut Option<u64>| {
@@ -68,6 +72,7 @@ pub fn shape() -> Value {
         "properties": {
             "endpoints": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_ENDPOINTS},
             "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND, "description": "As many may come at once after a quiet second."},
+            "deliveries_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DELIVERIES_PER_SECOND, "description": "How many deliveries its events may make. Counted on each node by itself, after the events were accepted: as long as more were made, events are refused."},
             "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH, "description": "In a calendar month, in UTC."},
             "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
             "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
@@ -84,7 +89,7 @@ pub fn shape() -> Value {
 /// Returns an example of limits.
 pub fn example() -> Value {
     json!({
-        "endpoints": 100, "events_per_second": 500, "events_per_month": null,
+        "endpoints": 100, "events_per_second": 500, "deliveries_per_second": 5_000, "events_per_month": null,
         "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
         "payload_retention": null, "attempt_retention": null,
     })

@@ -8,18 +8,34 @@
 //! remembered until the store could accept events again, so that repeated requests need no store operation.
 //! This is never stricter than the store: only events without an idempotency key are certainly new, and they
 //! are refused directly only if there are at least as many as all events that the store refused together.
+//!
+//! [`TenantRates`] are enforced by each node on its own, in memory: the limit `deliveries_per_second`, and the server's
+//! default of `events_per_second` where no such limit is set. They are charged after the store has accepted events,
+//! because only then the number of deliveries is known. While a tenant has spent more than it had, its events are
+//! refused.
+
+use std::sync::Arc;
 
 use http::StatusCode;
+use posthaste_core::id::TenantId;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::validation::ValidationErrors;
-use posthaste_store::{LimitName, Limits, Quotas, Tenant};
+use posthaste_store::{Ingested, LimitName, Limits, Quotas, Tenant};
 
 use super::App;
 use super::auth::CachedTenant;
 use super::code::Code;
 use super::problem::Problem;
+use super::rate_limit::DebtMeter;
 use super::refusal::Refused;
+
+/// The part of a tenant's rates that was spent on this node.
+#[derive(Debug, Default)]
+pub struct TenantRates {
+    events: DebtMeter,
+    deliveries: DebtMeter,
+}
 
 impl App {
     /// Returns the limits of a tenant: its own, else its plan's, else the server's.
@@ -27,8 +43,74 @@ impl App {
         self.settings.plans.limits_of(tenant)
     }
 
+    /// Returns the state of the rates of a tenant on this node.
+    pub(super) fn rates_of(&self, tenant: &TenantId) -> Arc<TenantRates> {
+        match self.tenant_rates.find(tenant) {
+            Ok(known) => known,
+            Err(generation) => {
+                let rates = Arc::new(TenantRates::default());
+                self.tenant_rates
+                    .put(generation, tenant.clone(), rates.clone());
+                rates
+            }
+        }
+    }
+
+    /// Fails if the tenant has spent more of a rate that this node enforces than it had.
+    fn check_rates(&self, tenant: &CachedTenant, limits: &Limits) -> Result<(), Problem> {
+        let plans = &self.settings.plans;
+        let rates = plans.node_rates(limits);
+        let spent = &tenant.rates;
+        let now = self.clock.now().tick;
+        for (limit, per_second, meter) in [
+            (
+                LimitName::EventsPerSecond,
+                rates.events_per_second,
+                &spent.events,
+            ),
+            (
+                LimitName::DeliveriesPerSecond,
+                rates.deliveries_per_second,
+                &spent.deliveries,
+            ),
+        ] {
+            let wait = match per_second {
+                None => None,
+                // Waiting does not help.
+                Some(0) => Some(None),
+                Some(_) => meter.wait(now).map(Some),
+            };
+            if let Some(wait) = wait {
+                let shown = plans.with_default_rates(limits);
+                return Err(too_many_events(&shown, limit, wait));
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges a tenant for new events and their deliveries.
+    pub(super) fn charge(&self, tenant: &CachedTenant, accepted: &[Ingested]) {
+        let rates = self
+            .settings
+            .plans
+            .node_rates(&self.limits_of(&tenant.tenant));
+        let fresh = accepted.iter().filter(|ingested| ingested.fresh);
+        let (mut events, mut deliveries) = (0, 0);
+        for ingested in fresh {
+            events += 1;
+            deliveries += ingested.event.deliveries.len() as u64;
+        }
+        let now = self.clock.now().tick;
+        if let Some(per_second) = rates.events_per_second {
+            tenant.rates.events.charge(now, per_second, events);
+        }
+        if let Some(per_second) = rates.deliveries_per_second {
+            tenant.rates.deliveries.charge(now, per_second, deliveries);
+        }
+    }
+
     /// Returns the number of events that the store may accept for a tenant. Fails if a remembered refusal
-    /// shows that this many new events exceed a limit.
+    /// shows that this many new events exceed a limit, or if the tenant has exceeded a rate on this node.
     pub fn quotas(
         &self,
         tenant: &CachedTenant,
@@ -36,6 +118,7 @@ impl App {
         surely_new: u64,
     ) -> Result<Quotas, Problem> {
         let limits = self.limits_of(&tenant.tenant);
+        self.check_rates(tenant, &limits)?;
         match tenant.refusal.of(now, surely_new) {
             Some((limit, wait)) => Err(too_many_events(&limits, limit, Some(wait))),
             None => Ok(Quotas {
@@ -103,6 +186,7 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
     let name = limit.name();
     let most = match limit {
         LimitName::EventsPerSecond => limits.events_per_second.map(u64::from),
+        LimitName::DeliveriesPerSecond => limits.deliveries_per_second.map(u64::from),
         LimitName::EventsPerMonth => limits.events_per_month,
         LimitName::Endpoints
         | LimitName::PayloadBytes
@@ -125,6 +209,9 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
     let detail = match limit {
         LimitName::EventsPerMonth => format!(
             "The limit {name} is {most}, and so many were accepted in this calendar month. Nothing was accepted; send it again when the next month has begun, in UTC, or have the limit raised."
+        ),
+        LimitName::DeliveriesPerSecond => format!(
+            "The limit {name} is {most}, and the last events of this tenant made more deliveries. Nothing was accepted; send it again after Retry-After."
         ),
         LimitName::EventsPerSecond
         | LimitName::Endpoints

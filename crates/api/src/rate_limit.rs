@@ -2,7 +2,8 @@
 //!
 //! [`Meter`] implements GCRA: it stores one number, the theoretical arrival time of the next request, in an
 //! atomic. A check costs one exchange and no lock. A batch larger than the burst is accepted when the full
-//! burst is available, and later requests wait longer for it. So the average rate holds.
+//! burst is available, and later requests wait longer for it. So the average rate holds. [`DebtMeter`] is charged
+//! afterwards, with what a request turned out to cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,9 +44,61 @@ impl Meter {
     }
 }
 
+/// A token bucket that is charged afterwards: it holds the tokens of one second, may go below zero, and nothing may be
+/// spent while it is below zero.
+#[derive(Debug, Default)]
+pub struct DebtMeter {
+    /// The time at which the bucket is full again.
+    full_at_ns: AtomicU64,
+}
+
+impl DebtMeter {
+    /// Returns the time until the bucket is no longer below zero; `None` if it is not.
+    pub fn wait(&self, now: Tick) -> Option<Span> {
+        let zero_at_ns = self.full_at_ns.load(Ordering::Relaxed);
+        let zero_at_ns = zero_at_ns.saturating_sub(NS_PER_SECOND);
+        let wait_ns = zero_at_ns.saturating_sub(now.0.saturating_mul(NS_PER_MS));
+        (wait_ns > 0).then(|| Span::from_millis(wait_ns.div_ceil(NS_PER_MS)))
+    }
+
+    /// Takes `count` tokens out, of which `per_second` come back each second.
+    pub fn charge(&self, now: Tick, per_second: u32, count: u64) {
+        let interval_ns = NS_PER_SECOND.div_ceil(u64::from(per_second.max(1)));
+        let now_ns = now.0.saturating_mul(NS_PER_MS);
+        let charge = |full_at_ns: u64| {
+            let cost_ns = interval_ns.saturating_mul(count);
+            Some(full_at_ns.max(now_ns).saturating_add(cost_ns))
+        };
+        // The closure always returns a value.
+        let _ = self
+            .full_at_ns
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_debt_is_paid_off_at_the_rate() {
+        let meter = DebtMeter::default();
+        assert_eq!(meter.wait(Tick(5_000)), None);
+        meter.charge(Tick(5_000), 10, 10);
+        assert_eq!(meter.wait(Tick(5_000)), None, "it is empty, not below zero");
+        meter.charge(Tick(5_000), 10, 25);
+        assert_eq!(meter.wait(Tick(5_000)), Some(Span::from_millis(2_500)));
+        assert_eq!(meter.wait(Tick(7_499)), Some(Span::from_millis(1)));
+        assert_eq!(meter.wait(Tick(7_500)), None);
+        // At 7.5 s it is empty again, and every token more is a debt.
+        meter.charge(Tick(7_500), 10, 1);
+        assert_eq!(meter.wait(Tick(7_500)), Some(Span::from_millis(100)));
+        // An idle time fills it with no more than one second's tokens.
+        meter.charge(Tick(1_000_000), 10, 11);
+        assert_eq!(meter.wait(Tick(1_000_000)), Some(Span::from_millis(100)));
+        meter.charge(Tick(2_000_000), u32::MAX, u64::MAX);
+        assert!(meter.wait(Tick(2_000_000)).is_some(), "no overflow");
+    }
 
     const PACE: Pace = Pace {
         per_second: 10,

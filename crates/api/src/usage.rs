@@ -59,7 +59,7 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let usage = usage.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
     let under_way = app.owner_router.under_way(&tenant.id).await;
     let plans = &app.settings.plans;
-    let limits = app.limits_of(tenant);
+    let limits = plans.with_default_rates(&app.limits_of(tenant));
     let describe = |limit: LimitName| LimitUsage {
         limit: value_of(&limits, limit),
         used: used_of(&usage, under_way, limit),
@@ -85,6 +85,7 @@ fn effective_limit(limits: &Limits, limit: LimitName) -> LimitName {
         LimitName::AttemptRetention => limits.attempt_retention,
         LimitName::Endpoints
         | LimitName::EventsPerSecond
+        | LimitName::DeliveriesPerSecond
         | LimitName::EventsPerMonth
         | LimitName::PayloadBytes
         | LimitName::MaxAttempts
@@ -104,6 +105,7 @@ fn value_of(limits: &Limits, limit: LimitName) -> Value {
     match effective_limit(limits, limit) {
         LimitName::Endpoints => json!(limits.endpoints),
         LimitName::EventsPerSecond => json!(limits.events_per_second),
+        LimitName::DeliveriesPerSecond => json!(limits.deliveries_per_second),
         LimitName::EventsPerMonth => json!(limits.events_per_month),
         LimitName::PayloadBytes => json!(limits.payload_bytes),
         LimitName::MaxAttempts => json!(limits.max_attempts),
@@ -121,6 +123,7 @@ fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u6
         LimitName::EventsPerMonth => Some(usage.events_this_month),
         LimitName::InFlight => under_way,
         LimitName::EventsPerSecond
+        | LimitName::DeliveriesPerSecond
         | LimitName::PayloadBytes
         | LimitName::MaxAttempts
         | LimitName::Retention
@@ -134,7 +137,7 @@ async fn list_plans(call: Call) -> Result<Response<Body>, Problem> {
     let plans = &call.app.settings.plans;
     let named = plans.named.iter();
     let described = Plans {
-        default: plans.server,
+        default: plans.with_default_rates(&plans.server),
         data: named
             .map(|(name, limits)| Plan {
                 name: name.clone(),

@@ -127,6 +127,7 @@ impl Api {
         let limits = json!({
             "endpoints": endpoints + 1,
             "events_per_second": 1_000_000,
+            "deliveries_per_second": 100_000_000,
             "max_attempts": MAX_ATTEMPTS,
         });
         let tenant = json!({"id": name, "name": "Benchmark", "limits": limits});

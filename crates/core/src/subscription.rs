@@ -2,10 +2,14 @@
 //!
 //! An endpoint lists [`Pattern`]s; an empty list matches every event. A pattern is an event type, or ends in `.*`,
 //! which stands for the rest of a name after a dot: `invoice.*` matches `invoice.paid` and `invoice.line.added`,
-//! but neither `invoice` nor `invoices.paid`. `*` alone matches every event.
+//! but neither `invoice` nor `invoices.paid`. `*` alone matches every event. A [`SubscriptionIndex`] finds the
+//! subscribers to a type without comparing all patterns of all subscribers.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
+
+use rustc_hash::FxHashMap;
 
 /// Maximum length of an event type, in characters.
 pub const MAX_EVENT_TYPE_CHARS: usize = 128;
@@ -44,6 +48,12 @@ pub enum EventTypeError {
 impl EventType {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for EventType {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -100,6 +110,68 @@ pub fn wants(patterns: &[Pattern], event_type: &EventType) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.wants(event_type))
 }
 
+/// Finds the subscribers to an event type. A subscriber is a number that the caller chooses.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionIndex {
+    /// Subscribers to every type.
+    to_all: Vec<u32>,
+    /// Subscribers to one type.
+    to_type: FxHashMap<EventType, Vec<u32>>,
+    /// Subscribers to all types below a name.
+    below: FxHashMap<EventType, Vec<u32>>,
+}
+
+impl SubscriptionIndex {
+    /// Adds a subscriber with its patterns. Each subscriber is added once.
+    pub fn insert(&mut self, subscriber: u32, patterns: &[Pattern]) {
+        if patterns.is_empty() || patterns.contains(&Pattern::All) {
+            self.to_all.push(subscriber);
+            return;
+        }
+        for pattern in patterns {
+            match pattern {
+                Pattern::All => {}
+                Pattern::Exactly(name) => {
+                    self.to_type
+                        .entry(name.clone())
+                        .or_default()
+                        .push(subscriber);
+                }
+                Pattern::Below(name) => {
+                    self.below.entry(name.clone()).or_default().push(subscriber);
+                }
+            }
+        }
+    }
+
+    /// Returns the subscribers to a type, in ascending order.
+    pub fn subscribers(&self, event_type: &EventType) -> Vec<u32> {
+        let mut found = self.special_subscribers(event_type);
+        found.extend_from_slice(&self.to_all);
+        found.sort_unstable();
+        found
+    }
+
+    /// Returns the number of subscribers to a type. The cost does not depend on how many subscribe to every type.
+    pub fn count(&self, event_type: &EventType) -> usize {
+        self.to_all.len() + self.special_subscribers(event_type).len()
+    }
+
+    /// Returns the subscribers to a type that do not subscribe to every type.
+    fn special_subscribers(&self, event_type: &EventType) -> Vec<u32> {
+        let name = event_type.as_str();
+        let mut found = self.to_type.get(name).cloned().unwrap_or_default();
+        for (dot, _) in name.match_indices('.') {
+            if let Some(below) = self.below.get(&name[..dot]) {
+                found.extend_from_slice(below);
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
 impl fmt::Display for EventType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -148,6 +220,35 @@ mod tests {
             &["user.created", "invoice.*"],
             "user.created.twice"
         ));
+    }
+
+    #[test]
+    fn an_index_finds_the_same_subscribers_as_comparing_all() {
+        let subscriptions: Vec<Vec<Pattern>> = [
+            &["a.b"][..],
+            &[],
+            &["a.*", "a.b", "a.b.*"],
+            &["*", "a.b"],
+            &["a"],
+            &["a.b.*"],
+            &["b.*", "c"],
+            &["a.b", "a.b"],
+        ]
+        .iter()
+        .map(|texts| texts.iter().map(|text| text.parse().unwrap()).collect())
+        .collect();
+        let mut index = SubscriptionIndex::default();
+        for (subscriber, patterns) in subscriptions.iter().enumerate() {
+            index.insert(subscriber as u32, patterns);
+        }
+        for text in ["a", "a.b", "a.b.c", "a.bc", "b", "b.x.y", "c", "c.d", "d"] {
+            let event_type: EventType = text.parse().unwrap();
+            let expected: Vec<u32> = (0..subscriptions.len() as u32)
+                .filter(|it| wants(&subscriptions[*it as usize], &event_type))
+                .collect();
+            assert_eq!(index.count(&event_type), expected.len(), "{text}");
+            assert_eq!(index.subscribers(&event_type), expected, "{text}");
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Limits {
     pub endpoints: Option<u32>,
     /// Maximum number of events per second.
     pub events_per_second: Option<u32>,
+    /// Maximum number of deliveries made per second on each node.
+    pub deliveries_per_second: Option<u32>,
     /// Maximum number of events per month.
     pub events_per_month: Option<u64>,
     /// Maximum size of a payload, in bytes.

@@ -290,7 +290,6 @@ impl<T> FairQueue<T> {
     }
 
     /// Removes the waiting operations that were added before this time.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the PostgreSQL store needs it"))]
     pub(crate) fn remove_before(&mut self, time: Instant) -> Vec<T> {
         self.remove(|since| since < time)
     }

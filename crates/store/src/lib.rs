@@ -77,7 +77,7 @@ pub use outbox::{
 };
 pub use owner_lookup::OwnedObject;
 pub use page::{Page, PageRequest};
-pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
+pub use plans::{LimitName, LimitSource, MONTHS_KEPT, NodeRates, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Kept, Retention};
 pub use scope::{Scope, TenantSelection};

@@ -15,6 +15,8 @@ pub enum LimitName {
     Endpoints,
     /// Events per second.
     EventsPerSecond,
+    /// Deliveries per second on each node.
+    DeliveriesPerSecond,
     /// Events per month.
     EventsPerMonth,
     /// Size of a payload, in bytes.
@@ -33,9 +35,10 @@ pub enum LimitName {
 
 impl LimitName {
     /// All limits, in display order.
-    pub const ALL: [LimitName; 9] = [
+    pub const ALL: [LimitName; 10] = [
         LimitName::Endpoints,
         LimitName::EventsPerSecond,
+        LimitName::DeliveriesPerSecond,
         LimitName::EventsPerMonth,
         LimitName::PayloadBytes,
         LimitName::MaxAttempts,
@@ -50,6 +53,7 @@ impl LimitName {
         match self {
             LimitName::Endpoints => "endpoints",
             LimitName::EventsPerSecond => "events_per_second",
+            LimitName::DeliveriesPerSecond => "deliveries_per_second",
             LimitName::EventsPerMonth => "events_per_month",
             LimitName::PayloadBytes => "payload_bytes",
             LimitName::MaxAttempts => "max_attempts",
@@ -65,6 +69,7 @@ impl LimitName {
         match self {
             LimitName::Endpoints => limits.endpoints.is_some(),
             LimitName::EventsPerSecond => limits.events_per_second.is_some(),
+            LimitName::DeliveriesPerSecond => limits.deliveries_per_second.is_some(),
             LimitName::EventsPerMonth => limits.events_per_month.is_some(),
             LimitName::PayloadBytes => limits.payload_bytes.is_some(),
             LimitName::MaxAttempts => limits.max_attempts.is_some(),
@@ -100,6 +105,16 @@ pub enum LimitSource {
     Server,
 }
 
+/// Rates that each node allows a tenant by itself, counted in memory. They protect the other tenants where no limit is
+/// set. `None` means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeRates {
+    /// Events per second.
+    pub events_per_second: Option<u32>,
+    /// Deliveries per second.
+    pub deliveries_per_second: Option<u32>,
+}
+
 /// The operator's plans, and the server's default limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plans {
@@ -108,6 +123,8 @@ pub struct Plans {
     pub server: Limits,
     /// Plans by name.
     pub named: BTreeMap<String, Limits>,
+    /// Rates that apply where neither the tenant, its plan nor the server sets that limit.
+    pub default_rates: NodeRates,
 }
 
 impl Plans {
@@ -119,6 +136,30 @@ impl Plans {
     /// Returns the limits that apply to a tenant with these limits and this plan.
     pub fn limits(&self, own: &Limits, plan: Option<&str>) -> Limits {
         own.or(&self.of_plan(plan)).or(&self.server)
+    }
+
+    /// Returns the rates that each node enforces for a tenant with these limits, which [`limits_of`](Plans::limits_of)
+    /// returned. A limit of events that is set is not among them: the store enforces it exactly.
+    pub fn node_rates(&self, limits: &Limits) -> NodeRates {
+        let default = &self.default_rates;
+        NodeRates {
+            events_per_second: match limits.events_per_second {
+                Some(_) => None,
+                None => default.events_per_second,
+            },
+            deliveries_per_second: limits
+                .deliveries_per_second
+                .or(default.deliveries_per_second),
+        }
+    }
+
+    /// Returns these limits with the default rates that apply where they set none.
+    pub fn with_default_rates(&self, limits: &Limits) -> Limits {
+        limits.or(&Limits {
+            events_per_second: self.default_rates.events_per_second,
+            deliveries_per_second: self.default_rates.deliveries_per_second,
+            ..Limits::default()
+        })
     }
 
     /// Returns the origin of a tenant's limit.
@@ -151,6 +192,7 @@ impl Limits {
         Limits {
             endpoints: self.endpoints.or(other.endpoints),
             events_per_second: self.events_per_second.or(other.events_per_second),
+            deliveries_per_second: self.deliveries_per_second.or(other.deliveries_per_second),
             events_per_month: self.events_per_month.or(other.events_per_month),
             payload_bytes: self.payload_bytes.or(other.payload_bytes),
             max_attempts: self.max_attempts.or(other.max_attempts),
@@ -187,6 +229,7 @@ mod tests {
         Limits {
             endpoints: Some(number),
             events_per_second: Some(number),
+            deliveries_per_second: Some(number),
             events_per_month: Some(number.into()),
             payload_bytes: Some(number.into()),
             max_attempts: Some(number),
@@ -202,6 +245,7 @@ mod tests {
         let plans = Plans {
             server: everything(1),
             named: BTreeMap::from([("pro".to_owned(), everything(2))]),
+            default_rates: NodeRates::default(),
         };
         for (plan, own, holds, source) in [
             (None, Limits::default(), 1, LimitSource::Server),
@@ -216,6 +260,32 @@ mod tests {
                 assert_eq!(plans.source(&tenant, limit), source, "{}", limit.name());
             }
             assert_eq!(plans.lacks_plan_of(&tenant), plan == Some("gone"));
+        }
+    }
+
+    #[test]
+    fn default_rates_apply_where_no_limit_is_set() {
+        let mut plans = Plans {
+            default_rates: NodeRates {
+                events_per_second: Some(10),
+                deliveries_per_second: Some(50),
+            },
+            ..Plans::default()
+        };
+        let none = plans.limits_of(&tenant(None, Limits::default()));
+        assert_eq!(plans.node_rates(&none), plans.default_rates);
+        let shown = plans.with_default_rates(&none);
+        assert_eq!(shown.events_per_second, Some(10));
+        assert_eq!(shown.deliveries_per_second, Some(50));
+        assert_eq!(shown.endpoints, None);
+        // The store enforces a limit of events that is set, whatever sets it, and each node one of deliveries.
+        for own in [Limits::default(), everything(3)] {
+            plans.server = everything(7);
+            let limits = plans.limits_of(&tenant(None, own));
+            let rates = plans.node_rates(&limits);
+            assert_eq!(rates.events_per_second, None);
+            assert_eq!(rates.deliveries_per_second, limits.deliveries_per_second);
+            assert_eq!(plans.with_default_rates(&limits), limits);
         }
     }
 

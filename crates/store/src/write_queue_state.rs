@@ -32,6 +32,20 @@ impl WriteQueueState {
     }
 }
 
+impl WriteQueueState {
+    /// Returns the number of refusals alone, as if nothing waited.
+    pub(crate) fn only_refused(self) -> WriteQueueState {
+        let only_refused = |waiting: WaitingWrites| WaitingWrites {
+            refused: waiting.refused,
+            ..WaitingWrites::default()
+        };
+        WriteQueueState {
+            internal: only_refused(self.internal),
+            tenants: only_refused(self.tenants),
+        }
+    }
+}
+
 impl WaitingWrites {
     fn and(self, other: WaitingWrites) -> WaitingWrites {
         WaitingWrites {

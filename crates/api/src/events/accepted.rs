@@ -4,8 +4,10 @@ use std::io::Write;
 
 use posthaste_store::AcceptedEvent;
 
+use super::MAX_DELIVERIES_ACKNOWLEDGED;
+
 /// Writes the response for an accepted event. A repeated request gets the same response; the current status
-/// of the deliveries is not part of it.
+/// of the deliveries is not part of it. Lists at most [`MAX_DELIVERIES_ACKNOWLEDGED`] deliveries.
 ///
 /// It is formatted by hand, because it is the most frequent response. Equal to
 /// [`AcceptedEvent`](crate::resources::AcceptedEvent) in JSON. Ids, types and times contain no
@@ -14,11 +16,15 @@ pub(super) fn write_accepted(event: &AcceptedEvent, out: &mut Vec<u8>) {
     let infallible = "writing to a vector does not fail";
     write!(
         out,
-        r#"{{"id":"{}","type":"{}","created_at":"{}","deliveries":["#,
-        event.id, event.event_type, event.created_at
+        r#"{{"id":"{}","type":"{}","created_at":"{}","delivery_count":{},"deliveries":["#,
+        event.id,
+        event.event_type,
+        event.created_at,
+        event.deliveries.len()
     )
     .expect(infallible);
-    for (index, delivery) in event.deliveries.iter().enumerate() {
+    let listed = event.deliveries.iter().take(MAX_DELIVERIES_ACKNOWLEDGED);
+    for (index, delivery) in listed.enumerate() {
         if index > 0 {
             out.push(b',');
         }
@@ -41,31 +47,39 @@ mod tests {
     use posthaste_core::time::Timestamp;
     use posthaste_store::AcceptedDelivery;
 
-    #[test]
-    fn an_accepted_event_is_written_like_its_resource() {
+    fn event(deliveries: u128) -> AcceptedEvent {
         let delivery = |number| AcceptedDelivery {
-            id: DeliveryId(number),
-            endpoint: EndpointId(number + 1),
+            id: DeliveryId(2 * number),
+            endpoint: EndpointId(2 * number + 1),
         };
-        let event = AcceptedEvent {
+        AcceptedEvent {
             id: EventId(1),
             event_type: "invoice.paid".parse().expect("a type"),
             created_at: Timestamp(1_794_744_000_000),
-            deliveries: vec![delivery(2), delivery(4)],
-        };
-        let deliveries = event.deliveries.iter().map(|delivery| EventDelivery {
-            id: delivery.id.to_string(),
-            endpoint_id: delivery.endpoint.to_string(),
-            status: Status::Pending,
-        });
-        let resource = resources::AcceptedEvent {
-            id: event.id.to_string(),
-            r#type: event.event_type.to_string(),
-            created_at: event.created_at.to_string(),
-            deliveries: deliveries.collect(),
-        };
-        let mut written = Vec::new();
-        write_accepted(&event, &mut written);
-        assert_eq!(written, serde_json::to_vec(&resource).expect("plain data"));
+            deliveries: (1..=deliveries).map(delivery).collect(),
+        }
+    }
+
+    #[test]
+    fn an_accepted_event_is_written_like_its_resource() {
+        for (count, listed) in [(0, 0), (2, 2), (100, 100), (101, 100), (5_000, 100)] {
+            let event = event(count);
+            let deliveries = event.deliveries.iter().map(|delivery| EventDelivery {
+                id: delivery.id.to_string(),
+                endpoint_id: delivery.endpoint.to_string(),
+                status: Status::Pending,
+            });
+            let resource = resources::AcceptedEvent {
+                id: event.id.to_string(),
+                r#type: event.event_type.to_string(),
+                created_at: event.created_at.to_string(),
+                delivery_count: count as u64,
+                deliveries: deliveries.take(listed).collect(),
+            };
+            let mut written = Vec::new();
+            write_accepted(&event, &mut written);
+            let expected = serde_json::to_vec(&resource).expect("plain data");
+            assert_eq!(written, expected, "{count} deliveries");
+        }
     }
 }

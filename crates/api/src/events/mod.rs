@@ -42,6 +42,8 @@ pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
 
 /// Maximum number of deliveries shown with an event. The list of deliveries returns all of them with `?event=`.
 pub const MAX_DELIVERIES_SHOWN: usize = 1_000;
+/// Maximum number of deliveries of each event in the response that acknowledges it.
+pub const MAX_DELIVERIES_ACKNOWLEDGED: usize = 100;
 /// Maximum size of an event without its payload.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
 /// Typical size of the response for one event.
@@ -219,13 +221,14 @@ async fn store(
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
             app.observe.accepted(fresh as u64);
+            app.charge(tenant, &accepted);
             Ok(accepted)
         }
         Ingest::Conflict(places) => Err(conflict(count, &places)),
         Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
         Ingest::TooManyDeliveries { deliveries, limit } => {
-            Err(too_many_deliveries(deliveries, limit))
+            Err(too_many_deliveries(count, deliveries, limit))
         }
         Ingest::OverLimit { limit, wait } => {
             Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
@@ -233,11 +236,16 @@ async fn store(
     }
 }
 
-fn too_many_deliveries(deliveries: u64, limit: u64) -> Problem {
+/// The request makes more deliveries than one request may.
+fn too_many_deliveries(events: usize, deliveries: u64, limit: u64) -> Problem {
+    let remedy = match events {
+        1 => "Have fewer endpoints subscribe to its type",
+        _ => "Send fewer events in one request, or have fewer endpoints subscribe to their types",
+    };
     let detail = format!(
-        "The events have {deliveries} deliveries, and one request may have {limit}. Nothing was accepted; send them in several requests."
+        "This request would make {deliveries} deliveries, and one request may make {limit}. Nothing was accepted. {remedy}; the operator can raise limits.max_deliveries_per_request."
     );
-    Problem::new(Code::Invalid, detail)
+    Problem::new(Code::TooManyDeliveries, detail)
 }
 
 fn endpoint_disabled() -> Problem {

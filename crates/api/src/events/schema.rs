@@ -18,7 +18,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/events",
             name: "create_event",
-            summary: "Accepts an event. It is on stable storage when the answer comes. The idempotency key may also come in the header `Idempotency-Key`. The headers `traceparent` and `tracestate` (W3C Trace Context) are kept with the event and told to its receivers.",
+            summary: "Accepts an event. It is on stable storage when the answer comes, which lists its first 100 deliveries. The idempotency key may also come in the header `Idempotency-Key`. The headers `traceparent` and `tracestate` (W3C Trace Context) are kept with the event and told to its receivers.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Json("NewEvent"),
@@ -69,7 +69,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/events/{event}",
             name: "get_event",
-            summary: "Shows an event, what it carries, and what became of its deliveries (the first 1,000).",
+            summary: "Shows an event, what it carries, and what became of its deliveries (the newest 1,000).",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
@@ -118,6 +118,7 @@ const REFUSALS: &[(u16, Code)] = &[
     (409, Code::IdempotencyConflict),
     (403, Code::QuotaExceeded),
     (413, Code::QuotaExceeded),
+    (422, Code::TooManyDeliveries),
     (429, Code::QuotaExceeded),
 ];
 

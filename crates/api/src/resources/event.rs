@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::events::{MAX_DELIVERIES_ACKNOWLEDGED, MAX_DELIVERIES_SHOWN};
+
 use super::schema::{
     Schema, nullable_text, nullable_time, object, reference, text, time, with_examples,
 };
@@ -30,7 +32,7 @@ pub struct EventSummary {
     pub trace_id: Option<String>,
     /// The time at which its payload was removed.
     pub payload_removed_at: Option<String>,
-    /// Number of its deliveries.
+    /// Number of deliveries that it made when it was accepted.
     pub delivery_count: u64,
 }
 
@@ -53,7 +55,7 @@ pub struct Event {
     /// Media type of the bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Its deliveries.
+    /// Its deliveries, at most [`MAX_DELIVERIES_SHOWN`].
     pub deliveries: Vec<EventDelivery>,
 }
 
@@ -79,7 +81,9 @@ pub struct AcceptedEvent {
     pub r#type: String,
     /// The time at which it was accepted.
     pub created_at: String,
-    /// One delivery for every endpoint that wants the event. Their status is always `pending`.
+    /// Number of its deliveries: one for every endpoint that wants the event.
+    pub delivery_count: u64,
+    /// Its first deliveries, at most [`MAX_DELIVERIES_ACKNOWLEDGED`]. Their status is always `pending`.
     pub deliveries: Vec<EventDelivery>,
 }
 
@@ -163,9 +167,14 @@ fn accepted_event_schema() -> Value {
         "id": text(),
         "type": text(),
         "created_at": time(),
+        "delivery_count": {
+            "type": "integer", "minimum": 0,
+            "description": "The number of its deliveries: one for every endpoint that wanted it.",
+        },
         "deliveries": {
             "type": "array",
-            "description": "One for every endpoint that wanted it.",
+            "maxItems": MAX_DELIVERIES_ACKNOWLEDGED,
+            "description": format!("The first {MAX_DELIVERIES_ACKNOWLEDGED} of its deliveries. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
             "items": delivery_schema(json!({"const": "pending"})),
         },
     }));
@@ -173,6 +182,7 @@ fn accepted_event_schema() -> Value {
         "id": "evt_01kb2k5x8c0000r4q0m1v9t3zz",
         "type": "invoice.paid",
         "created_at": "2026-11-15T12:00:00.000Z",
+        "delivery_count": 1,
         "deliveries": [{
             "id": "dlv_01kb2k5x8c0001jx5n8h2w6c4d",
             "endpoint_id": "ep_01kb2k1d2e0000f7s9y4b8k6q2",
@@ -201,7 +211,10 @@ fn summary_properties() -> Value {
             "type": ["string", "null"], "format": "date-time",
             "description": "When what it carried was removed, as `payload_retention` says. It cannot be sent again since.",
         },
-        "delivery_count": {"type": "integer", "minimum": 0},
+        "delivery_count": {
+            "type": "integer", "minimum": 0,
+            "description": "The number of deliveries that it made when it was accepted. Those that a replay added later are not counted.",
+        },
     })
 }
 
@@ -213,7 +226,11 @@ fn event_schema() -> Value {
         json!({"type": "string", "description": "What it carries, if it came as raw bytes."});
     properties["content_type"] =
         json!({"type": "string", "description": "What the raw bytes are."});
-    properties["deliveries"] =
-        json!({"type": "array", "items": delivery_schema(reference("DeliveryStatus"))});
+    properties["deliveries"] = json!({
+        "type": "array",
+        "maxItems": MAX_DELIVERIES_SHOWN,
+        "description": format!("Its deliveries, the newest {MAX_DELIVERIES_SHOWN} if there are more. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
+        "items": delivery_schema(reference("DeliveryStatus")),
+    });
     shape
 }

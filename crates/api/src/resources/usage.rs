@@ -98,7 +98,7 @@ fn limit_usage_schema() -> Value {
     object(json!({
         "limit": {"type": ["integer", "string", "null"], "description": "What is allowed: a number, or a duration such as `30d`; `null` if there is no such limit."},
         "used": {"type": ["integer", "null"], "description": "How much of it is used, where it can be used up. Events of a month are counted whether they are still kept or not; tests are among them. Of `in_flight` it is the attempts under way on all nodes that answer, whether they are limited or not."},
-        "source": {"enum": ["tenant", "plan", "server"], "description": "Who says so."},
+        "source": {"enum": ["tenant", "plan", "server"], "description": "Who says so. The server's default of `events_per_second` holds on each node by itself, and so does every `deliveries_per_second`; any other limit holds on all nodes together."},
         "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "When what is used begins at 0 again."},
     }))
 }

@@ -10,9 +10,10 @@ use crate::components::{BadgeKind, badge, time};
 use crate::page_request::PageRequest;
 
 /// The limits that are shown, in this order, with their labels.
-const LIMITS: [(&str, &str); 9] = [
+const LIMITS: [(&str, &str); 10] = [
     ("events_per_month", "Events this month"),
     ("events_per_second", "Events a second"),
+    ("deliveries_per_second", "Deliveries a second, on each node"),
     ("endpoints", "Endpoints"),
     ("payload_bytes", "Bytes of a payload"),
     ("max_attempts", "Attempts of a retry policy"),

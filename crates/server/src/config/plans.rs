@@ -6,12 +6,16 @@ use std::collections::BTreeMap;
 
 use posthaste_api::limits;
 use posthaste_core::validation::Fields;
-use posthaste_store::{Limits, Plans};
+use posthaste_store::{Limits, NodeRates, Plans};
 
 use super::error::ConfigError;
 use super::fields::MAX_BODY_BYTES;
 use super::types::Config;
 
+/// Events per second that each node accepts of a tenant where no limit is set.
+const DEFAULT_EVENTS_PER_SECOND: u32 = 10_000;
+/// Deliveries per second that each node makes for a tenant where no limit is set.
+const DEFAULT_DELIVERIES_PER_SECOND: u32 = 50_000;
 /// Maximum number of plans.
 const MAX_PLANS: usize = 1_000;
 /// Maximum length of a plan name.
@@ -63,7 +67,8 @@ impl Config {
         Plans {
             server: Limits {
                 endpoints: Some(server.endpoints),
-                events_per_second: server.events_per_second,
+                events_per_second: server.events_per_second.limit(),
+                deliveries_per_second: server.deliveries_per_second.limit(),
                 events_per_month: server.events_per_month,
                 payload_bytes: Some(self.limits.body_bytes.into()),
                 max_attempts: Some(server.max_attempts),
@@ -73,6 +78,14 @@ impl Config {
                 attempt_retention: self.attempt_retention,
             },
             named: self.plans.clone(),
+            default_rates: NodeRates {
+                events_per_second: server
+                    .events_per_second
+                    .node_default(DEFAULT_EVENTS_PER_SECOND),
+                deliveries_per_second: server
+                    .deliveries_per_second
+                    .node_default(DEFAULT_DELIVERIES_PER_SECOND),
+            },
         }
     }
 

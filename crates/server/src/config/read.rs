@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use posthaste_api::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
+use posthaste_api::limits::{
+    MAX_DELIVERIES_PER_SECOND, MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT,
+};
 use posthaste_core::address::{
     EgressRules, Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError,
 };
@@ -26,7 +28,9 @@ use super::components::read_bundle;
 use super::fields::{
     MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
 };
-use super::types::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits};
+use super::types::{
+    Config, EngineSettings, MasterKey, RateSetting, RequestLimits, TenantLimits,
+};
 use super::{alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, plans};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
@@ -50,6 +54,8 @@ const MAX_REQUEST_RATE: u32 = 1_000_000;
 /// for one destination address.
 const MAX_FLIGHTS: u32 = 65_536;
 const MAX_READY_PER_LANE: u32 = 10_000;
+/// Maximum of `limits.max_deliveries_per_request`. A request that makes this many holds about 100 MB.
+const MAX_DELIVERIES_PER_REQUEST: u32 = 100_000;
 const MAX_RETRY_AFTER: Span = Span::from_days(30);
 
 impl Config {
@@ -163,6 +169,8 @@ fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {
     set(&mut limits.requests_per_second, rate);
     let burst = fields.count("request_burst", 1, MAX_REQUEST_RATE);
     set(&mut limits.request_burst, burst);
+    let deliveries = fields.count("max_deliveries_per_request", 1, MAX_DELIVERIES_PER_REQUEST);
+    set(&mut limits.max_deliveries_per_request, deliveries);
     fields.finish();
 }
 
@@ -171,16 +179,15 @@ fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
         &mut limits.endpoints,
         fields.count("endpoints", 0, MAX_COUNT),
     );
-    let rate = count_or_none(
-        &mut fields,
-        "events_per_second",
-        MAX_EVENTS_PER_SECOND.into(),
-    );
     let narrow = |count: u64| u32::try_from(count).expect("the limit of the setting fits into u32");
-    set(
-        &mut limits.events_per_second,
-        rate.map(|rate| rate.map(narrow)),
-    );
+    let mut rate = |name, max: u32| {
+        let read = count_or_none(&mut fields, name, max.into());
+        read.map(|rate| rate.map_or(RateSetting::Unlimited, |it| RateSetting::PerSecond(narrow(it))))
+    };
+    let events = rate("events_per_second", MAX_EVENTS_PER_SECOND);
+    set(&mut limits.events_per_second, events);
+    let deliveries = rate("deliveries_per_second", MAX_DELIVERIES_PER_SECOND);
+    set(&mut limits.deliveries_per_second, deliveries);
     let per_month = count_or_none(&mut fields, "events_per_month", MAX_EVENTS_PER_MONTH);
     set(&mut limits.events_per_month, per_month);
     let attempts = fields.count("max_attempts", 1, MAX_ATTEMPTS);

@@ -135,6 +135,8 @@ pub struct RequestLimits {
     pub requests_per_second: u32,
     /// Burst size: requests that a key may make at once after an idle period.
     pub request_burst: u32,
+    /// Maximum number of deliveries that one request may make.
+    pub max_deliveries_per_request: u32,
 }
 
 impl Default for RequestLimits {
@@ -146,6 +148,36 @@ impl Default for RequestLimits {
             header_read_time: Span::from_secs(10),
             requests_per_second: 50_000,
             request_burst: 100_000,
+            max_deliveries_per_request: 10_000,
+        }
+    }
+}
+
+/// A limit per second that may be left out or switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateSetting {
+    /// Left out: each node enforces a high default by itself.
+    Protective,
+    /// Switched off: no limit.
+    Unlimited,
+    /// This limit.
+    PerSecond(u32),
+}
+
+impl RateSetting {
+    /// Returns the limit that is set.
+    pub fn limit(self) -> Option<u32> {
+        match self {
+            RateSetting::Protective | RateSetting::Unlimited => None,
+            RateSetting::PerSecond(limit) => Some(limit),
+        }
+    }
+
+    /// Returns the default that each node enforces, if the setting is left out.
+    pub fn node_default(self, default: u32) -> Option<u32> {
+        match self {
+            RateSetting::Protective => Some(default),
+            RateSetting::Unlimited | RateSetting::PerSecond(_) => None,
         }
     }
 }
@@ -156,8 +188,10 @@ impl Default for RequestLimits {
 pub struct TenantLimits {
     /// Maximum number of endpoints.
     pub endpoints: u32,
-    /// Maximum number of events per second; `None` means unlimited.
-    pub events_per_second: Option<u32>,
+    /// Maximum number of events per second.
+    pub events_per_second: RateSetting,
+    /// Maximum number of deliveries made per second, on each node.
+    pub deliveries_per_second: RateSetting,
     /// Maximum number of events per calendar month; `None` means unlimited.
     pub events_per_month: Option<u64>,
     /// Maximum number of attempts that a retry policy may have.
@@ -170,7 +204,8 @@ impl Default for TenantLimits {
     fn default() -> TenantLimits {
         TenantLimits {
             endpoints: 1_000,
-            events_per_second: None,
+            events_per_second: RateSetting::Protective,
+            deliveries_per_second: RateSetting::Protective,
             events_per_month: None,
             max_attempts: MAX_ATTEMPTS,
             in_flight: None,

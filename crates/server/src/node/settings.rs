@@ -86,6 +86,7 @@ impl NodeSettings {
             store_settings: StoreSettings {
                 default_policy: config.retry_policy.clone(),
                 plans: Arc::new(config.plans()),
+                max_deliveries_per_request: config.limits.max_deliveries_per_request.into(),
                 ..StoreSettings::new(random::seed())
             },
             master_keys: config.key_source(),

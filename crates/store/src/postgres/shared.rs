@@ -7,14 +7,19 @@ use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
 use super::write::write_queue::WriteQueue;
 use crate::closed::Closed;
-use crate::{ClusterEvents, HandOver};
+use crate::{ClusterEvents, HandOver, StoreError};
 
 /// State that the thread shares with its callers.
 #[derive(Clone)]
 pub(super) struct Shared {
+    /// The queue of the first writer.
     pub(super) queue: Arc<WriteQueue>,
     /// Events of limited tenants. They may have to wait for other nodes, so they have a queue of their own.
     pub(super) metered: Arc<WriteQueue>,
+    /// Events that make many deliveries. The first two writers pass them on.
+    pub(super) large: Arc<WriteQueue>,
+    /// Long operations that no request waits for.
+    pub(super) background: Arc<WriteQueue>,
     pub(super) readers: Arc<Readers>,
     pub(super) closed: Arc<Closed>,
     pub(super) due_watermarks: Arc<DueWatermarks>,
@@ -25,9 +30,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Closes both write queues. Operations that wait already are still written.
+    /// Closes the write queues. Operations that wait already are still written. The queue for large accepts is closed
+    /// when no writer passes any on any more.
     pub(super) fn close_queues(&self) {
         self.queue.close();
         self.metered.close();
+        self.background.close();
+    }
+
+    /// Shuts all write queues with this error.
+    pub(super) fn fail_queues(&self, why: &StoreError) {
+        for queue in [&self.queue, &self.metered, &self.large, &self.background] {
+            queue.fail(why);
+        }
     }
 }

@@ -29,7 +29,9 @@ use super::shared::Shared;
 use super::write::owned_shards::OwnedShards;
 use super::write::routing_table::RoutingTable;
 use super::write::write_context::{SideEffects, WriteContext, WriterCache};
+use super::write::write_queue::WriteQueue;
 use super::write::writer::Writer;
+use super::write::writer_role::WriterRole;
 use crate::{OpenError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -71,8 +73,7 @@ impl Drop for EndGuard<'_> {
         shared.readers.refuse_all();
         if std::thread::panicking() {
             let why = stopped();
-            shared.queue.fail(&why);
-            shared.metered.fail(&why);
+            shared.fail_queues(&why);
             if shared.closed.broke(why.clone()) {
                 shared.hand_over.broken(&why);
             }
@@ -106,7 +107,7 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
                 let _ = opened.send(Err(error));
             }
             Ok((writers, timings)) => {
-                let owned_shards = &writers.first.context.owned_shards;
+                let owned_shards = &writers.owned_shards;
                 let (membership, tasks) =
                     Membership::begin(shared, owned_shards, &settings, timings).await;
                 if opened.send(Ok(membership.clone())).is_ok() {
@@ -117,16 +118,25 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
     });
 }
 
-/// The two writers: the first, and one for limited tenants. In the database they behave like two separate nodes.
+/// The writers, one for each role.
 struct Writers {
     first: Writer,
     metered: Writer,
+    large: Writer,
+    background: Writer,
+    owned_shards: Arc<OwnedShards>,
 }
 
 impl Writers {
-    /// Writes until both queues are closed and empty.
+    /// Writes until all queues are closed and empty.
     async fn work(&mut self) {
-        tokio::join!(self.first.work(), self.metered.work());
+        let large_queue = self.large.queue.clone();
+        let (first, metered) = (&mut self.first, &mut self.metered);
+        let passing_on = async move {
+            tokio::join!(first.work(), metered.work());
+            large_queue.close();
+        };
+        tokio::join!(passing_on, self.large.work(), self.background.work());
     }
 }
 
@@ -193,7 +203,8 @@ async fn open(
     let owned_shards = Arc::new(OwnedShards::new(NodeNo(0)));
     let mut routes = RoutingTable::default();
     routes.refresh(&conn, &store).await.map_err(explain)?;
-    let context = |routes: RoutingTable, is_metered: bool| WriteContext {
+    // The other writers connect, and read their routing tables, when their first operation arrives.
+    let context = |role: WriterRole, routes: RoutingTable| WriteContext {
         conn: conn.clone(),
         routes,
         id_generator: id_generator.clone(),
@@ -207,24 +218,28 @@ async fn open(
         cache: WriterCache::default(),
         large_day_bytes: settings.large_day_bytes,
         flusher,
-        is_metered,
+        role,
     };
-    let first = Writer {
-        queue: shared.queue.clone(),
+    let writer = |queue: &Arc<WriteQueue>, connector: Connector, context: WriteContext| Writer {
+        queue: queue.clone(),
+        large_accepts: shared.large.clone(),
         connector,
-        context: context(routes, false),
+        context,
         hand_over: shared.hand_over.clone(),
         key_lookups: 0,
     };
-    // The second writer connects, and reads its routing table, when the first event of a limited tenant arrives.
-    let metered = Writer {
-        queue: shared.metered.clone(),
-        connector: Connector::new(settings.clone()),
-        context: context(RoutingTable::default(), true),
-        hand_over: shared.hand_over.clone(),
-        key_lookups: 0,
+    let later = |queue: &Arc<WriteQueue>, role: WriterRole| {
+        let connector = Connector::new(settings.clone());
+        writer(queue, connector, context(role, RoutingTable::default()))
     };
-    Ok((Writers { first, metered }, timings))
+    let writers = Writers {
+        metered: later(&shared.metered, WriterRole::Metered),
+        large: later(&shared.large, WriterRole::Large),
+        background: later(&shared.background, WriterRole::Background),
+        first: writer(&shared.queue, connector, context(WriterRole::First, routes)),
+        owned_shards,
+    };
+    Ok((writers, timings))
 }
 
 /// Creates an id generator that continues after the greatest id that is or was stored.

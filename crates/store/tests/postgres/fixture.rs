@@ -86,6 +86,17 @@ pub(crate) fn one(ingest: Ingest) -> Ingested {
     }
 }
 
+/// Waits until a statement with this text waits for a lock.
+pub(crate) fn wait_for_lock(database: &Database, text: &str) {
+    let sql = format!(
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+         AND wait_event_type = 'Lock' AND pid <> pg_backend_pid() AND query LIKE '%{text}%'"
+    );
+    while database.run(&sql).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
 /// Waits for an answer.
 pub(crate) fn run<T>(answer: Answer<T>) -> Result<T, StoreError> {
     tokio::runtime::Builder::new_current_thread()

@@ -11,6 +11,7 @@ mod fixture;
 mod concurrency_shares;
 mod connection_loss;
 mod future_values;
+mod large_accepts;
 mod metering;
 mod nodes;
 mod open;

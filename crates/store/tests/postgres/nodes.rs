@@ -10,7 +10,7 @@ use posthaste_store::{CreateResult, DisabledReason, Ingest, Quotas, Store, Sweep
 use crate::engines::{Database, settings};
 use crate::fixture::{
     HERE, NOW, Node, REFUSE_REGISTRATIONS, acme, event, hand_in_success, node, node_with, one, run,
-    succeed, tenant,
+    succeed, tenant, wait_for_lock,
 };
 
 /// Takes every shard from its owner, as other nodes do when a node has been silent for too long.
@@ -58,6 +58,7 @@ fn a_record_is_not_written_under_a_later_epoch() {
     let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
     let other = "other".parse().expect("a name");
     let blocked = node.store.create_tenant(NOW, tenant(other));
+    wait_for_lock(&database, "pg_advisory_xact_lock");
     let recorded = hand_in_success(&node.store, &waiting);
     // Meanwhile the node loses every shard, registers under another number and claims them again.
     let cluster = node.store.cluster().expect("nodes share it");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use posthaste_charts::terminal::{printable, styled};
 use serde_json::Value;
+use url::form_urlencoded::Serializer;
 
 use super::path;
 use crate::cli::error::CommandError;
@@ -16,6 +17,9 @@ use crate::client::{ApiClient, ApiRequest, ApiResponse};
 const MIN_DELAY: Duration = Duration::from_millis(200);
 /// Maximum delay while nothing changes.
 const MAX_DELAY: Duration = Duration::from_secs(2);
+
+/// Number of deliveries that are listed at once.
+const PAGE_SIZE: usize = 250;
 
 /// The delay between requests: short after a change, growing without one.
 struct PollDelay(Duration);
@@ -38,8 +42,7 @@ pub async fn deliveries(
     event: &Value,
     json: bool,
 ) -> Result<(), CommandError> {
-    let listed = event.get("deliveries").and_then(Value::as_array);
-    let mut open: Vec<String> = listed.into_iter().flatten().filter_map(id_of).collect();
+    let mut open = deliveries_of(client, tenant, event).await?;
     let total = open.len();
     if total == 0 {
         return Err(CommandError::OutcomeFailed(
@@ -74,6 +77,51 @@ pub async fn deliveries(
         )));
     }
     Ok(())
+}
+
+/// Returns the ids of all deliveries of an accepted event. The response to the event lists only the first ones.
+async fn deliveries_of(
+    client: &mut ApiClient,
+    tenant: Option<&str>,
+    event: &Value,
+) -> Result<Vec<String>, CommandError> {
+    let listed = ids_in(event, "deliveries");
+    let count = event.get("delivery_count").and_then(Value::as_u64);
+    if count.is_none_or(|count| count <= listed.len() as u64) {
+        return Ok(listed);
+    }
+    let id = id_of(event).unwrap_or_default();
+    let path = path::fill(
+        &format!("/v1/tenants/{{tenant}}/deliveries?event={{id}}&limit={PAGE_SIZE}"),
+        tenant,
+        Some(&id),
+    )?;
+    let mut all = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = match &cursor {
+            None => path.clone(),
+            Some(cursor) => {
+                let query: String = Serializer::new(String::new())
+                    .append_pair("cursor", cursor)
+                    .finish();
+                format!("{path}&{query}")
+            }
+        };
+        let answer = client.send_with_retries(&ApiRequest::get(page)).await?;
+        all.extend(ids_in(&answer.value, "data"));
+        let next = answer.value.get("next_cursor").and_then(Value::as_str);
+        cursor = next.map(str::to_owned);
+        if cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Returns the ids in a list of objects.
+fn ids_in(value: &Value, list: &str) -> Vec<String> {
+    let items = value.get(list).and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(id_of).collect()
 }
 
 /// Prints what is new about a delivery. Returns whether there was anything.

@@ -520,6 +520,9 @@ fn the_settings_reach_the_api() {
         (Some(12), Some(13))
     );
     assert_eq!(limits.payload_bytes, Some(2_048));
+    let rates = api.plans.default_rates;
+    assert_eq!(rates.events_per_second, None, "a limit is set");
+    assert_eq!(rates.deliveries_per_second, Some(50_000));
     assert_eq!(limits.retention, Some(config.retention));
     assert_eq!(api.grace.as_secs(), 3);
     assert_eq!(api.admin_keys, [posthaste_api::hash_key("ph_x")]);

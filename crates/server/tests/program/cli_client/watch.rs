@@ -62,6 +62,39 @@ fn a_delivery_that_fails_fails_the_command() {
 }
 
 #[test]
+fn deliveries_that_the_answer_does_not_list_are_followed_too() {
+    let accepted = ACCEPTED.replace("\"type\"", "\"delivery_count\":3,\"type\"");
+    let first = r#"{"data":[{"id":"dlv_3"},{"id":"dlv_2"}],"next_cursor":"a+b"}"#;
+    let second = r#"{"data":[{"id":"dlv_1"}],"next_cursor":null}"#;
+    let ended = r#"{"id":"dlv_x","status":"succeeded","attempts":[]}"#;
+    let script = [
+        (202, accepted.as_str()),
+        (200, first),
+        (200, second),
+        (200, ended),
+        (200, ended),
+        (200, ended),
+    ];
+    let server = ScriptedServer::answering(&script);
+    server.output_of("send a.b --watch");
+    let asked: Vec<String> = server.requests()[1..]
+        .iter()
+        .map(|request| request.line.clone())
+        .collect();
+    let deliveries = "GET /v1/tenants/acme/deliveries";
+    assert_eq!(
+        asked,
+        [
+            format!("{deliveries}?event=evt_1&limit=250"),
+            format!("{deliveries}?event=evt_1&limit=250&cursor=a%2Bb"),
+            format!("{deliveries}/dlv_3"),
+            format!("{deliveries}/dlv_2"),
+            format!("{deliveries}/dlv_1"),
+        ]
+    );
+}
+
+#[test]
 fn an_event_without_deliveries_cannot_be_followed() {
     let server = ScriptedServer::answering(&[(202, r#"{"id":"evt_1","deliveries":[]}"#)]);
     assert!(

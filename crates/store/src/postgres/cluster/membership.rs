@@ -24,6 +24,7 @@ use super::concurrency_shares::ShareRequest;
 use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, poller, rpc_exchange};
+use crate::fair_queue::QueueClass;
 use crate::postgres::reply::{Reply, promise};
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
@@ -189,7 +190,8 @@ impl Membership {
             + 'static,
     {
         let (done, answer) = promise();
-        self.shared.queue.push(Task::boxed(0, run, done));
+        let operation = Task::boxed(run, done);
+        self.shared.queue.push(QueueClass::Internal, operation);
         answer
     }
 }

@@ -194,18 +194,19 @@ impl MembershipTask {
             return self.handle_input(MembershipInput::Passed(holdings));
         }
         let membership = self.membership.clone();
-        let metered = self.membership.shared.metered.clone();
+        let shared = &self.membership.shared;
         let send_passed = move || membership.send(MembershipInput::Passed(holdings));
-        // The second writer needs no barrier if its queue was never used. Then it has not even a connection.
-        let both = metered.is_used();
-        // The first queue may contain results for these shards, so its barrier goes to the end of the queue. The second
-        // queue contains only events, and their owner is determined when they are written. Only the group that is
-        // being written now must finish, so the second barrier goes to the front of its queue.
-        let queue = &self.membership.shared.queue;
-        queue.push_last(barrier(move || match both {
-            true => metered.push_first(barrier(send_passed)),
-            false => send_passed(),
-        }));
+        // The first queue may contain results for these shards, so its barrier goes behind them. The other queues contain
+        // events, whose owner is determined when they are written, and sweeps, which check whether they are the owner's.
+        // Only what is being written now must finish, so their barriers go to the front. A writer whose queue was never
+        // used needs no barrier. Then it has not even a connection.
+        let others = [&shared.metered, &shared.large, &shared.background];
+        let others = others.into_iter().filter(|queue| queue.is_used()).cloned();
+        let mut pass: Box<dyn FnOnce() + Send> = Box::new(send_passed);
+        for queue in others {
+            pass = Box::new(move || queue.push_first(barrier(pass)));
+        }
+        shared.queue.push_last(barrier(pass));
     }
 
     fn answered(&mut self, answer: Input) {
@@ -338,7 +339,7 @@ impl MembershipTask {
 fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
     let passed = Box::new(move |_: Result<(), crate::StoreError>| past());
     let nothing = async |_: &mut WriteContext| Ok(());
-    Task::boxed(0, nothing, passed)
+    Task::boxed(nothing, passed)
 }
 
 /// Sends requests to the database, one after the other.

@@ -56,13 +56,6 @@ pub(in crate::postgres) struct Plan {
     pub(in crate::postgres) targets: Vec<Target>,
 }
 
-impl Plan {
-    /// Returns the stored size of the targets, in bytes.
-    pub(in crate::postgres) fn bytes(&self) -> usize {
-        self.targets.len() * TARGET_BYTES
-    }
-}
-
 /// Searches the targets of a replay, in steps of [`LOOK`] rows, so that no single statement runs long. The store calls
 /// it as a read with one snapshot, which stays open during the whole search.
 pub(in crate::postgres) async fn plan(

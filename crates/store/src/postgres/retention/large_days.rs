@@ -34,7 +34,7 @@ const LOG_TARGET: &str = "posthaste_store::postgres::tidy_days";
 
 /// Lock timeout of dropping. Other transactions queue behind the lock request, so it is shorter than the server's
 /// deadlock timeout.
-const DROP_LOCK_MS: u32 = 250;
+const DROP_LOCK_MS: u32 = 100;
 /// Maximum number of later added deliveries that are deleted together with their day, or in one step before it.
 const ADDED_AT_ONCE: usize = 1_000;
 /// Maximum number of idempotency keys that are deleted in one step.

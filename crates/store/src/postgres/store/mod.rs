@@ -24,6 +24,7 @@ use posthaste_core::time::Timestamp;
 
 use crate::audit::fitted;
 use crate::codes::ms;
+use crate::fair_queue::QueueClass;
 use crate::postgres::cluster::membership::Membership;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -42,8 +43,9 @@ use crate::{
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
     NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError, StoredDelivery,
-    StoredEvent, SweepResult, Tenant, TenantSelection, Usage, Written,
+    ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, WriteQueueState,
+    Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -60,14 +62,36 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Enqueues a cold operation. It runs in queue order, in its own transaction.
+    /// Enqueues an internal cold operation. It runs in its own transaction.
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
     {
+        self.write_of(None, run)
+    }
+
+    /// Enqueues a cold operation of a tenant; without one, an internal operation.
+    fn write_of<'t, T, F>(&self, tenant: impl Into<Option<&'t TenantId>>, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
+    {
         let (done, answer) = promise();
-        self.shared.queue.push(Task::boxed(0, run, done));
+        let class = QueueClass::of(tenant.into());
+        self.shared.queue.push(class, Task::boxed(run, done));
+        answer
+    }
+
+    /// Enqueues a long cold operation that no request waits for. It runs beside all other writes.
+    pub(super) fn write_in_background<T, F>(&self, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
+    {
+        let (done, answer) = promise();
+        let operation = Task::boxed(run, done);
+        self.shared.background.push(QueueClass::Internal, operation);
         answer
     }
 
@@ -114,19 +138,25 @@ impl Drop for PostgresStore {
 
 impl Store for PostgresStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
-        self.write(async move |context: &mut WriteContext| {
-            directory::create_tenant(context, &tenant).await
-        })
+        self.write_of(
+            &tenant.id.clone(),
+            async move |context: &mut WriteContext| {
+                directory::create_tenant(context, &tenant).await
+            },
+        )
     }
 
     fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
-        self.write(async move |context: &mut WriteContext| {
-            directory::replace_tenant(context, &tenant).await
-        })
+        self.write_of(
+            &tenant.id.clone(),
+            async move |context: &mut WriteContext| {
+                directory::replace_tenant(context, &tenant).await
+            },
+        )
     }
 
     fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
-        self.write(async move |context: &mut WriteContext| {
+        self.write_of(&tenant.clone(), async move |context: &mut WriteContext| {
             directory::delete_tenant(context, &tenant).await
         })
     }
@@ -147,15 +177,19 @@ impl Store for PostgresStore {
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
-        self.write(async move |context: &mut WriteContext| {
-            directory::create_key(context, &key).await
-        })
+        self.write_of(
+            key.tenant.clone().as_ref(),
+            async move |context: &mut WriteContext| directory::create_key(context, &key).await,
+        )
     }
 
     fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
-        self.write(async move |context: &mut WriteContext| {
-            directory::revoke_key(context, tenant.as_ref(), key).await
-        })
+        self.write_of(
+            tenant.clone().as_ref(),
+            async move |context: &mut WriteContext| {
+                directory::revoke_key(context, tenant.as_ref(), key).await
+            },
+        )
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
@@ -175,7 +209,13 @@ impl Store for PostgresStore {
     }
 
     fn create_session(&self, _now: Timestamp, new: LoginSession) -> Answer<CreateResult> {
-        self.write(async move |context: &mut WriteContext| sessions::create(context, &new).await)
+        let tenant = match &new.holder {
+            SessionIdentity::Tenant(tenant) => Some(tenant.clone()),
+            SessionIdentity::Key(_) => None,
+        };
+        self.write_of(tenant.as_ref(), async move |context: &mut WriteContext| {
+            sessions::create(context, &new).await
+        })
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
@@ -196,9 +236,12 @@ impl Store for PostgresStore {
     }
 
     fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool> {
-        self.write(async move |context: &mut WriteContext| {
-            sessions::end(context, now, tenant.as_ref(), id).await
-        })
+        self.write_of(
+            tenant.clone().as_ref(),
+            async move |context: &mut WriteContext| {
+                sessions::end(context, now, tenant.as_ref(), id).await
+            },
+        )
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -240,15 +283,19 @@ impl Store for PostgresStore {
         endpoint: Endpoint,
         at_most: u32,
     ) -> Answer<CreateResult> {
-        self.write(async move |context: &mut WriteContext| {
-            endpoints::create(context, &endpoint, at_most).await
-        })
+        self.write_of(
+            &endpoint.tenant.clone(),
+            async move |context: &mut WriteContext| {
+                endpoints::create(context, &endpoint, at_most).await
+            },
+        )
     }
 
     fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
-        self.write(async move |context: &mut WriteContext| {
-            endpoints::replace(context, &endpoint).await
-        })
+        self.write_of(
+            &endpoint.tenant.clone(),
+            async move |context: &mut WriteContext| endpoints::replace(context, &endpoint).await,
+        )
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
@@ -314,13 +361,15 @@ impl Store for PostgresStore {
             true => &self.shared.metered,
             false => &self.shared.queue,
         };
-        queue.push(Operation::Accept(Accepting {
+        let class = QueueClass::of(events.first().map(|event| &event.tenant));
+        let accepting = Accepting {
             now,
             events,
             quotas,
             bytes,
             reply: Reply::new(done),
-        }));
+        };
+        queue.push(class, Operation::Accept(accepting));
         answer
     }
 
@@ -383,7 +432,7 @@ impl Store for PostgresStore {
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
-        self.write(async move |context: &mut WriteContext| {
+        self.write_of(&tenant.clone(), async move |context: &mut WriteContext| {
             record::retry(context, now, &tenant, delivery).await
         })
     }
@@ -391,7 +440,7 @@ impl Store for PostgresStore {
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
         let owned_shards = &self.membership.owned_shards;
         let operation = record::operation(now, record, detail, owned_shards, done);
-        self.shared.queue.push(operation);
+        self.shared.queue.push(QueueClass::Internal, operation);
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
@@ -436,18 +485,21 @@ impl Store for PostgresStore {
     ) -> Answer<SweepResult> {
         let (done, answer) = promise();
         let ownership = self.membership.owned_shards.ownership(endpoint);
-        let run = async move |context: &mut WriteContext| {
-            // The endpoint was disabled or deleted then, but a later owner may have enabled it since.
-            context.guard_ownership(ownership).await?;
-            record::sweep(context, now, endpoint, reason, &except, limit).await
-        };
         // If this node lost the shard, the present owner sweeps the endpoint.
         let nothing = SweepResult {
             ended: 0,
             more: false,
         };
-        let operation = Task::owners(0, Some(nothing), run, done);
-        self.shared.queue.push(operation);
+        let run = async move |context: &mut WriteContext| {
+            if !context.owned_shards.is_current(ownership) {
+                return Ok(nothing);
+            }
+            // The endpoint was disabled or deleted then, but a later owner may have enabled it since.
+            context.guard_ownership(ownership).await?;
+            record::sweep(context, now, endpoint, reason, &except, limit).await
+        };
+        let operation = Task::owners(Some(nothing), run, done);
+        self.shared.background.push(QueueClass::Internal, operation);
         answer
     }
 
@@ -457,10 +509,11 @@ impl Store for PostgresStore {
         tenant: TenantId,
         filter: ReplayFilter,
     ) -> Answer<Replay> {
-        // A reader searches for the deliveries, so that a long search does not block the writer. The search starts
-        // only after every operation that was enqueued before it.
+        // A reader searches for the deliveries, and the background writer stores them, so that neither blocks the other
+        // writes. The search starts only after every operation that was enqueued before it for the tenant.
         let (done, answer) = promise();
-        let (queue, readers) = (self.shared.queue.clone(), self.shared.readers.clone());
+        let class = QueueClass::of(Some(&tenant));
+        let (background, readers) = (self.shared.background.clone(), self.shared.readers.clone());
         let plan = move |passed: Result<(), StoreError>| {
             if let Err(why) = passed {
                 return done(Err(why));
@@ -469,11 +522,10 @@ impl Store for PostgresStore {
             let insert = move |found: Result<replays::Plan, StoreError>| match found {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
-                    let bytes = plan.bytes();
                     let run = async move |context: &mut WriteContext| {
                         replays::create(context, now, &tenant, &filter, &plan).await
                     };
-                    queue.push(Task::boxed(bytes, run, done));
+                    background.push(QueueClass::Internal, Task::boxed(run, done));
                 }
             };
             let search = async move |conn: &PgConnection| replays::plan(conn, &of, &by).await;
@@ -482,7 +534,7 @@ impl Store for PostgresStore {
         let barrier = async |_: &mut WriteContext| Ok(());
         self.shared
             .queue
-            .push(Task::boxed(0, barrier, Box::new(plan)));
+            .push(class, Task::boxed(barrier, Box::new(plan)));
         answer
     }
 
@@ -492,7 +544,7 @@ impl Store for PostgresStore {
         replay: ReplayId,
         limit: usize,
     ) -> Answer<Option<ReplayStep>> {
-        self.write(async move |context: &mut WriteContext| {
+        self.write_in_background(async move |context: &mut WriteContext| {
             replays::step(context, now, replay, limit).await
         })
     }
@@ -503,7 +555,7 @@ impl Store for PostgresStore {
         tenant: TenantId,
         replay: ReplayId,
     ) -> Answer<Option<Replay>> {
-        self.write(async move |context: &mut WriteContext| {
+        self.write_of(&tenant.clone(), async move |context: &mut WriteContext| {
             replays::cancel(context, now, &tenant, replay).await
         })
     }
@@ -555,7 +607,7 @@ impl Store for PostgresStore {
 
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         let contents = self.shared.contents.clone();
-        self.write(async move |context: &mut WriteContext| {
+        self.write_in_background(async move |context: &mut WriteContext| {
             let mut deleted = run::step(context, now, &retention).await?;
             deleted.more |= run::delete_expired_entries(&context.conn, now, retention.step).await?;
             if deleted.events + deleted.payloads > 0 {
@@ -563,6 +615,15 @@ impl Store for PostgresStore {
             }
             Ok(deleted)
         })
+    }
+
+    fn write_queue_state(&self) -> WriteQueueState {
+        // Large accepts and background operations may wait long while the store keeps up with everything else.
+        self.shared
+            .queue
+            .state()
+            .and(self.shared.metered.state())
+            .and(self.shared.large.state().only_refused())
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {

@@ -15,6 +15,9 @@ use crate::postgres::thread;
 use crate::postgres::write::write_queue::WriteQueue;
 use crate::{ClusterEvents, HandOver, OpenError, StoreSettings};
 
+/// Capacity of the queue for large accepts, in requests. A tenant may hold half of it.
+const MAX_WAITING_LARGE_ACCEPTS: usize = 64;
+
 impl PostgresStore {
     /// Opens a store and creates or migrates its tables as needed. Blocks the calling thread until the store is open,
     /// so do not call it on an async runtime's thread. Needs no runtime.
@@ -27,6 +30,8 @@ impl PostgresStore {
         let shared = Shared {
             queue: Arc::new(WriteQueue::new(store.max_waiting_writes)),
             metered: Arc::new(WriteQueue::new(store.max_waiting_writes)),
+            large: Arc::new(WriteQueue::new(MAX_WAITING_LARGE_ACCEPTS)),
+            background: Arc::new(WriteQueue::new(store.max_waiting_writes)),
             readers: Arc::new(Readers::new()),
             closed: Arc::new(Closed::default()),
             due_watermarks: Arc::new(DueWatermarks::default()),

@@ -12,7 +12,9 @@ use crate::{Answer, BucketWidth, Scope, StatCounters, StatEntry, StatsStore};
 impl StatsStore for PostgresStore {
     fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         let rows = StatsColumns::of(happened);
-        self.write(async move |context: &mut WriteContext| rows.add(context, number).await)
+        self.write_in_background(async move |context: &mut WriteContext| {
+            rows.add(context, number).await
+        })
     }
 
     fn stats(

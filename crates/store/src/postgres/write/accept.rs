@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::ops::Range;
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, IdGenerator};
@@ -139,10 +140,7 @@ impl<'a> Acceptance<'a> {
         }
         let limits = (tenant.endpoints.len(), plan_context.max_deliveries);
         let checked = check_deliveries(events, &plans, limits, |event| {
-            let routes = tenant.endpoints.iter();
-            routes
-                .filter(|route| route.gets(&event.content.event_type))
-                .count() as u64
+            tenant.count_routes(&event.content.event_type)
         });
         if let Err(refused) = checked {
             return refused;
@@ -176,12 +174,12 @@ impl<'a> Acceptance<'a> {
     ) -> AcceptedEvent {
         let id: EventId = plan_context.id_generator.next(now);
         let due_at = event.deliver_at.map_or(now, |at| at.max(now));
-        let wanted = |route: &&EndpointRoute| match event.only {
-            Some(only) => route.id == only,
-            None => route.gets(&event.content.event_type),
+        let routes = match event.only {
+            Some(only) => tenant.endpoint(only).into_iter().collect(),
+            None => tenant.routes(&event.content.event_type),
         };
-        let mut deliveries = Vec::new();
-        for route in tenant.endpoints.iter().filter(wanted) {
+        let mut deliveries = Vec::with_capacity(routes.len());
+        for route in routes {
             let delivery = Delivery::schedule(
                 plan_context.id_generator.next(now),
                 id,
@@ -395,18 +393,27 @@ pub(super) async fn insert_waiting(
     conn: &PgConnection,
     it: &WaitingColumns<'_>,
 ) -> Result<(), DbError> {
+    insert_waiting_piece(conn, it, 0..it.ids.len()).await
+}
+
+/// Inserts some of the waiting deliveries.
+pub(super) async fn insert_waiting_piece(
+    conn: &PgConnection,
+    it: &WaitingColumns<'_>,
+    piece: Range<usize>,
+) -> Result<(), DbError> {
     conn.execute(
         INSERT_WAITING,
         &[
-            &it.ids,
-            &it.events,
-            &it.endpoints,
-            &it.tenants,
-            &it.created,
-            &it.dues,
-            &it.give_ups,
-            &it.orderings,
-            &it.types,
+            &&it.ids[piece.clone()],
+            &&it.events[piece.clone()],
+            &&it.endpoints[piece.clone()],
+            &&it.tenants[piece.clone()],
+            &&it.created[piece.clone()],
+            &&it.dues[piece.clone()],
+            &&it.give_ups[piece.clone()],
+            &&it.orderings[piece.clone()],
+            &&it.types[piece],
         ],
     )
     .await?;

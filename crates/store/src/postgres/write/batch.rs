@@ -5,7 +5,7 @@
 //! relies on. If a check fails, the transaction is aborted and the batch is planned again with the new information.
 //! Limited tenants never share a batch with others (see `usage`).
 
-use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ const KEY_LOOKUP_BATCHES: u32 = 64;
 const MAX_NUMBERS: usize = 200_000;
 /// After this number of directory changes during one batch, the batch locks the directory, so that the next change
 /// waits for it.
-const MAX_OUTDATED: u32 = 3;
+pub(super) const MAX_OUTDATED: u32 = 3;
 /// Hot operations that are written together.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -63,6 +63,17 @@ impl Batch {
         self.records.push(recording);
     }
 
+    /// The requests to accept events.
+    pub(super) fn accepts(&self) -> &[Accepting] {
+        &self.accepts
+    }
+
+    /// The tenant of the first event.
+    pub(super) fn tenant(&self) -> Option<&TenantId> {
+        let first = self.accepts.first()?.events.first();
+        first.map(|event| &event.tenant)
+    }
+
     fn len(&self) -> usize {
         self.accepts.len() + self.records.len()
     }
@@ -78,7 +89,8 @@ impl Batch {
         }
     }
 
-    fn answer(self, ingests: Vec<Ingest>) {
+    /// Answers all operations after the commit.
+    pub(super) fn answer(self, ingests: Vec<Ingest>) {
         for (accepting, ingest) in self.accepts.into_iter().zip(ingests) {
             accepting.reply.give(Ok(ingest));
         }
@@ -261,24 +273,16 @@ impl Writer {
             // The rollback released the quota locks, so another node may have changed the quotas since.
             return Box::pin(self.try_batch(batch)).await;
         }
-        let clock_skews = self.context.clock_skews;
         commit(&self.context, batch, &plan, begun).await?;
         let mut accepted = plan.accepted;
-        self.context.clock_skews = (
-            clock_skews.0.max(accepted.clock_skews.0),
-            clock_skews.1.max(accepted.clock_skews.1),
-        );
         let due_watermarks = &self.context.due_watermarks;
-        for (endpoint, due) in accepted.work.iter() {
-            due_watermarks.lower(endpoint, due);
-        }
         for it in batch.current() {
             if let Some(due) = it.attempt.delivery.wanted_at() {
                 due_watermarks.lower(it.attempt.delivery.facts().endpoint, due);
             }
         }
-        let own = accepted.own(|endpoint| owned_shards.owns(endpoint));
-        Ok((std::mem::take(&mut accepted.answers), own))
+        let answers = std::mem::take(&mut accepted.answers);
+        Ok((answers, apply_accepted(&mut self.context, accepted)))
     }
 
     /// Returns the events that are stored under the idempotency keys of a batch, if there probably are some.
@@ -345,8 +349,22 @@ pub(super) struct Plan<'a> {
     pub(super) meters: UsageMeters,
 }
 
+/// Applies accepted events to memory after the commit. Returns the deliveries to hand over to this node.
+pub(super) fn apply_accepted(
+    context: &mut WriteContext,
+    mut accepted: Acceptance<'_>,
+) -> Vec<HandedOver> {
+    let known = &mut context.clock_skews;
+    known.0 = known.0.max(accepted.clock_skews.0);
+    known.1 = known.1.max(accepted.clock_skews.1);
+    for (endpoint, due) in accepted.work.iter() {
+        context.due_watermarks.lower(endpoint, due);
+    }
+    accepted.own(|endpoint| context.owned_shards.owns(endpoint))
+}
+
 /// Turns a batch into rows.
-fn plan<'a>(
+pub(super) fn plan<'a>(
     context: &mut WriteContext,
     batch: &'a Batch,
     numbers: &FxHashMap<EndpointId, i64>,
@@ -386,7 +404,7 @@ fn plan<'a>(
 }
 
 /// Creates the partitions for the new rows. Returns whether this ended a transaction that was `begun` before.
-async fn make_partitions(
+pub(super) async fn make_partitions(
     context: &mut WriteContext,
     accepted: &Acceptance<'_>,
     begun: bool,

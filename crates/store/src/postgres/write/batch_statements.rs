@@ -7,12 +7,16 @@ use super::usage::{self, UsageColumns};
 use super::write_context::{GUARD, WriteContext};
 use super::{count_changes, notify, outbox};
 use crate::postgres::connection::{Params, PgConnection};
+use crate::postgres::db_error::DbError;
 use crate::postgres::pipeline::Pipeline;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::meta;
 
 /// Raises a number in `meta`; never lowers it.
 const RAISE: &str = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
+
+/// Number of deliveries that one statement of a large accept inserts.
+const ROWS_PER_PIECE: usize = 1_000;
 
 /// The parameters of all statements of a batch. A statement without rows is left out.
 pub(super) struct BatchStatements<'p> {
@@ -80,6 +84,44 @@ impl<'p> BatchStatements<'p> {
         wanted.map(|(_, sql)| sql).collect()
     }
 
+    /// Inserts the rows of a large accept that no other transaction waits for, in pieces.
+    pub(super) async fn insert_rows_in_pieces(&self, conn: &PgConnection) -> Result<(), DbError> {
+        let slot = self.context.slot();
+        accept::insert_events(conn, &self.accepted.events).await?;
+        let rows = self.accepted.waiting.ids.len();
+        for first in (0..rows).step_by(ROWS_PER_PIECE) {
+            let piece = first..rows.min(first + ROWS_PER_PIECE);
+            accept::insert_waiting_piece(conn, &self.accepted.waiting, piece).await?;
+        }
+        if let Some((endpoints, waiting, dead)) = &self.counted {
+            let params: Params<'_> = &[endpoints, waiting, dead, &slot];
+            conn.execute(count_changes::COUNT, params).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the SQL of the statements of [`write_last`](BatchStatements::write_last).
+    pub(super) fn last_sql(&self) -> Vec<&str> {
+        let wanted = [
+            (!self.accepted.keys.keys.is_empty(), accept::INSERT_KEYS),
+            (self.used.is_some(), usage::COUNT),
+            (self.notified.is_some(), self.notify_sql.as_str()),
+            (self.set.is_some(), usage::SET),
+            (!self.raised.is_empty(), RAISE),
+        ];
+        let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
+        wanted.map(|(_, sql)| sql).collect()
+    }
+
+    /// Adds the statements of a large accept that other transactions could wait for, and its usage: until then the
+    /// usage is that of the other requests, with which it is compared.
+    pub(super) fn write_last(&'p self, conn: &'p PgConnection, pipeline: &mut Pipeline<'p>) {
+        if !self.accepted.keys.keys.is_empty() {
+            pipeline.then(accept::insert_keys(conn, &self.accepted.keys));
+        }
+        self.write_shared_effects(conn, pipeline);
+    }
+
     /// Adds the statements for accepted events and recorded attempts.
     pub(super) fn write_rows(&'p self, conn: &'p PgConnection, pipeline: &mut Pipeline<'p>) {
         let (accepted, recorded) = (self.accepted, self.recorded);
@@ -119,6 +161,12 @@ impl<'p> BatchStatements<'p> {
                 Ok(())
             });
         }
+        self.write_shared_effects(conn, pipeline);
+    }
+
+    /// Adds the statements for usage, meters, clock skews and notifications.
+    fn write_shared_effects(&'p self, conn: &'p PgConnection, pipeline: &mut Pipeline<'p>) {
+        let slot = self.context.slot();
         if let Some((months, tenants, events)) = &self.used {
             pipeline.then(async move {
                 let params: Params<'_> = &[months, tenants, events, &slot];

@@ -46,15 +46,6 @@ pub(in crate::postgres) struct Recording {
 }
 
 impl Operation {
-    /// Returns the number of bytes that the operation adds to a transaction.
-    pub(in crate::postgres) fn bytes(&self) -> usize {
-        match self {
-            Operation::Accept(accepting) => accepting.bytes,
-            Operation::Record(_) => 0,
-            Operation::Cold(cold) => cold.bytes(),
-        }
-    }
-
     /// Answers the operation with an error, without running it.
     pub(in crate::postgres) fn refuse(self, why: StoreError) {
         match self {
@@ -77,8 +68,6 @@ pub(in crate::postgres) trait Cold: Send {
     /// Called when the operation is the owner's and this node is not the owner any more. Sets the answer for that
     /// case, and returns whether there is one.
     fn fenced(&mut self) -> bool;
-    /// Returns the number of bytes that the operation adds to a transaction.
-    fn bytes(&self) -> usize;
 }
 
 /// A cold operation that answers with a `T`.
@@ -88,7 +77,6 @@ pub(in crate::postgres) struct Task<T, F> {
     /// The answer if this node is not the owner any more.
     if_fenced: Option<T>,
     reply: Option<Reply<T>>,
-    bytes: usize,
 }
 
 impl<T, F> Task<T, F>
@@ -97,24 +85,18 @@ where
     F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
 {
     /// Creates an operation that runs `run` and answers through `done`.
-    pub(in crate::postgres) fn boxed(bytes: usize, run: F, done: Done<T>) -> Operation {
-        Task::owners(bytes, None, run, done)
+    pub(in crate::postgres) fn boxed(run: F, done: Done<T>) -> Operation {
+        Task::owners(None, run, done)
     }
 
     /// The same for an operation that only the owner may run; `if_fenced` is the answer if this node is not the
     /// owner.
-    pub(in crate::postgres) fn owners(
-        bytes: usize,
-        if_fenced: Option<T>,
-        run: F,
-        done: Done<T>,
-    ) -> Operation {
+    pub(in crate::postgres) fn owners(if_fenced: Option<T>, run: F, done: Done<T>) -> Operation {
         Operation::Cold(Box::new(Task {
             run,
             result: None,
             if_fenced,
             reply: Some(Reply::new(done)),
-            bytes,
         }))
     }
 }
@@ -141,9 +123,5 @@ where
     fn fenced(&mut self) -> bool {
         self.result = self.if_fenced.take();
         self.result.is_some()
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
     }
 }

@@ -13,9 +13,10 @@ use posthaste_core::id::EndpointId;
 
 use tokio::sync::Notify;
 
+use super::writer_role::WriterRole;
 use crate::NodeNo;
 
-/// Number of slots in the table `counters` for each of the two writers.
+/// Number of slots in the table `counters` for each role of a writer.
 const SLOTS: u64 = 32;
 
 /// This node's number and shards.
@@ -54,11 +55,9 @@ impl OwnedShards {
         self.lock().me
     }
 
-    /// Returns the slot of the table `counters` in which a writer of this node counts: the first writer, or the second
-    /// if `beside` is set.
-    pub(in crate::postgres) fn slot(&self, beside: bool) -> i16 {
-        let first = if beside { SLOTS } else { 0 };
-        (first + self.me().0 % SLOTS) as i16
+    /// Returns the slot of the table `counters` in which the writer of this node with this role counts.
+    pub(in crate::postgres) fn slot(&self, role: WriterRole) -> i16 {
+        (role.number() * SLOTS + self.me().0 % SLOTS) as i16
     }
 
     /// Returns the epoch with which this node owns a shard.
@@ -78,7 +77,7 @@ impl OwnedShards {
     }
 
     /// Returns whether this node still owns the shard as it did under this tenure.
-    pub(super) fn is_current(&self, ownership: Ownership) -> bool {
+    pub(in crate::postgres) fn is_current(&self, ownership: Ownership) -> bool {
         let inner = self.lock();
         let epoch = inner.epochs[usize::from(ownership.shard.number())];
         ownership.epoch.is_some() && (inner.me, epoch) == (ownership.me, ownership.epoch)

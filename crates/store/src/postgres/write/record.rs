@@ -10,7 +10,7 @@ use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::count_changes::CountChanges;
@@ -276,7 +276,7 @@ fn recording(
         let run = async move |context: &mut WriteContext| {
             disable(context, now, &attempt, &detail, ownership).await
         };
-        return Task::owners(0, Some(Written::Superseded), run, done);
+        return Task::owners(Some(Written::Superseded), run, done);
     }
     Operation::Record(Box::new(Recording {
         now,
@@ -305,13 +305,13 @@ fn expiring(expired: Box<Delivery>, ownership: Ownership, done: Done<Written>) -
         outbox::fail(&context.conn, &failed).await?;
         Ok(Written::Applied)
     };
-    Task::owners(0, Some(Written::Superseded), run, done)
+    Task::owners(Some(Written::Superseded), run, done)
 }
 
 /// Creates the operation that cancels a delivery as the owner of its endpoint.
 fn cancelling(delivery: DeliveryId, at: Timestamp, done: Done<Written>) -> Operation {
     let run = async move |context: &mut WriteContext| cancel_as_owner(context, delivery, at).await;
-    Task::owners(0, Some(Written::Superseded), run, done)
+    Task::owners(Some(Written::Superseded), run, done)
 }
 
 /// Cancels a delivery as the owner of its endpoint, if it still waits.
@@ -441,20 +441,19 @@ pub(in crate::postgres) async fn sweep(
     except: &Arc<[DeliveryId]>,
     limit: usize,
 ) -> Result<SweepResult, DbError> {
-    let row_limit = limit
-        .saturating_add(except.len())
-        .saturating_add(MAX_UNREADABLE_ROWS + 1);
+    let row_limit = limit.saturating_add(MAX_UNREADABLE_ROWS + 1);
+    // The rows that are left out are not locked, because the first writer may be recording their results.
     let sql = format!(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
-         WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) \
+         WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) AND w.id <> ALL ($3) \
          ORDER BY w.due, w.id LIMIT $2 FOR UPDATE OF w",
         delivery_rows::WAITING
     );
+    let spared: Vec<Id> = except.iter().map(|id| Id(id.0)).collect();
     let found = context
         .conn
-        .query(&sql, &[&Id(endpoint.0), &most(row_limit)])
+        .query(&sql, &[&Id(endpoint.0), &most(row_limit), &spared])
         .await?;
-    let spared: FxHashSet<DeliveryId> = except.iter().copied().collect();
     let mut to_fail = Vec::new();
     let mut more = false;
     for row in &found {
@@ -464,9 +463,6 @@ pub(in crate::postgres) async fn sweep(
             Err(DbError::Corrupt(_)) => continue,
             Err(fault) => return Err(fault),
         };
-        if spared.contains(&row.delivery.id()) {
-            continue;
-        }
         if to_fail.len() == limit {
             more = true;
             break;

@@ -47,16 +47,30 @@ pub(in crate::postgres) async fn create(
     filter: &ReplayFilter,
     plan: &Plan,
 ) -> Result<Replay, DbError> {
-    context.lock_directory().await?;
     let id: ReplayId = context.id_generator.borrow_mut().next(now);
+    let conn = context.conn.clone();
+    // Before the directory is locked, because there may be very many, and accepts wait for that lock. No other
+    // transaction waits for these rows.
+    for (piece, targets) in plan.targets.chunks(TARGETS_PER_ROW).enumerate() {
+        let mut packed = Vec::new();
+        for target in targets {
+            target.pack(&mut packed);
+        }
+        conn.execute(
+            "INSERT INTO replay_targets (replay_id, piece, targets) VALUES ($1, $2, $3)",
+            &[&Id(id.0), &(piece as i64), &packed],
+        )
+        .await?;
+    }
+    context.lock_directory().await?;
     let tenant_no = context.tenant(tenant).map(|routes| routes.no);
     let tenant_no = tenant_no.filter(|no| plan.tenant_no == Some(*no));
     let total = tenant_no.map(|_| plan.targets.len());
     let replay = Replay::begin(id, tenant, filter, now, total);
     let Some(tenant_no) = tenant_no else {
+        delete_targets(&conn, id).await?;
         return Ok(replay);
     };
-    let conn = context.conn.clone();
     conn.execute(
         "INSERT INTO replays (id, tenant_no, status, scope, endpoint, event_type, kind, since, \
          until, total, replayed, created_at) \
@@ -75,19 +89,18 @@ pub(in crate::postgres) async fn create(
         ],
     )
     .await?;
-    for (piece, targets) in plan.targets.chunks(TARGETS_PER_ROW).enumerate() {
-        let mut packed = Vec::new();
-        for target in targets {
-            target.pack(&mut packed);
-        }
-        conn.execute(
-            "INSERT INTO replay_targets (replay_id, piece, targets) VALUES ($1, $2, $3)",
-            &[&Id(id.0), &(piece as i64), &packed],
-        )
-        .await?;
-    }
     context.change(Change::Replay(id));
     Ok(replay)
+}
+
+/// Deletes the list of targets of a replay.
+async fn delete_targets(conn: &PgConnection, id: ReplayId) -> Result<(), DbError> {
+    conn.execute(
+        "DELETE FROM replay_targets WHERE replay_id = $1",
+        &[&Id(id.0)],
+    )
+    .await?;
+    Ok(())
 }
 
 /// Returns the next targets of a replay, starting at this index: events and endpoint numbers.
@@ -461,8 +474,7 @@ async fn save(conn: &PgConnection, replay: &Replay) -> Result<(), DbError> {
     )
     .await?;
     if replay.status != ReplayStatus::Running {
-        conn.execute("DELETE FROM replay_targets WHERE replay_id = $1", &[&id])
-            .await?;
+        delete_targets(conn, replay.id).await?;
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use super::count_changes::{self, CountChanges};
 use super::notify::{self, Work};
 use super::owned_shards::{OwnedShards, Ownership};
 use super::routing_table::{RoutingTable, TenantRoutes};
+use super::writer_role::WriterRole;
 use crate::codes::RowStatus;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -37,7 +38,7 @@ pub(in crate::postgres) struct WriteContext {
     pub(in crate::postgres) conn: Rc<PgConnection>,
     /// The routing table. Exact once the directory is locked, shared or exclusively.
     pub(in crate::postgres) routes: RoutingTable,
-    /// The id generator. Both writers share it, so ids grow in the order in which this node assigns them.
+    /// The id generator. All writers share it, so ids grow in the order in which this node assigns them.
     pub(in crate::postgres) id_generator: Rc<RefCell<IdGenerator>>,
     pub(in crate::postgres) settings: StoreSettings,
     pub(in crate::postgres) owned_shards: Arc<OwnedShards>,
@@ -53,8 +54,8 @@ pub(in crate::postgres) struct WriteContext {
     pub(in crate::postgres) large_day_bytes: u64,
     /// Identifies the flushes of this process.
     pub(in crate::postgres) flusher: Id,
-    /// Set for the second writer, which handles the events of limited tenants.
-    pub(in crate::postgres) is_metered: bool,
+    /// The role of the writer.
+    pub(in crate::postgres) role: WriterRole,
 }
 
 /// State of the writer that may be wrong without harm.
@@ -121,10 +122,10 @@ impl WriteContext {
         Ok(())
     }
 
-    /// The slot in which this writer counts. The two writers of a node have different slots, so they never wait for
-    /// each other.
+    /// The slot in which this writer counts. The writers of a node have different slots, so they never wait for each
+    /// other.
     pub(in crate::postgres) fn slot(&self) -> i16 {
-        self.owned_shards.slot(self.is_metered)
+        self.owned_shards.slot(self.role)
     }
 
     /// Returns a tenant, unless it is deleted.

@@ -1,10 +1,10 @@
-//! The writer task. A node runs two: one for the events of limited tenants, which may have to wait for other nodes, and
-//! one for all other operations.
+//! The writer task. A node runs one for each [`WriterRole`](super::writer_role::WriterRole).
 //!
-//! The writer takes everything that is in its queue and commits it in order: consecutive hot operations in one
-//! transaction and one round trip, each cold operation in its own transaction. There is no timer: the next group
-//! collects while a commit runs. After the commit the writer hands over the accepted deliveries and answers the
-//! callers.
+//! The writer takes operations from its queue in their turns. It commits hot operations together, in one transaction and
+//! one round trip, and each cold operation in its own transaction. A batch ends when nothing waits any more or when it
+//! is large enough ([`BatchWeight`]), so that no operation waits long for those before it. There is no timer: the next
+//! operations collect while a commit runs. After the commit the writer hands over the accepted deliveries and answers
+//! the callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::batch::Batch;
+use super::batch_weight::{AcceptCost, BatchWeight, ROWS_PER_RECORD, rows_in};
 use super::operation::{Cold, Operation};
 use super::write_context::WriteContext;
 use super::write_queue::WriteQueue;
+use super::writer_role::WriterRole;
 use crate::HandOver;
-use crate::postgres::connection::{COLD_WRITE_TIMEOUT, Connector, NotConnected};
+use crate::fair_queue::QueueClass;
+use crate::postgres::connection::{
+    COLD_WRITE_TIMEOUT, Connector, NotConnected, QUICK_ANSWER_TIMEOUT,
+};
 use crate::postgres::db_error::{DbError, ErrorKind};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -30,6 +35,8 @@ pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A writer task.
 pub(in crate::postgres) struct Writer {
     pub(in crate::postgres) queue: Arc<WriteQueue>,
+    /// The queue that large accepts are passed on to.
+    pub(in crate::postgres) large_accepts: Arc<WriteQueue>,
     pub(in crate::postgres) connector: Connector,
     pub(in crate::postgres) context: WriteContext,
     pub(in crate::postgres) hand_over: Arc<dyn HandOver>,
@@ -40,52 +47,91 @@ pub(in crate::postgres) struct Writer {
 impl Writer {
     /// Writes until the queue is closed and empty.
     pub(in crate::postgres) async fn work(&mut self) {
-        while let Some(group) = self.queue.take().await {
-            self.write_group(group).await;
+        while self.queue.wait().await {
+            let written = match self.queue.next() {
+                None => Ok(()),
+                Some((class, Operation::Accept(accepting)))
+                    if self.context.role == WriterRole::Large =>
+                {
+                    let began = Instant::now();
+                    let written = self.write_large(accepting).await;
+                    self.queue.charge(&class, rows_in(began.elapsed()));
+                    written
+                }
+                Some(first) => self.write_from(first).await,
+            };
+            if let Err(NotConnected { tried_at, why }) = written {
+                self.queue.refuse_older(tried_at, &why);
+            }
         }
     }
 
-    /// Writes operations that were queued together, in their order. If the database cannot be reached, one attempt to
-    /// connect answers all of them, and everything that was queued before it.
-    async fn write_group(&mut self, group: Vec<Operation>) {
-        let mut rest = group.into_iter();
+    /// Writes a batch that begins with this operation, or the operation alone if it is cold. If the database cannot be
+    /// reached, one attempt to connect answers everything that was queued before it.
+    async fn write_from(&mut self, first: (QueueClass, Operation)) -> Result<(), NotConnected> {
+        if matches!(first.1, Operation::Accept(_)) {
+            self.refresh_routes().await;
+        }
+        let mut next = Some(first);
         let mut batch = Batch::default();
-        let failed = loop {
-            let Some(operation) = rest.next() else {
-                break self.write_batch(std::mem::take(&mut batch)).await.err();
-            };
-            let written = match operation {
+        let mut weight = BatchWeight::default();
+        while let Some((class, operation)) = next {
+            match operation {
                 Operation::Accept(accepting) => {
-                    batch.accept(accepting);
-                    Ok(())
-                }
-                Operation::Record(recording) if !batch.records_already(&recording) => {
-                    batch.record(*recording);
-                    Ok(())
+                    let cost = AcceptCost::of(&self.context.routes, &accepting);
+                    let most = self.context.settings.max_deliveries_per_request;
+                    if self.context.role.passes_large_accepts_on()
+                        && cost.is_large(&accepting, most)
+                    {
+                        self.large_accepts.push(class, Operation::Accept(accepting));
+                    } else {
+                        let rows = cost.rows(most);
+                        self.queue.charge(&class, rows.saturating_sub(1));
+                        weight.add(rows, accepting.bytes);
+                        batch.accept(accepting);
+                    }
                 }
                 Operation::Record(recording) => {
-                    let written = self.write_batch(std::mem::take(&mut batch)).await;
-                    batch.record(*recording);
-                    written
-                }
-                Operation::Cold(cold) => match self.write_batch(std::mem::take(&mut batch)).await {
-                    Ok(()) => self.write_cold(cold).await,
-                    Err(failed) => {
-                        cold.answer(Err(failed.why.clone()));
-                        Err(failed)
+                    if batch.records_already(&recording)
+                        && let Err(failed) = self.write_batch(std::mem::take(&mut batch)).await
+                    {
+                        recording.reply.give(Err(failed.why.clone()));
+                        return Err(failed);
                     }
-                },
-            };
-            if let Err(failed) = written {
-                break Some(failed);
+                    self.queue.charge(&class, ROWS_PER_RECORD - 1);
+                    weight.add(ROWS_PER_RECORD, 0);
+                    batch.record(*recording);
+                }
+                Operation::Cold(cold) => {
+                    if let Err(failed) = self.write_batch(batch).await {
+                        cold.answer(Err(failed.why.clone()));
+                        return Err(failed);
+                    }
+                    let began = Instant::now();
+                    let written = self.write_cold(cold).await;
+                    self.queue.charge(&class, rows_in(began.elapsed()));
+                    return written;
+                }
             }
-        };
-        if let Some(NotConnected { tried_at, why }) = failed {
-            batch.refuse(&why);
-            for operation in rest {
-                operation.refuse(why.clone());
+            if weight.is_full() {
+                break;
             }
-            self.queue.refuse_older(tried_at, &why);
+            next = self.queue.next();
+        }
+        self.write_batch(batch).await
+    }
+
+    /// Brings the routing table up to date, so that the size of accepts can be judged. A failure is left to the batch,
+    /// which does the same.
+    async fn refresh_routes(&mut self) {
+        if !self.context.routes.is_stale() || self.connect().await.is_err() {
+            return;
+        }
+        let conn = self.context.conn.clone();
+        conn.set_time_limit(QUICK_ANSWER_TIMEOUT);
+        let refreshed = self.context.routes.refresh(&conn, &self.context.settings);
+        if let Err(fault) = refreshed.await {
+            self.roll_back(&fault).await;
         }
     }
 

@@ -5,7 +5,7 @@ use http::Method;
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
-const TENANT_FIELDS: [Field; 20] = [
+const TENANT_FIELDS: [Field; 21] = [
     body("name", "name", Kind::Text, "What people call it"),
     body("plan", "plan", Kind::Text, "The plan it is on"),
     body(
@@ -25,6 +25,12 @@ const TENANT_FIELDS: [Field; 20] = [
         "limits.events_per_second",
         Kind::IntegerOrDefault,
         "At most so many events a second",
+    ),
+    body(
+        "deliveries-per-second",
+        "limits.deliveries_per_second",
+        Kind::IntegerOrDefault,
+        "At most so many deliveries a second, on each node",
     ),
     body(
         "events-per-month",
@@ -98,11 +104,11 @@ const TENANT_FIELDS: [Field; 20] = [
     DISABLE_ON_GONE,
 ];
 
-static TENANT_CREATE: [Field; 21] = with_field(
+static TENANT_CREATE: [Field; 22] = with_field(
     0,
     positional("id", "TENANT", "Its id, if you want to choose it"),
 );
-static TENANT_UPDATE: [Field; 21] = with_field(
+static TENANT_UPDATE: [Field; 22] = with_field(
     2,
     body(
         "no-plan",
@@ -113,8 +119,8 @@ static TENANT_UPDATE: [Field; 21] = with_field(
 );
 
 /// Returns the fields of a tenant with one more at this position.
-const fn with_field(position: usize, field: Field) -> [Field; 21] {
-    let mut fields = [field; 21];
+const fn with_field(position: usize, field: Field) -> [Field; 22] {
+    let mut fields = [field; 22];
     let mut index = 0;
     while index < TENANT_FIELDS.len() {
         let shift = if index < position { 0 } else { 1 };
