@@ -7,16 +7,12 @@ use std::time::Duration;
 
 use posthaste_api::hash_key;
 use posthaste_api::settings::{ApiSettings, Pace};
-use posthaste_core::secret::Secret;
 use posthaste_egress::{Proxy, Roots};
 use posthaste_engine::vault::{KeySource, key_file_beside};
 use posthaste_notify::notifications::mail::SmtpMailer;
 
 use super::store::StoreLocation;
 use super::types::{Config, MasterKey};
-
-/// Below this length, an admin key can be guessed by trying.
-const SHORT_KEY_CHARS: usize = 16;
 
 /// Maximum size of a certificate bundle. The complete public list is about 256 KiB.
 const MAX_BUNDLE_BYTES: u64 = 16 << 20;
@@ -97,13 +93,6 @@ impl Config {
     /// Returns warnings to log at the start: settings that are valid, but risky or without effect.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.unknown_variables.clone();
-        let is_short = |key: &Secret| key.reveal().len() < SHORT_KEY_CHARS;
-        if self.admin_key.as_ref().is_some_and(is_short) {
-            warnings.push(format!(
-                "the admin key is shorter than {SHORT_KEY_CHARS} characters and can be guessed: \
-                 leave it out, and the server makes a good one"
-            ));
-        }
         if self.egress_proxy_resolves {
             warnings.push(match &self.egress_proxy {
                 Some(proxy) => format!(

@@ -37,6 +37,8 @@ const MAX_NETWORKS: usize = 1_000;
 const MAX_PORTS: usize = 1_000;
 /// Maximum number of NAT64 prefixes. A network has one, or one for each translator.
 const MAX_PREFIXES: usize = 16;
+/// Minimum length of the admin key. A shorter one can be guessed by trying.
+const MIN_KEY_CHARS: usize = 16;
 /// Maximum length of the admin key.
 const MAX_KEY_CHARS: usize = 256;
 /// Maximum of `grace`. No supervisor waits longer for a shutdown.
@@ -230,11 +232,16 @@ fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// An admin key must fit into a header. The message does not repeat the key.
 fn read_admin_key(text: &str) -> Result<Secret, String> {
-    let fits = (1..=MAX_KEY_CHARS).contains(&text.len());
-    if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.len() > MAX_KEY_CHARS {
         return Err(format!(
-            "must have 1 to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
+            "must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
              header"
+        ));
+    }
+    if text.len() < MIN_KEY_CHARS {
+        return Err(format!(
+            "must have at least {MIN_KEY_CHARS} characters, as a shorter key can be guessed: make one with \
+             `openssl rand -hex 32`, or leave admin_key out, and the first start makes one"
         ));
     }
     Ok(Secret::new(text))

@@ -11,7 +11,10 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
         ["postgres://a@b/c", "postgres://a@b/d", "postgres://a@b/e"],
     ),
     ("store_connections", ["1", "2", "5"]),
-    ("admin_key", ["a", "b", "c"]),
+    (
+        "admin_key",
+        ["a-key-of-16-char", "b-key-of-16-char", "c-key-of-16-char"],
+    ),
     (
         "master_key",
         [
