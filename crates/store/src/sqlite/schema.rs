@@ -11,7 +11,14 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The migration steps from an empty file to the newest schema version. Published steps never change.
-pub(super) const MIGRATIONS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS, PROTECTION];
+pub(super) const MIGRATIONS: &[&str] = &[
+    FIRST,
+    CREDENTIALS,
+    DASHBOARD,
+    OPERATIONS,
+    PROTECTION,
+    OWNER_EMAILS,
+];
 
 /// The newest schema version that this program knows.
 pub(super) const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -41,6 +48,9 @@ const OPERATIONS: &str = include_str!("fourth.sql");
 
 /// Protection settings of tenants and endpoints, and defaults for endpoints.
 const PROTECTION: &str = include_str!("fifth.sql");
+
+/// Confirmation of owner addresses, and emails per tenant and day.
+const OWNER_EMAILS: &str = include_str!("owner_emails.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

@@ -14,5 +14,6 @@ mod future_values;
 mod metering;
 mod nodes;
 mod open;
+mod owner_emails_migration;
 mod retries;
 mod stats_migration;
