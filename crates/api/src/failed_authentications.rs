@@ -266,11 +266,17 @@ mod tests {
         fail(&failures, "192.0.2.1").await;
         let refused = failures.begin(START, peer("192.0.2.1"), key(500)).await;
         assert_eq!(refused.err(), Some(RECOVERY));
-        let refused = failures.begin(after(999), peer("192.0.2.1"), key(500)).await;
+        let refused = failures
+            .begin(after(999), peer("192.0.2.1"), key(500))
+            .await;
         assert_eq!(refused.err(), Some(Span::from_millis(1)));
-        let check = failures.begin(after(1_000), peer("192.0.2.1"), key(500)).await;
+        let check = failures
+            .begin(after(1_000), peer("192.0.2.1"), key(500))
+            .await;
         drop(check.ok().expect("one failure is forgiven"));
-        let refused = failures.begin(after(1_000), peer("192.0.2.1"), key(501)).await;
+        let refused = failures
+            .begin(after(1_000), peer("192.0.2.1"), key(501))
+            .await;
         assert!(refused.is_err());
         let other = failures.begin(START, peer("192.0.2.2"), key(500)).await;
         assert!(other.is_ok(), "another peer is not affected");

@@ -45,6 +45,7 @@ pub mod metrics;
 pub mod openapi;
 mod operational;
 pub mod origin;
+pub mod owner_confirmation;
 pub mod paging;
 pub mod policies;
 mod portal_links;

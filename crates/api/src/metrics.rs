@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_engine::Phase;
 use posthaste_store::Scope;

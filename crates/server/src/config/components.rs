@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_api::hash_key;
-use posthaste_api::settings::{ApiSettings, Pace};
+use posthaste_api::settings::{ApiSettings, OwnerEmailSettings, Pace};
 use posthaste_egress::{Proxy, Roots};
 use posthaste_engine::vault::{KeySource, key_file_beside};
 use posthaste_notify::notifications::mail::SmtpMailer;
@@ -84,6 +84,12 @@ impl Config {
             public_url: self.dashboard.public_url.clone(),
             plans: Arc::new(self.plans()),
             sends_emails: self.mail.server.is_some(),
+            owner_emails: OwnerEmailSettings {
+                allowed_domains: self.mail.allowed_domains.clone(),
+                limits: self.mail.tenant_limits,
+                // Decided when the node knows its address.
+                sends_confirmations: false,
+            },
             endpoint_defaults: self.endpoint_defaults.limits(),
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
@@ -103,6 +109,13 @@ impl Config {
             });
         }
         warnings.extend(self.mail.warning());
+        if self.mail.server.is_some() && self.dashboard.public_url.is_none() {
+            warnings.push(
+                "mail.server is set without public_url: people outside this machine cannot confirm the addresses \
+                 that tenants set as owner_email"
+                    .to_owned(),
+            );
+        }
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(
                 "listening on {} without TLS: put a proxy that speaks TLS in front of it",

@@ -439,7 +439,10 @@ fn a_short_admin_key_is_refused_wherever_it_is_set() {
     let short = "hunter2-hunter2";
     let file = format!("admin_key = '{short}'\n");
     for (origin, sources) in [
-        ("--admin-key: ", ConfigSources::new().flags(["--admin-key", short])),
+        (
+            "--admin-key: ",
+            ConfigSources::new().flags(["--admin-key", short]),
+        ),
         (
             "POSTHASTE_ADMIN_KEY: ",
             ConfigSources::new().variable("POSTHASTE_ADMIN_KEY", short),
@@ -546,7 +549,10 @@ fn the_settings_reach_the_api() {
     assert_eq!(limits.payload_bytes, Some(2_048));
     assert_eq!(limits.retention, Some(config.retention));
     assert_eq!(api.grace.as_secs(), 3);
-    assert_eq!(api.admin_keys, [posthaste_api::hash_key("ph_0123456789abc")]);
+    assert_eq!(
+        api.admin_keys,
+        [posthaste_api::hash_key("ph_0123456789abc")]
+    );
     assert!(api.egress_rules.allow_http);
     let (policy, written) = api.default_policy;
     assert_eq!(policy.max_attempts, 3);
