@@ -22,6 +22,7 @@ use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 use super::App;
 use super::cache::{Cache, Generation};
 use super::code::Code;
+use super::failed_authentications::Denied;
 use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
 use super::rate_limit::Meter;
@@ -132,7 +133,11 @@ impl App {
         let now = self.clock.now().tick;
         let check = match failures.begin(now, origin.from, hash).await {
             Ok(check) => check,
-            Err(wait) => {
+            Err(Denied::KnownWrong) => {
+                self.observe.authentications.failed();
+                return Err(Problem::unauthorized());
+            }
+            Err(Denied::TooMany(wait)) => {
                 self.observe.authentications.refused();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());

@@ -4,8 +4,12 @@
 //! be wrong [`MAX_FAILURES`] times at once, and is forgiven one failure per [`RECOVERY`]. Keys that are being checked
 //! count as if they were wrong until the result is known, so parallel guesses cannot exceed the limit. Requests with the
 //! same key share one place, and a peer whose limit is used up by checks in progress waits for their results. So a caller
-//! with a valid key is refused only if its own peer has sent too many wrong keys. The table holds at most [`MAX_PEERS`].
+//! with a valid key is refused only if its own peer has sent too many wrong keys.
+//!
+//! A wrong key that is sent again is no new guess: it is refused without a look at the store, and not counted. So one
+//! program with a revoked key does not use up the limit of its address. The table holds at most [`MAX_PEERS`].
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,11 +20,13 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 /// Number of wrong keys that a peer may send at once.
-pub(super) const MAX_FAILURES: u64 = 100;
+pub(super) const MAX_FAILURES: u64 = 50;
 /// Time after which one failure of a peer is forgiven.
 pub(super) const RECOVERY: Span = Span::from_secs(1);
 /// Maximum number of peers in the table. Beyond it, the peers with the fewest failures are forgotten.
 const MAX_PEERS: usize = 10_000;
+/// Number of wrong keys that are remembered per peer.
+const MAX_WRONG_KEYS: usize = 16;
 /// Number of bits of an IPv6 address that are left out: one customer usually has a whole /64 network.
 const HOST_BITS: u32 = 64;
 
@@ -40,6 +46,8 @@ struct PeerFailures {
     forgiven_at_ms: u64,
     /// Keys that are being checked, with the number of requests for each.
     checking: FxHashMap<KeyHash, usize>,
+    /// The last wrong keys, oldest first.
+    wrong: VecDeque<KeyHash>,
 }
 
 /// The decision about a key that a peer sent.
@@ -51,6 +59,17 @@ enum Decision {
     Wait,
     /// The limit is used up. A retry may succeed after this time.
     Refuse(Span),
+    /// The key was wrong a moment ago.
+    KnownWrong,
+}
+
+/// The reason why a key is not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// The peer's limit is used up. A retry may succeed after this time.
+    TooMany(Span),
+    /// The key was wrong a moment ago.
+    KnownWrong,
 }
 
 /// A check of a key in progress. Counts as a failure if it is dropped before [`Check::succeeded`].
@@ -76,13 +95,13 @@ impl FailedAuthentications {
         self.peers.load(Ordering::Acquire) == 0
     }
 
-    /// Begins the check of a key. Returns the time to wait before a retry if the peer's limit is used up.
+    /// Begins the check of a key, unless the peer's limit is used up or the key was wrong a moment ago.
     pub(super) async fn begin(
         &self,
         now: Tick,
         peer: Option<IpAddr>,
         key: KeyHash,
-    ) -> Result<Check<'_>, Span> {
+    ) -> Result<Check<'_>, Denied> {
         let peer = network_of(peer);
         loop {
             let ended = self.check_ended.notified();
@@ -99,7 +118,8 @@ impl FailedAuthentications {
                         is_failure: true,
                     });
                 }
-                Decision::Refuse(wait) => return Err(wait),
+                Decision::Refuse(wait) => return Err(Denied::TooMany(wait)),
+                Decision::KnownWrong => return Err(Denied::KnownWrong),
                 Decision::Wait => ended.await,
             }
         }
@@ -143,6 +163,12 @@ impl PeerFailures {
             let wait_ms = remaining_ms - (MAX_FAILURES - 1) * RECOVERY.as_millis();
             return Decision::Refuse(Span::from_millis(wait_ms));
         }
+        if failures == 0 {
+            self.wrong.clear();
+        }
+        if self.wrong.contains(&key) {
+            return Decision::KnownWrong;
+        }
         if let Some(requests) = self.checking.get_mut(&key) {
             *requests += 1;
             return Decision::Check;
@@ -161,7 +187,12 @@ impl PeerFailures {
                 self.checking.remove(&key);
             }
         }
-        if is_failure {
+        // The same wrong key may have been checked for several requests.
+        if is_failure && !self.wrong.contains(&key) {
+            if self.wrong.len() >= MAX_WRONG_KEYS {
+                self.wrong.pop_front();
+            }
+            self.wrong.push_back(key);
             let recovery_ms = RECOVERY.as_millis();
             let latest_ms = now.0 + MAX_FAILURES * recovery_ms;
             let forgiven_at_ms = self.forgiven_at_ms.max(now.0) + recovery_ms;
@@ -265,11 +296,11 @@ mod tests {
         let failures = FailedAuthentications::new();
         fail(&failures, "192.0.2.1").await;
         let refused = failures.begin(START, peer("192.0.2.1"), key(500)).await;
-        assert_eq!(refused.err(), Some(RECOVERY));
+        assert_eq!(refused.err(), Some(Denied::TooMany(RECOVERY)));
         let refused = failures
             .begin(after(999), peer("192.0.2.1"), key(500))
             .await;
-        assert_eq!(refused.err(), Some(Span::from_millis(1)));
+        assert_eq!(refused.err(), Some(Denied::TooMany(Span::from_millis(1))));
         let check = failures
             .begin(after(1_000), peer("192.0.2.1"), key(500))
             .await;
@@ -280,6 +311,29 @@ mod tests {
         assert!(refused.is_err());
         let other = failures.begin(START, peer("192.0.2.2"), key(500)).await;
         assert!(other.is_ok(), "another peer is not affected");
+    }
+
+    #[tokio::test]
+    async fn a_repeated_wrong_key_is_refused_and_not_counted() {
+        let failures = FailedAuthentications::new();
+        for number in 0..3 * MAX_FAILURES {
+            let check = failures.begin(START, peer("192.0.2.1"), key(7)).await;
+            assert_eq!(check.is_ok(), number == 0);
+            assert!(number == 0 || check.err() == Some(Denied::KnownWrong));
+        }
+        // The same wrong key in parallel requests counts once, too.
+        let mut checks = Vec::new();
+        for _ in 0..3 * MAX_FAILURES {
+            let check = failures.begin(START, peer("192.0.2.1"), key(8)).await;
+            checks.push(check.ok().expect("one place"));
+        }
+        drop(checks);
+        let peers = failures.lock();
+        assert_eq!(peers[&network_of(peer("192.0.2.1"))].failures(START), 2);
+        drop(peers);
+        let later = after(2 * RECOVERY.as_millis());
+        let again = failures.begin(later, peer("192.0.2.1"), key(7)).await;
+        assert!(again.is_ok(), "it is checked again later");
     }
 
     #[tokio::test]

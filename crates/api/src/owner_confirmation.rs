@@ -1,7 +1,7 @@
 //! Confirmation of an owner's address by the link in an email.
 //!
 //! The link contains a token with 256 random bits, of which only the hash is stored. Looking at it changes nothing, because
-//! link scanners of mail programs open every link. No login is needed: whoever can read the email owns the address.
+//! link scanners of mail programs open every link. No login is needed: a person who can read the email owns the address.
 
 use std::sync::Arc;
 
