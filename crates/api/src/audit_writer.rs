@@ -172,7 +172,8 @@ pub(super) fn outcome_of(answered: &Result<Response<Body>, Problem>) -> Option<A
 /// Describes the caller.
 fn actor(caller: &Caller) -> String {
     match caller {
-        Caller::Anonymous => "nobody".to_owned(),
+        // The only change without a key.
+        Caller::Anonymous => "holder of a confirmation link".to_owned(),
         Caller::Admin(Credential::Configured) => "the configured admin key".to_owned(),
         Caller::Admin(Credential::Key(known)) => with_name("admin key", &known.key.name),
         Caller::Tenant(Credential::Key(known), tenant) => {

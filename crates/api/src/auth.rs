@@ -5,6 +5,11 @@
 //! has the same access, except for routes that need a key: API keys, more links, changes of the tenant itself, new
 //! events and the audit log. Changes made with a link, for example of an endpoint, stay when the link has expired.
 //! Keys and tenants are cached, so that a typical request needs no store read.
+//!
+//! Failed authentications are limited per peer before the key is looked at (`failed_authentications`). Stored keys that
+//! are in the cache pass without that limit: they have 256 random bits, so an attacker gains nothing from a faster
+//! answer. The configured admin key does not pass, because a person may have chosen it: while a peer's limit is used up,
+//! the answer to this peer is the same for a right guess and a wrong one.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -17,11 +22,17 @@ use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 use super::App;
 use super::cache::{Cache, Generation};
 use super::code::Code;
+use super::failed_authentications::Denied;
+use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
 use super::quota::TenantRates;
 use super::rate_limit::Meter;
 use super::refusal::Refusal;
+use super::settings::Pace;
 use crate::hash_key;
+
+/// Log target of this module.
+const LOG_TARGET: &str = "posthaste::api::auth";
 
 /// Maximum length of a key.
 const MAX_KEY_CHARS: usize = 256;
@@ -29,6 +40,11 @@ const MAX_KEY_CHARS: usize = 256;
 pub(super) const MAX_KNOWN_KEYS: usize = 10_000;
 /// Capacity of the cache of tenants.
 pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
+/// Rate limit of log lines about failed authentications, so that callers cannot fill the log.
+const FAILURE_LOG_RATE: Pace = Pace {
+    per_second: 1,
+    burst: 10,
+};
 
 /// The caller of a request.
 #[derive(Clone)]
@@ -95,12 +111,71 @@ pub struct CachedTenant {
 
 impl App {
     /// Authenticates a request by its key.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        origin: &Origin,
+    ) -> Result<Caller, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
-        self.caller_with_key(hash_key(key)).await
+        self.authenticate_key(hash_key(key), origin).await
     }
 
-    /// Returns the caller that has the key with this hash.
+    /// Authenticates a caller by the key with this hash. Refuses a peer that has sent too many wrong keys before the
+    /// key is looked at.
+    pub async fn authenticate_key(
+        &self,
+        hash: KeyHash,
+        origin: &Origin,
+    ) -> Result<Caller, Problem> {
+        // Without failures no peer is refused, so a valid configured key needs no entry in the table.
+        let failures = &self.failed_authentications;
+        let is_configured = failures.is_empty() && self.admin_keys.contains_key(&hash);
+        if is_configured || self.keys.find(&hash).is_ok() {
+            return self.caller_with_key(hash).await;
+        }
+        let now = self.clock.now().tick;
+        let check = match failures.begin(now, origin.from, hash).await {
+            Ok(check) => check,
+            Err(Denied::KnownWrong) => {
+                self.observe.authentications.failed();
+                return Err(Problem::unauthorized());
+            }
+            Err(Denied::TooMany(wait)) => {
+                self.observe.authentications.refused();
+                if self.may_log_failure() {
+                    let from = origin.from.map(|address| address.to_string());
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong ones");
+                }
+                let detail = "Too many wrong keys came from your address. Check the key, and wait as long as \
+                              Retry-After says.";
+                return Err(Problem::new(Code::RateLimited, detail).after(wait));
+            }
+        };
+        let result = self.caller_with_key(hash).await;
+        match &result {
+            Err(problem) if problem.code == Code::Unauthorized => {
+                drop(check);
+                self.observe.authentications.failed();
+                if self.may_log_failure() {
+                    let from = origin.from.map(|address| address.to_string());
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "a caller sent an unknown or revoked key");
+                }
+            }
+            // Other errors say nothing about the key.
+            Ok(_) | Err(_) => check.succeeded(),
+        }
+        result
+    }
+
+    fn may_log_failure(&self) -> bool {
+        let now = self.clock.now().tick;
+        self.failure_log_meter
+            .spend(now, FAILURE_LOG_RATE, 1)
+            .is_ok()
+    }
+
+    /// Returns the caller that has the key with this hash. Does not count failures: for callers that have
+    /// authenticated before.
     pub async fn caller_with_key(&self, hash: KeyHash) -> Result<Caller, Problem> {
         if let Some(meter) = self.admin_keys.get(&hash) {
             self.check_rate(meter)?;

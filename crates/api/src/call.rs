@@ -32,13 +32,13 @@ async fn handle(
     route: &'static Route,
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
+    let origin = Origin::of(request.headers(), request.extensions());
     let caller = match route.access {
         Access::Open => Caller::Anonymous,
         Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => {
-            app.authenticate(request.headers()).await?
+            app.authenticate(request.headers(), &origin).await?
         }
     };
-    let origin = Origin::of(request.headers(), request.extensions());
     authorize_and_run(app, route, caller, origin, request).await
 }
 

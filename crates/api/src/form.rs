@@ -29,7 +29,8 @@ pub(crate) fn take_option<T>(
     take(document, name, read.map(Some), || None, target);
 }
 
-/// Reads a field as text of at most `most_chars` characters. NUL is refused, because not every store supports it.
+/// Reads a field as one line of text of at most `most_chars` characters. Control characters and line separators are
+/// refused, so that no name can add a line to an email, a header or a log.
 pub(super) fn text(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -40,10 +41,18 @@ pub(super) fn text(
     if count > most_chars {
         let message = format!("must have at most {most_chars} characters, not {count}");
         fields.wrong(name, message);
-    } else if text.contains('\0') {
-        fields.wrong(name, "must not contain the character NUL");
+    } else if text.contains(breaks_line) {
+        fields.wrong(
+            name,
+            "must be one line of text: line breaks, tabs and other control characters are not allowed",
+        );
     }
     Some(text.to_owned())
+}
+
+/// Returns true for control characters and for the line separators of Unicode.
+fn breaks_line(c: char) -> bool {
+    c.is_control() || ['\u{2028}', '\u{2029}'].contains(&c)
 }
 
 /// Reads a field as a whole number from `least` to `most`.

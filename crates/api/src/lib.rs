@@ -32,6 +32,7 @@ pub mod deliveries;
 mod docs;
 mod endpoints;
 pub mod events;
+mod failed_authentications;
 mod find;
 pub(crate) mod form;
 mod held_back;
@@ -44,6 +45,7 @@ pub mod metrics;
 pub mod openapi;
 mod operational;
 pub mod origin;
+pub mod owner_confirmation;
 pub mod paging;
 pub mod policies;
 mod portal_links;
@@ -84,6 +86,7 @@ use tokio::sync::Notify;
 
 use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use cache::Cache;
+use failed_authentications::FailedAuthentications;
 use quota::TenantRates;
 use rate_limit::Meter;
 
@@ -115,6 +118,9 @@ pub struct App {
     pub replay_wakeup: Arc<Notify>,
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<CachedKey>>,
+    failed_authentications: FailedAuthentications,
+    /// Rate-limit state of log lines about failed authentications.
+    failure_log_meter: Meter,
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
     audited_meters: Cache<TenantId, Arc<Meter>>,
@@ -166,6 +172,8 @@ impl App {
             admin_keys: admin_keys.map(|hash| (*hash, Meter::default())).collect(),
             settings,
             keys: Cache::new(MAX_KNOWN_KEYS),
+            failed_authentications: FailedAuthentications::new(),
+            failure_log_meter: Meter::default(),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             audited_meters: Cache::new(MAX_KNOWN_TENANTS),
             tenant_rates: Cache::new(MAX_KNOWN_TENANTS),

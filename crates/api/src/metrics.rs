@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Response};
 use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_engine::Phase;
 use posthaste_store::Scope;
@@ -58,7 +58,7 @@ pub(super) static GROUP: Group = Group {
 async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let mut gauges = gauges(app).await;
-    if may_see_endpoints(app, call.headers()).await {
+    if may_see_endpoints(&call).await {
         gauges.shows_endpoints = true;
         gauges.endpoints = pending_by_endpoint(app).await;
     }
@@ -84,11 +84,12 @@ fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
 
 /// Returns true if series of single endpoints are enabled and the caller has an admin key. Other callers
 /// still get all other metrics.
-async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
+async fn may_see_endpoints(call: &Call) -> bool {
+    let (app, headers) = (&call.app, call.headers());
     if app.observe.busy().is_none() || bearer(headers).is_none() {
         return false;
     }
-    let caller = app.authenticate(headers).await;
+    let caller = app.authenticate(headers, &call.origin).await;
     caller.is_ok_and(|caller| caller.must_be_admin().is_ok())
 }
 

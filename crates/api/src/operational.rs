@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 pub(super) const SCHEMA: &str = "OperationalEvent";
 
 /// Every operational event, and when it is sent.
-const EVENTS: [(&str, &str); 7] = [
+const EVENTS: [(&str, &str); 8] = [
     (
         "endpoint.breaker_tripped",
         "An endpoint kept failing, and is left alone for a while. `detail.reason` says why.",
@@ -33,6 +33,10 @@ const EVENTS: [(&str, &str); 7] = [
         "Something is wrong. `alert` says what, `detail` what was seen.",
     ),
     ("alert.resolved", "It is over."),
+    (
+        "email.limit_reached",
+        "A tenant has reached its daily limit of emails to owners of endpoints. Further ones are dropped until 00:00 UTC.",
+    ),
 ];
 
 /// Returns the section `webhooks`.

@@ -7,7 +7,9 @@ use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::lane::EndpointLimits;
 use posthaste_core::policy::RetryPolicy;
-use posthaste_store::{KeyHash, Plans};
+use posthaste_notify::notifications::mail::MailSettings;
+use posthaste_notify::notifications::mail::address::AllowedDomains;
+use posthaste_store::{KeyHash, OwnerEmailLimits, Plans};
 use serde_json::Value;
 
 /// Settings of the API.
@@ -39,10 +41,23 @@ pub struct ApiSettings {
     pub plans: Arc<Plans>,
     /// Owners of endpoints get emails about their endpoints.
     pub sends_emails: bool,
+    /// Settings of emails to owners of endpoints.
+    pub owner_emails: OwnerEmailSettings,
     /// Retry policy if neither endpoint nor tenant has one, and its form in the API.
     pub default_policy: (RetryPolicy, Value),
     /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
     pub endpoint_defaults: EndpointLimits,
+}
+
+/// Settings of emails to owners of endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerEmailSettings {
+    /// Domains whose addresses get emails without a confirmation.
+    pub allowed_domains: AllowedDomains,
+    /// Limits per tenant and day.
+    pub limits: OwnerEmailLimits,
+    /// True if confirmation emails are sent: there is a mail server, and a URL for their links.
+    pub sends_confirmations: bool,
 }
 
 /// A rate limit of API requests.
@@ -56,6 +71,7 @@ pub struct Pace {
 
 impl Default for ApiSettings {
     fn default() -> ApiSettings {
+        let mail = MailSettings::default();
         ApiSettings {
             body_bytes: 1 << 20,
             batch_bytes: 16 << 20,
@@ -73,6 +89,11 @@ impl Default for ApiSettings {
             public_url: None,
             plans: Arc::default(),
             sends_emails: false,
+            owner_emails: OwnerEmailSettings {
+                allowed_domains: mail.allowed_domains,
+                limits: mail.tenant_limits,
+                sends_confirmations: false,
+            },
             default_policy: (
                 RetryPolicy::default(),
                 serde_json::json!({"preset": "recommended"}),

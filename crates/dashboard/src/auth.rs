@@ -19,7 +19,7 @@ use http::{HeaderMap, Method};
 use posthaste_api::auth::{Caller, Credential, bearer};
 use posthaste_api::code::Code;
 use posthaste_api::hash_key;
-use posthaste_api::origin;
+use posthaste_api::origin::{self, Origin};
 use posthaste_api::problem::Problem;
 use posthaste_api::rate_limit::Meter;
 use posthaste_api::settings::Pace;
@@ -101,12 +101,13 @@ fn csrf_token_of(token: &str) -> String {
 pub(super) async fn authenticate_dashboard(
     dashboard: &Dashboard,
     headers: &HeaderMap,
+    origin: &Origin,
 ) -> Result<Visitor, Problem> {
     let app = &dashboard.app;
     if let Some(key) = bearer(headers) {
         let hash = hash_key(key);
         return Ok(Visitor {
-            caller: app.caller_with_key(hash).await?,
+            caller: app.authenticate_key(hash, origin).await?,
             method: AuthMethod::Key(hash),
         });
     }

@@ -72,7 +72,9 @@ async fn handle_dashboard(
         let page = layout::reload_page(dashboard);
         return Ok(responses::html(&page, StatusCode::OK));
     }
-    let visitor = match auth::authenticate_dashboard(dashboard, http_request.headers()).await {
+    let headers = http_request.headers();
+    let origin = Origin::of_page(Via::Page, headers, http_request.extensions());
+    let visitor = match auth::authenticate_dashboard(dashboard, headers, &origin).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
             return Ok(redirect_to_sign_in(dashboard, &http_request, &problem));

@@ -30,6 +30,7 @@
 //! | `layout` | the frame around a page |
 //! | `routes` | the paths and handlers of pages and actions |
 //! | `live_updates` | live updates of open pages |
+//! | `confirmation_page` | the page on which the owner of an email address confirms it |
 //! | `sign_in_page` | the sign-in page; creates and ends sessions |
 //! | `pages` | all pages and their actions |
 //! | `handler` | handles a request: authentication, page or action, response |
@@ -37,6 +38,7 @@
 mod assets;
 mod auth;
 mod components;
+mod confirmation_page;
 mod form;
 mod handler;
 mod layout;
@@ -59,6 +61,7 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::routing::get;
 use http::Request;
+use posthaste_api::owner_confirmation::CONFIRMATION_PATH;
 
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
 pub use state::Dashboard;
@@ -69,10 +72,6 @@ pub fn router(dashboard: Arc<Dashboard>) -> Router {
         let dashboard = dashboard.clone();
         move |request: Request<Body>| handler::handle(dashboard.clone(), request)
     };
-    let asset = move |Path(name): Path<String>| {
-        let dashboard = dashboard.clone();
-        async move { dashboard.assets.response(&name) }
-    };
     Router::new()
         .route(
             "/",
@@ -82,5 +81,22 @@ pub fn router(dashboard: Arc<Dashboard>) -> Router {
         .route("/dashboard/", axum::routing::any(show.clone()))
         .route("/dashboard/{*rest}", axum::routing::any(show.clone()))
         .route("/portal/{*rest}", axum::routing::any(show))
+        .merge(confirmation_router(dashboard))
+}
+
+/// Routes of the page on which the owner of an email address confirms it, and of the assets. For a server without the
+/// dashboard.
+pub fn confirmation_router(dashboard: Arc<Dashboard>) -> Router {
+    let confirm = {
+        let dashboard = dashboard.clone();
+        move |request: Request<Body>| confirmation_page::handle(dashboard.clone(), request)
+    };
+    let asset = move |Path(name): Path<String>| {
+        let dashboard = dashboard.clone();
+        async move { dashboard.assets.response(&name) }
+    };
+    let path = format!("{CONFIRMATION_PATH}/{{token}}");
+    Router::new()
+        .route(&path, axum::routing::any(confirm))
         .route("/assets/{name}", get(asset))
 }

@@ -219,13 +219,15 @@ pub(super) enum FlashMessage {
     TenantCreated,
     /// A portal link was revoked.
     LinkEnded,
+    /// A confirmation email is being sent.
+    ConfirmationSent,
     /// The visitor signed out.
     SignedOut,
 }
 
 impl FlashMessage {
     /// All messages.
-    const ALL: [FlashMessage; 17] = [
+    const ALL: [FlashMessage; 18] = [
         FlashMessage::Created,
         FlashMessage::Saved,
         FlashMessage::Paused,
@@ -242,6 +244,7 @@ impl FlashMessage {
         FlashMessage::ReplayStopped,
         FlashMessage::TenantCreated,
         FlashMessage::LinkEnded,
+        FlashMessage::ConfirmationSent,
         FlashMessage::SignedOut,
     ];
 
@@ -264,6 +267,7 @@ impl FlashMessage {
             FlashMessage::ReplayStopped => "stopped",
             FlashMessage::TenantCreated => "tenant-created",
             FlashMessage::LinkEnded => "link-ended",
+            FlashMessage::ConfirmationSent => "confirmation-sent",
             FlashMessage::SignedOut => "signed-out",
         }
     }
@@ -301,6 +305,9 @@ impl FlashMessage {
                 "The tenant is there. Add an endpoint for its events to go to."
             }
             FlashMessage::LinkEnded => "The link has ended. Whoever has it open sees nothing new.",
+            FlashMessage::ConfirmationSent => {
+                "An email with a link to confirm the address is on its way."
+            }
             FlashMessage::SignedOut => "You are signed out.",
         }
     }

@@ -15,7 +15,6 @@ use posthaste_api::code::Code;
 use posthaste_api::hash_key;
 use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
-use posthaste_api::settings::Pace;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditOutcome, CreateResult, LoginSession, SessionIdentity, Via};
 use posthaste_system::random::fresh_token;
@@ -27,15 +26,6 @@ use super::page::{FlashMessage, Page, Tab};
 use super::responses::{self, HtmlResponse, redirect};
 use super::state::{Dashboard, Site};
 use super::urls::{self, DASHBOARD_PATH};
-
-/// Log target of this module. Operators filter by it, so it stays when the module moves.
-const LOG_TARGET: &str = "posthaste::dashboard::sign_in";
-
-/// Rate limit of failed sign-ins: more than people mistype, fewer than a brute-force search needs.
-const FAILED_SIGN_IN_RATE_LIMIT: Pace = Pace {
-    per_second: 5,
-    burst: 50,
-};
 
 /// Shows the sign-in form, or handles its submission.
 pub(super) async fn handle(
@@ -72,10 +62,10 @@ async fn sign_in(
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
-    let caller = match app.caller_with_key(hash).await {
+    let caller = match app.authenticate_key(hash, &origin).await {
         Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
-            return unknown_key(dashboard, &origin, form.text("next"));
+            return Ok(unknown_key(dashboard, form.text("next")));
         }
         Err(problem) => return Err(problem),
     };
@@ -107,25 +97,11 @@ async fn sign_in(
     Ok(response)
 }
 
-fn unknown_key(
-    dashboard: &Dashboard,
-    origin: &Origin,
-    next: &str,
-) -> Result<HtmlResponse, Problem> {
-    let now = dashboard.app.clock.now().tick;
-    if let Err(wait) = dashboard
-        .failed_sign_ins
-        .spend(now, FAILED_SIGN_IN_RATE_LIMIT, 1)
-    {
-        let detail = "Too many wrong keys were given. Wait a little, and try again.";
-        return Err(Problem::new(Code::RateLimited, detail).after(wait));
-    }
-    // The rate limit above also keeps an attacker from filling the log.
-    tracing::warn!(target: LOG_TARGET, from = ?origin.from, "somebody tried to sign in with an unknown key");
+fn unknown_key(dashboard: &Dashboard, next: &str) -> HtmlResponse {
     let error = "That key is not known, or it was revoked.";
     let page = page(next, Some(error));
     let markup = layout::render_unauthenticated(dashboard, Site::Dashboard, &page);
-    Ok(responses::html(&markup, StatusCode::UNAUTHORIZED))
+    responses::html(&markup, StatusCode::UNAUTHORIZED)
 }
 
 /// Ends the session and deletes the cookie.
@@ -138,12 +114,12 @@ pub(super) async fn sign_out(
     }
     let (parts, body) = http_request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
-    match auth::authenticate_dashboard(dashboard, &parts.headers).await {
+    let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
+    match auth::authenticate_dashboard(dashboard, &parts.headers, &origin).await {
         Ok(visitor) => {
             auth::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.method {
                 AuthMethod::Session { id, .. } => {
-                    let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
                     let caller = &visitor.caller;
                     let audited = begin_audit_entry(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;

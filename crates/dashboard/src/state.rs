@@ -22,8 +22,6 @@ pub struct Dashboard {
     /// The look of the dashboard. The portal's look is in the settings.
     brand: Brand,
     pub(super) assets: Assets,
-    /// Rate of failed sign-ins.
-    pub(super) failed_sign_ins: Meter,
     pub(super) live_slots: Arc<LiveSlots>,
     /// Request rate of each portal link.
     pub(super) link_meters: Cache<KeyHash, Arc<Meter>>,
@@ -43,7 +41,6 @@ impl Dashboard {
             brand: Brand::default(),
             app,
             settings,
-            failed_sign_ins: Meter::default(),
             link_meters: Cache::new(MAX_METERED_LINKS),
             stopping,
         }

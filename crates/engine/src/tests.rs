@@ -255,6 +255,7 @@ impl Fixture {
             signature_style: posthaste_core::sign::SignatureStyle::Standard,
             sealed_credentials: Vec::new(),
             owner_email: None,
+            owner_email_confirmed: true,
             created_at: now,
             revision: 0,
         };

@@ -52,6 +52,7 @@ pub(crate) fn endpoint(id: EndpointId, tenant: &str, created_at: Timestamp) -> E
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at,
         revision: 0,
     }

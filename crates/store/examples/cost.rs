@@ -361,6 +361,7 @@ fn endpoint(now: Timestamp, number: u64) -> Endpoint {
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: now,
         revision: 0,
     }

@@ -123,6 +123,8 @@ pub struct Endpoint {
     pub sealed_credentials: Vec<u8>,
     /// The email address for alerts about it.
     pub owner_email: Option<String>,
+    /// True if that address was set by an admin key, or if its owner has confirmed it.
+    pub owner_email_confirmed: bool,
     /// The time of its creation.
     pub created_at: Timestamp,
     /// Counts changes of the fields above, so that two concurrent changes cannot overwrite each other.

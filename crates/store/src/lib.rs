@@ -29,6 +29,7 @@ mod fair_queue;
 mod limit_columns;
 mod maintenance;
 mod outbox;
+mod owner_emails;
 mod owner_lookup;
 mod page;
 mod plans;
@@ -74,6 +75,11 @@ pub use maintenance::{Counts, RetentionStepResult, SweepResult};
 pub use outbox::{
     EmailLine, EmailResult, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
     Notification, Outbox, PendingEmail,
+};
+pub use owner_emails::{
+    CONFIRMATION_INTERVAL, CONFIRMATION_LIFE, ConfirmationRequest, ConfirmationResult,
+    EMAIL_LIMIT_REACHED, EmailAllowance, MAX_CONFIRMATION_PAUSE, MAX_CONFIRMATION_TRIES,
+    MAX_CONFIRMATION_WAIT, OwnerEmailLimits, OwnerEmails,
 };
 pub use owner_lookup::OwnedObject;
 pub use page::{Page, PageRequest};

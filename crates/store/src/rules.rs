@@ -9,5 +9,6 @@ pub use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures}
 pub use crate::outbox::{
     EmailAfterSend, StoredEmail, StoredEmailLine, by_recipient, too_far_ahead,
 };
+pub use crate::owner_emails::{EmailUsage, StoredConfirmation, address_key, day_of, next_allowed};
 pub use crate::retention::is_over;
 pub use crate::stats::by_bucket;

@@ -16,8 +16,8 @@ use crate::{
     Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession, NewEvent,
-    Outbox, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
+    Outbox, OwnedObject, OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay,
+    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
     StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, WriteQueueState,
     Written,
 };
@@ -66,7 +66,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    when the store is opened.
 ///
 /// Tenants are isolated: a method that takes a tenant never finds anything of another tenant.
-pub trait Store: Alerts + StatsStore + Outbox + Send + Sync {
+pub trait Store: Alerts + StatsStore + Outbox + OwnerEmails + Send + Sync {
     // Tenants and keys.
 
     /// Creates a tenant. Its revision is stored as 0.

@@ -69,6 +69,9 @@ mod tests {
         budget.spend(9);
         assert!(budget.is_used_up() && !budget.take(0));
         let mut budget = GroupBudget::new(usize::MAX);
-        assert_eq!((0..2 * MAX_GROUP).filter(|_| budget.take(1)).count(), MAX_GROUP);
+        assert_eq!(
+            (0..2 * MAX_GROUP).filter(|_| budget.take(1)).count(),
+            MAX_GROUP
+        );
     }
 }

@@ -169,6 +169,7 @@ mod tests {
             signature_style: SignatureStyle::Standard,
             sealed_credentials: Vec::new(),
             owner_email: None,
+            owner_email_confirmed: true,
             created_at: at(0),
             revision: 0,
         };

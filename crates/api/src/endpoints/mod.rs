@@ -6,6 +6,7 @@ mod consistency;
 mod form;
 mod headers;
 mod health;
+mod owner;
 mod response;
 mod schemas;
 mod secret;
@@ -179,6 +180,17 @@ pub(super) static GROUP: Group = Group {
             |call| run_to_completion(secret::rotate(call)),
         ),
         route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/owner-email/confirmation",
+            "send_owner_email_confirmation",
+            "Sends the owner's address another email with a link to confirm it. An address gets at most one a day.",
+            &[],
+            RequestBody::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[(409, Code::WrongState), (429, Code::QuotaExceeded)],
+            |call| Box::pin(owner::send_again(call)),
+        ),
+        route(
             Verb::Get,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/health",
             "get_endpoint_health",
@@ -268,6 +280,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: false,
         created_at: now,
         revision: 0,
     };
@@ -277,6 +290,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     if let Some(credentials) = &secret_fields.credentials {
         endpoint.sealed_credentials = seal_credentials(app, &endpoint, credentials);
     }
+    let asks_owner = owner::decide(&call, &document, None, &mut endpoint).await?;
     let key = secret_fields.key.expect("a new endpoint has a key");
     let plain = reveal(&key);
     let public_key = public_key(&key);
@@ -285,6 +299,9 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let inserted = app.store.create_endpoint(now, endpoint.clone(), allowed);
     match inserted.await? {
         CreateResult::Created => {
+            if asks_owner {
+                owner::ask(app, &endpoint).await;
+            }
             let row = EndpointRow {
                 endpoint,
                 status: EndpointStatus::Enabled,
@@ -338,6 +355,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     for _ in 0..MAX_TRIES {
         let mut row = find(&call).await?;
         let tenant = &call.tenant().tenant;
+        let owner_before = row.endpoint.owner_email.clone();
         let secret_fields = form::read(app, tenant, &document, &mut row.endpoint, false)?;
         if let Some(headers) = &secret_fields.headers {
             row.endpoint.sealed_headers = seal_headers(app, &row.endpoint, headers);
@@ -345,11 +363,16 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         if let Some(credentials) = &secret_fields.credentials {
             row.endpoint.sealed_credentials = seal_credentials(app, &row.endpoint, credentials);
         }
+        let owner_before = owner_before.as_deref();
+        let asks_owner = owner::decide(&call, &document, owner_before, &mut row.endpoint).await?;
         let now = app.clock.wall();
         let replaced = app.store.replace_endpoint(now, row.endpoint.clone());
         match replaced.await? {
             ReplaceResult::Done => {
                 app.engine.changed(row.endpoint.id);
+                if asks_owner {
+                    owner::ask(app, &row.endpoint).await;
+                }
                 return answer_with(&call, &row);
             }
             ReplaceResult::Outdated => {}

@@ -6,6 +6,7 @@ use posthaste_engine::vault::Purpose;
 use posthaste_store::{Endpoint, EndpointRow, Tenant};
 use serde_json::{Map, Value};
 
+use super::owner;
 use crate::App;
 use crate::problem::Problem;
 use crate::resources::{self, Headers, SettingOrigin, style_name};
@@ -56,6 +57,7 @@ pub(super) fn describe(
         auth: credentials.auth.as_ref().map(Into::into),
         client_certificate: credentials.client_certificate.as_ref().map(Into::into),
         owner_email: endpoint.owner_email.clone(),
+        owner_email_status: owner::status(app, endpoint),
         created_at: endpoint.created_at.to_string(),
     })
 }

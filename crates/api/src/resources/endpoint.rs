@@ -62,6 +62,9 @@ pub struct Endpoint {
     pub client_certificate: Option<CertificateSummary>,
     /// Email address of its owner.
     pub owner_email: Option<String>,
+    /// Status of that address; `None` without one.
+    #[serde(default)]
+    pub owner_email_status: Option<OwnerEmailStatus>,
     /// The time at which it was created.
     pub created_at: String,
 }
@@ -85,6 +88,16 @@ impl Deref for CreatedEndpoint {
     fn deref(&self) -> &Endpoint {
         &self.endpoint
     }
+}
+
+/// Status of an owner's email address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnerEmailStatus {
+    /// It gets emails: its owner confirmed it, an admin key set it, or the configuration allows its domain.
+    Confirmed,
+    /// It gets no emails until its owner has confirmed it.
+    Pending,
 }
 
 /// The reason why an endpoint is disabled.
@@ -303,6 +316,10 @@ fn properties() -> Value {
         "auth": auth_schema(),
         "client_certificate": certificate_schema(),
         "owner_email": nullable_text(),
+        "owner_email_status": {
+            "enum": ["confirmed", "pending", null],
+            "description": "`pending`: the address gets no emails until its owner has opened the link that was sent to it. `null` without an address.",
+        },
         "created_at": time(),
     })
 }
@@ -379,6 +396,7 @@ fn example() -> Value {
         "auth": {"kind": "basic", "username": "posthaste"},
         "client_certificate": null,
         "owner_email": null,
+        "owner_email_status": null,
         "created_at": "2026-01-02T03:04:05.678Z",
     })
 }

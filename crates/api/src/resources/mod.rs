@@ -41,7 +41,7 @@ pub use dead_letter_group::DeadLetterGroup;
 pub use delivery::{Delivery, DeliverySummary, LastError};
 pub use endpoint::{
     CertificateSummary, CreatedEndpoint, DisabledReason, Endpoint, EndpointAuth, EndpointRateLimit,
-    SettingOrigin,
+    OwnerEmailStatus, SettingOrigin,
 };
 pub use endpoint_health::{
     BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,

@@ -165,6 +165,7 @@ fn an_endpoint_is_moved_over_as_a_whole() {
         signature_style: posthaste_core::sign::SignatureStyle::Standard,
         sealed_credentials: seal(&old, Purpose::Credentials),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: posthaste_core::time::Timestamp(0),
         revision: 3,
     };

@@ -87,6 +87,7 @@ impl Fixture {
         let audience = Audience {
             tenant: None,
             operator_emails: None,
+            allowed_domains: Default::default(),
         };
         let checker = checker(&store, &environment, &settings, &audience, 1);
         let fixture = Fixture {

@@ -186,7 +186,10 @@ impl NotificationDispatcher {
                 tenant: Some(row.endpoint.tenant),
                 endpoint: Some(endpoint),
                 url: Some(row.endpoint.url),
-                owner_email: row.endpoint.owner_email,
+                owner_email: row.endpoint.owner_email.filter(|owner| {
+                    row.endpoint.owner_email_confirmed
+                        || self.audience.allowed_domains.allows(owner)
+                }),
                 is_gone: row.status == EndpointStatus::Deleted,
             },
         };

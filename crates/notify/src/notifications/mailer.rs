@@ -4,12 +4,14 @@
 //! the email is sent again when the claim expires. So an email may arrive twice, with the same `Message-ID`, but is
 //! never lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{EmailResult, MaxEmailDelay, PendingEmail, Store, StoreError};
+use posthaste_store::{
+    EmailAllowance, EmailResult, MaxEmailDelay, PendingEmail, Store, StoreError,
+};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use posthaste_telemetry::metrics::notification_counters::EmailOutcome;
@@ -45,6 +47,8 @@ pub(super) struct Mailer {
     pub(super) gather: Span,
     /// The operator's addresses, which may appear in logs.
     pub(super) operator: Vec<String>,
+    /// Maximum number of emails to owners per tenant and day.
+    pub(super) tenant_limit: u32,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -65,12 +69,29 @@ impl OwnerTask for Mailer {
         let more = emails.len() == MAX_CONCURRENT;
         let mut sending = JoinSet::new();
         let mut in_progress = BTreeMap::new();
+        let mut first_error = None;
         for email in emails {
-            let (sender, claimed) = (self.sender.clone(), email.clone());
-            let task = sending.spawn(async move { sender.send(&claimed, now).await });
+            let within_limits = match self.within_limits(now, &email).await {
+                Ok(within_limits) => within_limits,
+                // It is claimed again later.
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    continue;
+                }
+            };
+            let Some(allowed) = within_limits else {
+                let (recipient, revision) = (email.recipient, email.revision);
+                let dropped = EmailResult::Dropped;
+                let recorded = self.store.record_email_result(recipient, revision, dropped);
+                if let Err(error) = recorded.await {
+                    first_error.get_or_insert(error);
+                }
+                continue;
+            };
+            let sender = self.sender.clone();
+            let task = sending.spawn(async move { sender.send(&allowed, now).await });
             in_progress.insert(task.id(), email);
         }
-        let mut first_error = None;
         while let Some(ended) = sending.join_next_with_id().await {
             let (task, result) = ended.unwrap_or_else(|panicked| {
                 let why = "it could not be written, which is a fault of posthaste".to_owned();
@@ -99,6 +120,42 @@ impl Mailer {
             untried: self.min_interval.max(self.gather).max(CLAIM_DURATION),
             tried: MAX_RETRY_PAUSE.max(CLAIM_DURATION),
         }
+    }
+
+    /// Counts an email to an owner for its tenants. Returns it without the lines of tenants that have reached their daily
+    /// limit; `None` if nothing remains. Emails to the operator have no limit, and a retry is not counted again.
+    async fn within_limits(
+        &self,
+        now: Timestamp,
+        email: &PendingEmail,
+    ) -> Result<Option<PendingEmail>, StoreError> {
+        let mut allowed = email.clone();
+        if self.operator.contains(&email.recipient) || email.tries > 0 || email.lines.is_empty() {
+            return Ok(Some(allowed));
+        }
+        let tenants = email.lines.iter().filter_map(|line| line.tenant.as_deref());
+        let tenants: BTreeSet<&str> = tenants.collect();
+        for name in tenants {
+            // A line with a name that is not an id was not written by this version.
+            let Ok(tenant) = name.parse() else {
+                continue;
+            };
+            let counted = self.store.count_owner_email(now, tenant, self.tenant_limit);
+            match counted.await? {
+                EmailAllowance::Within => {}
+                EmailAllowance::LimitReached { is_first } => {
+                    allowed
+                        .lines
+                        .retain(|line| line.tenant.as_deref() != Some(name));
+                    self.metrics.notifications.email(EmailOutcome::Limited);
+                    if is_first {
+                        let limit = self.tenant_limit;
+                        tracing::warn!(target: LOG_TARGET, tenant = name, limit, "dropping emails to owners of endpoints until 00:00 UTC: the tenant has reached its daily limit");
+                    }
+                }
+            }
+        }
+        Ok((!allowed.lines.is_empty()).then_some(allowed))
     }
 
     /// Records the result of sending an email.

@@ -17,6 +17,7 @@
 //! - **No feedback.** A notification about the operational tenant, which receives the operational events, creates no
 //!   operational event.
 
+pub mod confirmations;
 mod dispatcher;
 mod events;
 pub mod mail;
@@ -38,6 +39,7 @@ pub use dispatcher::{NotificationObserver, ObserverFuture};
 pub use settings::{Audience, NotificationSettings};
 
 use crate::owner_task::run_while_owner;
+use confirmations::ConfirmationMailer;
 use dispatcher::{NotificationDispatcher, dispatching_shard};
 use mail::{MailSettings, SendEmail};
 use mailer::Mailer;
@@ -55,6 +57,8 @@ pub struct Channels {
     pub mail: MailSettings,
     /// Sends emails, if there is a mail server.
     pub post: Option<Arc<dyn SendEmail>>,
+    /// URL at which browsers reach this server, for the links in confirmation emails. Without it none are sent.
+    pub base_url: Option<String>,
 }
 
 impl Channels {
@@ -63,6 +67,7 @@ impl Channels {
         Audience {
             tenant: self.settings.tenant.clone(),
             operator_emails: self.post.is_some().then(|| self.mail.to.clone()),
+            allowed_domains: self.mail.allowed_domains.clone(),
         }
     }
 }
@@ -123,17 +128,30 @@ pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
         let dispatching = run_while_owner(dispatcher, &owner_router, shard, stopped.clone());
         match channels.post {
             Some(sender) => {
+                let confirmations = channels.base_url.map(|base_url| ConfirmationMailer {
+                    store: store.clone(),
+                    clock: clock.clone(),
+                    sender: sender.clone(),
+                    base_url,
+                    metrics: metrics.clone(),
+                });
                 let mailer = Mailer {
                     store,
                     clock,
                     sender,
+                    tenant_limit: channels.mail.tenant_limits.emails,
                     min_interval: channels.mail.every,
                     gather,
                     operator: channels.mail.to,
                     metrics,
                 };
-                let mailing = run_while_owner(mailer, &owner_router, shard, stopped);
-                tokio::join!(dispatching, mailing);
+                let mailing = run_while_owner(mailer, &owner_router, shard, stopped.clone());
+                let confirming = async {
+                    if let Some(confirmations) = confirmations {
+                        run_while_owner(confirmations, &owner_router, shard, stopped).await;
+                    }
+                };
+                tokio::join!(dispatching, mailing, confirming);
             }
             None => {
                 let unsent = UnsentEmails { store, clock };

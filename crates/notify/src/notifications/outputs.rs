@@ -36,7 +36,7 @@ pub(crate) struct Subject {
     pub(crate) endpoint: Option<EndpointId>,
     /// URL of the endpoint, including secrets.
     pub(crate) url: Option<String>,
-    /// Email address of the endpoint's owner.
+    /// Email address of the endpoint's owner, if it is confirmed.
     pub(crate) owner_email: Option<String>,
     /// True if the endpoint has been deleted since.
     pub(crate) is_gone: bool,
@@ -193,6 +193,7 @@ mod tests {
     use posthaste_store::Scope;
 
     use super::*;
+    use crate::notifications::mail::address::AllowedDomains;
     use crate::notifications::mail::compose::email_text;
     use crate::testing;
 
@@ -227,6 +228,7 @@ mod tests {
         Audience {
             tenant: tenant("operator"),
             operator_emails: Some(vec![OPS.to_owned()]),
+            allowed_domains: AllowedDomains::default(),
         }
     }
 
@@ -310,6 +312,7 @@ mod tests {
         let no_audience = Audience {
             tenant: None,
             operator_emails: None,
+            allowed_domains: AllowedDomains::default(),
         };
         let outputs = Outputs::of(
             &notification("alert.raised", json!({})),
@@ -339,7 +342,7 @@ mod tests {
         for (name, subject) in [
             (
                 "alert.raised",
-                "[posthaste] Alert queue_age: raised: something that could be sent has been waiting for too long (value 9)",
+                "[posthaste] Alert queue_age: raised: something that could be sent has been wai…",
             ),
             ("alert.resolved", "[posthaste] Alert queue_age: over"),
         ] {

@@ -17,6 +17,13 @@ pub(super) fn without_secrets(text: &str) -> Option<String> {
     Some(url.into())
 }
 
+/// Returns the host of a URL, in its ASCII form.
+pub(super) fn host_of(text: &str) -> String {
+    let url = Url::parse(text).ok();
+    let host = url.as_ref().and_then(Url::host_str);
+    host.unwrap_or("an unknown host").to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

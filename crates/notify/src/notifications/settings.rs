@@ -6,6 +6,8 @@
 use posthaste_core::id::TenantId;
 use posthaste_core::time::Span;
 
+use super::mail::address::AllowedDomains;
+
 /// Settings of notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationSettings {
@@ -32,4 +34,6 @@ pub struct Audience {
     pub tenant: Option<TenantId>,
     /// The operator's email addresses; `None` if no emails are sent at all.
     pub operator_emails: Option<Vec<String>>,
+    /// Domains whose addresses get emails without a confirmation.
+    pub allowed_domains: AllowedDomains,
 }

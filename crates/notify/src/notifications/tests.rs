@@ -2,6 +2,7 @@
 //! controls.
 
 mod errors;
+mod owner_emails;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,8 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::dispatcher::{NotificationDispatcher, NotificationObserver, ObserverFuture};
+use super::mail::address::AllowedDomains;
+use super::mail::compose::ConfirmationEmail;
 use super::mail::{EmailError, SendEmail, SendFuture};
 use super::mailer::Mailer;
 use super::settings::Audience;
@@ -127,6 +130,7 @@ impl Fixture {
             audience: Audience {
                 tenant: Some(tenant("operator")),
                 operator_emails: sends_emails.then(|| vec![OPS.to_owned()]),
+                allowed_domains: AllowedDomains::default(),
             },
             gather: GATHER,
             observer,
@@ -142,6 +146,7 @@ impl Fixture {
             min_interval: Span::from_mins(10),
             gather: GATHER,
             operator: vec![OPS.to_owned()],
+            tenant_limit: 200,
             metrics: self.metrics.clone(),
         }
     }
@@ -430,9 +435,11 @@ async fn two_dispatchers_make_no_duplicates() {
 }
 
 /// Mail server that gives the configured answers in turn, and keeps the emails.
+#[derive(Default)]
 struct FakeSmtp {
     results: Mutex<Vec<Result<(), EmailError>>>,
     received: Mutex<Vec<PendingEmail>>,
+    confirmations: Mutex<Vec<ConfirmationEmail>>,
 }
 
 impl SendEmail for FakeSmtp {
@@ -449,6 +456,18 @@ impl SendEmail for FakeSmtp {
         };
         Box::pin(async move { result })
     }
+
+    fn send_confirmation<'a>(
+        &'a self,
+        email: &'a ConfirmationEmail,
+        _now: Timestamp,
+    ) -> SendFuture<'a> {
+        let mut confirmations = self.confirmations.lock().expect("the lock is not poisoned");
+        confirmations.push(email.clone());
+        let mut results = self.results.lock().expect("the lock is not poisoned");
+        let result = results.pop().unwrap_or(Ok(()));
+        Box::pin(async move { result })
+    }
 }
 
 #[tokio::test]
@@ -460,7 +479,7 @@ async fn an_email_is_sent_when_due_and_retried_if_refused() {
             Err(EmailError::Later("busy".to_owned())),
             Err(EmailError::Never("nobody of that name".to_owned())),
         ]),
-        received: Mutex::default(),
+        ..FakeSmtp::default()
     });
     let mut mailer = fixture.mailer(post.clone());
     let received = || {

@@ -6,17 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_api::hash_key;
-use posthaste_api::settings::{ApiSettings, Pace};
-use posthaste_core::secret::Secret;
+use posthaste_api::settings::{ApiSettings, OwnerEmailSettings, Pace};
 use posthaste_egress::{Proxy, Roots};
 use posthaste_engine::vault::{KeySource, key_file_beside};
 use posthaste_notify::notifications::mail::SmtpMailer;
 
 use super::store::StoreLocation;
 use super::types::{Config, MasterKey};
-
-/// Below this length, an admin key can be guessed by trying.
-const SHORT_KEY_CHARS: usize = 16;
 
 /// Maximum size of a certificate bundle. The complete public list is about 256 KiB.
 const MAX_BUNDLE_BYTES: u64 = 16 << 20;
@@ -88,6 +84,12 @@ impl Config {
             public_url: self.dashboard.public_url.clone(),
             plans: Arc::new(self.plans()),
             sends_emails: self.mail.server.is_some(),
+            owner_emails: OwnerEmailSettings {
+                allowed_domains: self.mail.allowed_domains.clone(),
+                limits: self.mail.tenant_limits,
+                // Decided when the node knows its address.
+                sends_confirmations: false,
+            },
             endpoint_defaults: self.endpoint_defaults.limits(),
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
@@ -97,13 +99,6 @@ impl Config {
     /// Returns warnings to log at the start: settings that are valid, but risky or without effect.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.unknown_variables.clone();
-        let is_short = |key: &Secret| key.reveal().len() < SHORT_KEY_CHARS;
-        if self.admin_key.as_ref().is_some_and(is_short) {
-            warnings.push(format!(
-                "the admin key is shorter than {SHORT_KEY_CHARS} characters and can be guessed: \
-                 leave it out, and the server makes a good one"
-            ));
-        }
         if self.egress_proxy_resolves {
             warnings.push(match &self.egress_proxy {
                 Some(proxy) => format!(
@@ -114,6 +109,13 @@ impl Config {
             });
         }
         warnings.extend(self.mail.warning());
+        if self.mail.server.is_some() && self.dashboard.public_url.is_none() {
+            warnings.push(
+                "mail.server is set without public_url: people outside this machine cannot confirm the addresses \
+                 that tenants set as owner_email"
+                    .to_owned(),
+            );
+        }
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(
                 "listening on {} without TLS: put a proxy that speaks TLS in front of it",

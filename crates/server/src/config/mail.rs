@@ -4,14 +4,18 @@ use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
 use posthaste_core::validation::Fields;
 use posthaste_notify::notifications::mail::MailSettings;
-use posthaste_notify::notifications::mail::address::{self, AddressError};
+use posthaste_notify::notifications::mail::address::{
+    self, AddressError, AllowedDomain, AllowedDomains, DomainError,
+};
 use posthaste_notify::notifications::mail::settings::MAX_LOGIN_BYTES;
 use serde_json::Value;
 
-use super::fields::{parsed, read_items, set};
+use super::fields::{MAX_COUNT, parsed, read_items, set};
 
 /// Maximum number of addresses that get every notification. For more, use a mailing list.
 const MAX_RECIPIENTS: usize = 20;
+/// Maximum number of domains whose addresses need no confirmation.
+const MAX_DOMAINS: usize = 1_000;
 /// Maximum interval between two emails. With a longer one, recipients would be informed too late.
 const MAX_EVERY: Span = Span::from_days(1);
 
@@ -30,7 +34,21 @@ pub(super) fn read(settings: &mut MailSettings, mut fields: Fields<'_, '_>) {
         &mut settings.every,
         fields.span("every", Span::ZERO, MAX_EVERY),
     );
+    let domains = read_items(&mut fields, "allowed_domains", MAX_DOMAINS, read_domain);
+    let domains = domains.map(AllowedDomains::from_iter);
+    set(&mut settings.allowed_domains, domains);
+    let limits = &mut settings.tenant_limits;
+    for (name, limit) in [
+        ("tenant_emails_per_day", &mut limits.emails),
+        ("tenant_new_recipients_per_day", &mut limits.recipients),
+    ] {
+        set(limit, fields.count(name, 0, MAX_COUNT));
+    }
     fields.finish();
+}
+
+fn read_domain(item: &Value) -> Result<AllowedDomain, DomainError> {
+    item.as_str().unwrap_or_default().parse()
 }
 
 /// The message does not repeat the password.

@@ -28,9 +28,7 @@ use super::components::read_bundle;
 use super::fields::{
     MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
 };
-use super::types::{
-    Config, EngineSettings, MasterKey, RateSetting, RequestLimits, TenantLimits,
-};
+use super::types::{Config, EngineSettings, MasterKey, RateSetting, RequestLimits, TenantLimits};
 use super::{alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, plans};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
@@ -41,6 +39,8 @@ const MAX_NETWORKS: usize = 1_000;
 const MAX_PORTS: usize = 1_000;
 /// Maximum number of NAT64 prefixes. A network has one, or one for each translator.
 const MAX_PREFIXES: usize = 16;
+/// Minimum length of the admin key. A shorter one can be guessed by trying.
+const MIN_KEY_CHARS: usize = 16;
 /// Maximum length of the admin key.
 const MAX_KEY_CHARS: usize = 256;
 /// Maximum of `grace`. No supervisor waits longer for a shutdown.
@@ -182,7 +182,11 @@ fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
     let narrow = |count: u64| u32::try_from(count).expect("the limit of the setting fits into u32");
     let mut rate = |name, max: u32| {
         let read = count_or_none(&mut fields, name, max.into());
-        read.map(|rate| rate.map_or(RateSetting::Unlimited, |it| RateSetting::PerSecond(narrow(it))))
+        read.map(|rate| {
+            rate.map_or(RateSetting::Unlimited, |it| {
+                RateSetting::PerSecond(narrow(it))
+            })
+        })
     };
     let events = rate("events_per_second", MAX_EVENTS_PER_SECOND);
     set(&mut limits.events_per_second, events);
@@ -237,11 +241,16 @@ fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// An admin key must fit into a header. The message does not repeat the key.
 fn read_admin_key(text: &str) -> Result<Secret, String> {
-    let fits = (1..=MAX_KEY_CHARS).contains(&text.len());
-    if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.len() > MAX_KEY_CHARS {
         return Err(format!(
-            "must have 1 to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
+            "must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
              header"
+        ));
+    }
+    if text.len() < MIN_KEY_CHARS {
+        return Err(format!(
+            "must have at least {MIN_KEY_CHARS} characters, as a shorter key can be guessed: make one with \
+             `openssl rand -hex 32`, or leave admin_key out, and the first start makes one"
         ));
     }
     Ok(Secret::new(text))

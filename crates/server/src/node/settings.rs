@@ -123,6 +123,7 @@ fn channels(config: &Config) -> Result<Channels, String> {
         settings: config.notices.clone(),
         mail: config.mail.clone(),
         post: mailer.map(|mailer| Arc::new(mailer) as Arc<dyn SendEmail>),
+        base_url: config.dashboard.public_url.clone(),
     })
 }
 

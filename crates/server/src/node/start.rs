@@ -46,6 +46,7 @@ impl Node {
         let address = listener.local_addr().unwrap_or(settings.listen);
         // Known only now, because port 0 has been replaced by a real one.
         settings.api.egress_rules.own_sockets = vec![address];
+        set_confirmation_url(&mut settings, address);
 
         let engine = Engine::new();
         let cluster_events = Arc::new(ClusterEventHandler::new(engine.clone()));
@@ -125,6 +126,17 @@ impl Node {
             grace: settings.grace,
         })
     }
+}
+
+/// Sets the URL for the links in confirmation emails. Without `public_url`, a server that only this machine reaches uses its
+/// own address, as in development; others send no confirmation emails.
+fn set_confirmation_url(settings: &mut NodeSettings, address: SocketAddr) {
+    let channels = &mut settings.channels;
+    if channels.base_url.is_none() && address.ip().is_loopback() {
+        channels.base_url = Some(format!("http://{address}"));
+    }
+    settings.api.owner_emails.sends_confirmations =
+        channels.post.is_some() && channels.base_url.is_some();
 }
 
 /// Opens the vault with the configured master keys; `None` if the nodes share a key through their store.
@@ -298,10 +310,13 @@ fn start_api(
         let settings = app.settings.clone();
         let stop = stop_requested(stopped.clone());
         let router = match role.answers() {
-            true if !dashboard.enabled => api::router(app),
             true => {
-                let dashboard = Dashboard::new(app.clone(), dashboard, stopped);
-                let pages = dashboard::router(Arc::new(dashboard));
+                let is_enabled = dashboard.enabled;
+                let dashboard = Arc::new(Dashboard::new(app.clone(), dashboard, stopped));
+                let pages = match is_enabled {
+                    true => dashboard::router(dashboard),
+                    false => dashboard::confirmation_router(dashboard),
+                };
                 api::router(app).merge(pages)
             }
             false => api::probes_only(app),

@@ -32,6 +32,7 @@ fn unusual() -> Endpoint {
         ordered: true,
         sealed_headers: Vec::new(),
         owner_email: Some("owner@example.com".to_owned()),
+        owner_email_confirmed: false,
         revision: 5,
         ..endpoint(1, "acme", &["a.*", "b", "*"])
     }

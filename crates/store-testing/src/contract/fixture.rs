@@ -101,6 +101,7 @@ pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoin
         signature_style: SignatureStyle::GitHub,
         sealed_credentials: vec![8, 0, 9],
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: at(number as u64),
         revision: 0,
     }

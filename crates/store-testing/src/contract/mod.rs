@@ -24,6 +24,7 @@ mod lists;
 mod manual_retries;
 mod missed_events;
 mod notifications;
+mod owner_emails;
 mod owner_lookup;
 mod quotas;
 mod records;
@@ -83,6 +84,13 @@ macro_rules! every_case {
                 entries_are_found_by_tenant_and_time
                 a_new_tenant_with_a_reused_id_sees_no_earlier_entry
                 old_entries_are_removed_in_small_steps
+            }
+            owner_emails {
+                a_token_confirms_the_address_of_its_tenant_once
+                a_token_expires_and_ends_with_its_tenant
+                an_address_gets_one_confirmation_email_a_day
+                an_email_that_was_not_sent_is_claimed_again
+                emails_are_limited_per_tenant_and_day
             }
             owner_lookup {
                 an_id_alone_determines_its_tenant

@@ -14,6 +14,7 @@ mod deliveries;
 mod directory;
 mod events;
 mod outbox;
+mod owner_emails;
 mod replays;
 mod retention;
 mod tables;

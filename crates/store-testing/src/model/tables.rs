@@ -16,8 +16,8 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Month, Span, Timestamp};
 
-use posthaste_store::rules::Failures;
 use posthaste_store::rules::StoredEmail;
+use posthaste_store::rules::{EmailUsage, Failures, StoredConfirmation};
 use posthaste_store::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, BucketWidth, Content, EndpointRow,
     LoginSession, Notification, Page, PageRequest, Replay, StatCounters, StoreSettings, Tenant,
@@ -138,6 +138,10 @@ pub(super) struct Tables {
     /// Failures that are not part of a notification yet.
     pub(super) failures: Failures<EndpointId>,
     pub(super) emails: BTreeMap<String, StoredEmail>,
+    /// Confirmations of owner addresses, by tenant and address.
+    pub(super) confirmations: BTreeMap<(TenantVersion, String), StoredConfirmation>,
+    /// Emails to owners, by tenant and day.
+    pub(super) email_usage: BTreeMap<(TenantVersion, u64), EmailUsage>,
     /// The last event that the retention run has checked.
     pub(super) retention_position: Option<EventId>,
 }
@@ -166,6 +170,8 @@ impl Tables {
             last_processed_notification: 0,
             failures: Failures::default(),
             emails: BTreeMap::new(),
+            confirmations: BTreeMap::new(),
+            email_usage: BTreeMap::new(),
             retention_position: None,
         }
     }

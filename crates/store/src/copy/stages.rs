@@ -157,7 +157,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// All stages, in the order of references between the tables.
-pub(super) const STAGES: [Stage; 11] = [
+pub(super) const STAGES: [Stage; 13] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -245,6 +245,7 @@ pub(super) const STAGES: [Stage; 11] = [
                     ("signature_style", Small),
                     ("sealed_credentials", Bytes),
                     ("owner_email", Text),
+                    ("owner_email_confirmed", Flag),
                     ("created_at", Long),
                     ("revision", Long),
                     ("inherited", Small),
@@ -252,7 +253,7 @@ pub(super) const STAGES: [Stage; 11] = [
                 ],
                 sql: "SELECT no, id, id, tenant_no, standing, reason, url, description, event_types, policy, \
                       timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
-                      signature_style, sealed_credentials, owner_email, created_at, revision, \
+                      signature_style, sealed_credentials, owner_email, owner_email_confirmed, created_at, revision, \
                       inherited, protection FROM endpoints \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
@@ -489,6 +490,48 @@ pub(super) const STAGES: [Stage; 11] = [
                 ("lines", Text),
             ],
             sql: "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters \
+                  WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "email confirmations",
+        table: "email_confirmations",
+        key: "rowid",
+        weight: "length(recipient)",
+        parts: &[Part {
+            table: "email_confirmations",
+            columns: &[
+                ("tenant_no", Long),
+                ("address", Text),
+                ("recipient", Text),
+                ("endpoint", Id),
+                ("due_at", Long),
+                ("tries", Int),
+                ("sent_at", Long),
+                ("token", Bytes),
+                ("expires_at", Long),
+            ],
+            sql: "SELECT tenant_no, address, recipient, endpoint, due_at, tries, sent_at, token, expires_at \
+                  FROM email_confirmations WHERE rowid > ?1 AND rowid <= ?2",
+            shape: Shape::Same,
+        }],
+    },
+    Stage {
+        name: "days of emails",
+        table: "email_usage",
+        key: "rowid",
+        weight: "1",
+        parts: &[Part {
+            table: "email_usage",
+            columns: &[
+                ("tenant_no", Long),
+                ("day", Long),
+                ("emails", Long),
+                ("recipients", Long),
+                ("dropped", Long),
+            ],
+            sql: "SELECT tenant_no, day, emails, recipients, dropped FROM email_usage \
                   WHERE rowid > ?1 AND rowid <= ?2",
             shape: Shape::Same,
         }],

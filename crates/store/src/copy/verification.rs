@@ -1,7 +1,7 @@
 //! The counts that show whether a copy is complete.
 
 /// The counts to compare: name, query for the file, query for the database.
-pub(super) const COUNTED: [(&str, &str, &str); 21] = [
+pub(super) const COUNTED: [(&str, &str, &str); 23] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -91,6 +91,16 @@ pub(super) const COUNTED: [(&str, &str, &str); 21] = [
         "letters",
         "SELECT count(*) FROM letters",
         "SELECT count(*) FROM letters",
+    ),
+    (
+        "email confirmations",
+        "SELECT count(*) FROM email_confirmations",
+        "SELECT count(*) FROM email_confirmations",
+    ),
+    (
+        "emails of the day",
+        "SELECT coalesce(sum(emails), 0) FROM email_usage",
+        "SELECT coalesce(sum(emails), 0)::bigint FROM email_usage",
     ),
     (
         "audit entries",

@@ -122,7 +122,8 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
         "UPDATE endpoints SET url = ?2, description = ?3, event_types = ?4, policy = ?5, \
          timeout_ms = ?6, max_in_flight = ?7, per_second = ?8, burst = ?9, ordered = ?10, \
          sealed_headers = ?11, sealed_keys = ?12, owner_email = ?13, signature_style = ?14, \
-         sealed_credentials = ?15, inherited = ?16, protection = ?17 WHERE no = ?1",
+         sealed_credentials = ?15, inherited = ?16, protection = ?17, owner_email_confirmed = ?18 \
+         WHERE no = ?1",
     )?
     .execute(params![
         no,
@@ -142,6 +143,7 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
         endpoint.sealed_credentials,
         limits.inherited,
         protection_column(&endpoint.protection),
+        endpoint.owner_email_confirmed,
     ])?;
     Ok(())
 }
@@ -239,7 +241,7 @@ pub(super) fn update_health(conn: &Connection, no: i64, health: &Health) -> rusq
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
     e.owner_email, e.created_at, e.revision, e.standing, e.reason, e.health, \
-    e.signature_style, e.sealed_credentials, e.inherited, e.protection \
+    e.signature_style, e.sealed_credentials, e.inherited, e.protection, e.owner_email_confirmed \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
@@ -266,6 +268,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
             signature_style: row.get::<_, Code<SignatureStyle>>(19)?.0,
             sealed_credentials: row.get(20)?,
             owner_email: row.get(13)?,
+            owner_email_confirmed: row.get(23)?,
             created_at: at(row.get(14)?),
             revision: row.get::<_, i64>(15)? as u64,
         },

@@ -36,6 +36,7 @@ mod lists;
 mod lock;
 mod open;
 mod outbox;
+mod owner_emails;
 mod owner_lookup;
 mod readers;
 mod record;

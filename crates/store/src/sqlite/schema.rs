@@ -18,6 +18,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     OPERATIONS,
     PROTECTION,
     FAN_OUTS,
+    OWNER_EMAILS,
 ];
 
 /// The newest schema version that this program knows.
@@ -62,6 +63,8 @@ CREATE TABLE fan_outs (
     stored_up_to INTEGER NOT NULL
 );
 ";
+/// Confirmation of owner addresses, and emails per tenant and day.
+const OWNER_EMAILS: &str = include_str!("owner_emails.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

@@ -51,6 +51,7 @@ fn make(node: &Node, endpoint: EndpointId) {
         signature_style: SignatureStyle::GitHub,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: NOW,
         revision: 0,
     };

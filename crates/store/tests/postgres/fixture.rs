@@ -139,6 +139,7 @@ pub(crate) fn endpoint(id: EndpointId) -> Endpoint {
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: NOW,
         revision: 0,
     }

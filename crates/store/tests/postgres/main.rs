@@ -15,5 +15,6 @@ mod large_accepts;
 mod metering;
 mod nodes;
 mod open;
+mod owner_emails_migration;
 mod retries;
 mod stats_migration;

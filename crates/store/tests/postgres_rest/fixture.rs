@@ -237,6 +237,7 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: at(0),
         revision: 0,
     }

@@ -10,7 +10,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
 use posthaste_store::{OpenError, Outbox, ReplaceResult, Store};
 
-use crate::fixture::{Fixture, NOW, event, id, open, run};
+use crate::fixture::{Fixture, NOW, WITHOUT_OWNER_EMAILS, event, id, open, run};
 
 /// Environment variable with the path of the store that another process tries to open.
 const STORE: &str = "POSTHASTE_TEST_STORE";
@@ -86,6 +86,7 @@ fn an_older_schema_is_migrated_with_its_data() {
     run(fixture.store.close()).unwrap();
     // In the first schema version, endpoints had neither signature style nor credentials.
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_OWNER_EMAILS).unwrap();
     conn.execute_batch(WITHOUT_FAN_OUTS).unwrap();
     conn.execute_batch(WITHOUT_PROTECTION).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
@@ -178,6 +179,7 @@ fn the_second_schema_is_migrated_to_the_newest() {
     run(fixture.store.close()).unwrap();
     let new = layout(&fixture.path());
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_OWNER_EMAILS).unwrap();
     conn.execute_batch(WITHOUT_FAN_OUTS).unwrap();
     conn.execute_batch(WITHOUT_PROTECTION).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();

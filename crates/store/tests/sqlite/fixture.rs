@@ -170,6 +170,7 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: NOW,
         revision: 0,
     }
@@ -225,3 +226,10 @@ pub(crate) fn succeed(
     store.record(NOW, record, AttemptDetail::default(), done);
     received
 }
+
+/// Removes what the migration of owner addresses added.
+pub(crate) const WITHOUT_OWNER_EMAILS: &str = "
+    DROP INDEX endpoints_by_owner;
+    ALTER TABLE endpoints DROP COLUMN owner_email_confirmed;
+    DROP TABLE email_confirmations;
+    DROP TABLE email_usage;";

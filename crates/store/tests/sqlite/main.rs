@@ -6,6 +6,7 @@ mod file_size;
 mod files;
 mod fixture;
 mod history;
+mod owner_emails_migration;
 mod stats_migration;
 mod unreadable_rows;
 mod writer;

@@ -3,7 +3,7 @@
 use posthaste_core::time::Timestamp;
 use posthaste_store::{BucketWidth, Scope, StatCounters, StatsStore, Store};
 
-use crate::fixture::{Fixture, open, run};
+use crate::fixture::{Fixture, WITHOUT_OWNER_EMAILS, open, run};
 
 /// Returns the statements that remove the columns that schema version 5 added.
 fn without_protection() -> String {
@@ -24,6 +24,7 @@ fn older_stats_are_migrated_with_estimates() {
     let fixture = Fixture::acme();
     run(fixture.store.close()).unwrap();
     let conn = rusqlite::Connection::open(fixture.path()).unwrap();
+    conn.execute_batch(WITHOUT_OWNER_EMAILS).unwrap();
     conn.execute_batch("DROP TABLE fan_outs").unwrap();
     conn.execute_batch(&without_protection()).unwrap();
     conn.execute_batch(

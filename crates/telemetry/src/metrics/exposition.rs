@@ -33,6 +33,7 @@ pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
         [(env!("CARGO_PKG_VERSION"), 1)],
     )];
     all.extend(counters(metrics));
+    all.extend(metrics.authentications.metrics());
     all.extend(metrics.notifications.metrics());
     all.extend(histograms(metrics));
     all.push(Metric::gauge(

@@ -26,6 +26,7 @@
 //! | [`health`] | ratios with their ranges: healthy, warning, alert |
 //! | `recent_attempts` | recent attempts of one endpoint |
 //! | `lru_map` | bounded map that evicts the least recently used |
+//! | [`authentication_counters`] | counters of failed authentications |
 //! | `endpoint_counters` | attempts of single endpoints, for operators that enable them |
 //! | [`gauges`] | values that are read at the time of the request |
 //! | [`retrying`] | number of deliveries that have been in retry for long |
@@ -34,6 +35,7 @@
 //! | [`metric`] | one metric, independent of the output format |
 //! | [`exposition`] | all metrics in the Prometheus format |
 
+pub mod authentication_counters;
 mod counters;
 mod endpoint_counters;
 pub mod exposition;
@@ -65,6 +67,7 @@ use posthaste_core::time::{Now, Timestamp};
 use posthaste_store::{Scope, StatCounters};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
+use authentication_counters::AuthenticationCounters;
 use notification_counters::NotificationCounters;
 
 use crate::AttemptEvent;
@@ -99,6 +102,8 @@ pub struct Metrics {
     failures: [AtomicU64; FailureKind::ALL.len()],
     attempts_prevented: AtomicU64,
     held_after_faults: AtomicU64,
+    /// Counters of failed authentications.
+    pub authentications: AuthenticationCounters,
     /// Counters of notifications.
     pub notifications: NotificationCounters,
     attempt_seconds: Histogram,
@@ -165,6 +170,7 @@ impl Metrics {
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
             attempts_prevented: AtomicU64::new(0),
             held_after_faults: AtomicU64::new(0),
+            authentications: AuthenticationCounters::default(),
             notifications: NotificationCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),

@@ -17,13 +17,16 @@ pub enum EmailOutcome {
     Later,
     /// It was refused for good, or retried for too long.
     Dropped,
+    /// It was not sent, because its tenant has reached its daily limit.
+    Limited,
 }
 
 impl EmailOutcome {
-    const ALL: [EmailOutcome; 3] = [
+    const ALL: [EmailOutcome; 4] = [
         EmailOutcome::Sent,
         EmailOutcome::Later,
         EmailOutcome::Dropped,
+        EmailOutcome::Limited,
     ];
 
     /// Returns the value of the metric's label.
@@ -32,6 +35,7 @@ impl EmailOutcome {
             EmailOutcome::Sent => "sent",
             EmailOutcome::Later => "later",
             EmailOutcome::Dropped => "dropped",
+            EmailOutcome::Limited => "limited",
         }
     }
 }

@@ -41,6 +41,21 @@ async fn change_status(
     request.redirect(&path, message)
 }
 
+pub(super) async fn send_confirmation(
+    request: PageRequest,
+    _: Form,
+) -> Result<ActionResult, Problem> {
+    let path = path(&request);
+    let _: Value = request
+        .tenant_call(
+            Verb::Post,
+            &format!("{path}/owner-email/confirmation"),
+            None,
+        )
+        .await?;
+    request.redirect(&path, FlashMessage::ConfirmationSent)
+}
+
 pub(super) async fn enable(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let path = path(&request);
     let _: Value = request

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{
     Attention, DeliverySummary, Endpoint, EndpointAuth, EndpointHealth, EndpointStatus, LastError,
-    ListPage, SettingOrigin, Stats, StatsSeries,
+    ListPage, OwnerEmailStatus, SettingOrigin, Stats, StatsSeries,
 };
 use posthaste_api::route::Verb;
 use posthaste_core::classify::FailureKind;
@@ -279,10 +279,28 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
                         }
                     }
                 }
-                dt { "Owner" } dd { (endpoint.owner_email.as_deref().unwrap_or("nobody is named")) }
+                dt { "Owner" } dd { (owner(request, endpoint)) }
                 dt { "Created" } dd { (time(&endpoint.created_at)) }
             }
             div.actions { a.button href=(request.tenant_link(&format!("/endpoints/{}/edit", endpoint.id))) { "Edit" } }
+        }
+    }
+}
+
+fn owner(request: &PageRequest, endpoint: &Endpoint) -> Markup {
+    let Some(email) = &endpoint.owner_email else {
+        return html! { "nobody is named" };
+    };
+    let link = request.tenant_link(&format!("/endpoints/{}/confirm-owner", endpoint.id));
+    html! {
+        (email)
+        @match endpoint.owner_email_status {
+            Some(OwnerEmailStatus::Pending) => {
+                " " span.badge { "not confirmed" }
+                p.hint { "The address gets no emails until its owner opens the link that was sent to it." }
+                (action_button(request, &link, "", "Send again"))
+            }
+            Some(OwnerEmailStatus::Confirmed) | None => { span.hint { " (confirmed)" } }
         }
     }
 }

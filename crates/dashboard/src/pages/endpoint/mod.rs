@@ -34,6 +34,11 @@ pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
         "/endpoints/{endpoint}/missed",
         actions::replay_missed
     ),
+    action_route!(
+        Tenant,
+        "/endpoints/{endpoint}/confirm-owner",
+        actions::send_confirmation
+    ),
     action_route!(Tenant, "/endpoints/{endpoint}/secret", secret::show),
     action_route!(Tenant, "/endpoints/{endpoint}/rotate", secret::rotate),
 ];

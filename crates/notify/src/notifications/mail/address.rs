@@ -35,6 +35,48 @@ pub fn read(text: &str) -> Result<Address, AddressError> {
     Address::new(local, domain).map_err(|_| AddressError)
 }
 
+/// Domains whose addresses get emails without a confirmation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowedDomains(Vec<String>);
+
+impl AllowedDomains {
+    /// Returns true if the domain of an address is one of these. Subdomains are other domains.
+    pub fn allows(&self, address: &str) -> bool {
+        let Ok(address) = read(address) else {
+            return false;
+        };
+        let mut domains = self.0.iter();
+        domains.any(|domain| domain.eq_ignore_ascii_case(address.domain()))
+    }
+}
+
+impl FromIterator<AllowedDomain> for AllowedDomains {
+    fn from_iter<T: IntoIterator<Item = AllowedDomain>>(domains: T) -> AllowedDomains {
+        AllowedDomains(domains.into_iter().map(|AllowedDomain(it)| it).collect())
+    }
+}
+
+/// One domain of [`AllowedDomains`], in its ASCII form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedDomain(String);
+
+/// Error for a text that is not the domain of email addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be a domain, such as example.com")]
+pub struct DomainError;
+
+impl FromStr for AllowedDomain {
+    type Err = DomainError;
+
+    fn from_str(text: &str) -> Result<AllowedDomain, DomainError> {
+        let address = read(&format!("x@{text}")).map_err(|_| DomainError)?;
+        match text.contains('@') {
+            false => Ok(AllowedDomain(address.domain().to_owned())),
+            true => Err(DomainError),
+        }
+    }
+}
+
 /// Sender of emails: an address with an optional name, as in `posthaste <posthaste@example.com>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sender(Mailbox);
@@ -125,6 +167,33 @@ mod tests {
             &format!("{}@example.com", "x".repeat(MAX_ADDRESS_BYTES)),
         ] {
             assert_eq!(read(wrong), Err(AddressError), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn domains_are_allowed_exactly() {
+        let domains = ["Example.com", "bücher.example"].map(|it| it.parse().expect("a domain"));
+        let domains: AllowedDomains = domains.into_iter().collect();
+        for (address, is_allowed) in [
+            ("ops@example.com", true),
+            ("ops@EXAMPLE.com", true),
+            ("ops@xn--bcher-kva.example", true),
+            ("ops@mail.example.com", false),
+            ("ops@badexample.com", false),
+            ("ops@example.com.evil.example", false),
+            ("example.com", false),
+        ] {
+            assert_eq!(domains.allows(address), is_allowed, "{address}");
+        }
+        for wrong in [
+            "",
+            "@example.com",
+            "a@b.example",
+            "exa mple",
+            "127.0.0.1",
+            "*.",
+        ] {
+            assert_eq!(wrong.parse::<AllowedDomain>(), Err(DomainError), "{wrong}");
         }
     }
 

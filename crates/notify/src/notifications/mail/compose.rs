@@ -8,17 +8,21 @@ use std::time::{Duration, UNIX_EPOCH};
 use lettre::Message;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MessageBuilder};
-use posthaste_core::time::Timestamp;
-use posthaste_store::{EmailLine, PendingEmail};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{CONFIRMATION_LIFE, EmailLine, PendingEmail};
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 use super::address::{self, AddressError, Sender};
-use super::text::{NotificationKind, alert, describe, sanitized, topic, with_separators};
+use super::text::{
+    NotificationKind, alert, describe, sanitized, short_topic, topic, with_separators,
+};
 use crate::runbook;
 
-/// Maximum length of a subject line, in characters.
-const MAX_SUBJECT_CHARS: usize = 140;
+/// Maximum length of a subject line, in characters. Mail programs cut longer ones.
+const MAX_SUBJECT_CHARS: usize = 79;
+/// Maximum length of the host name of an endpoint, in characters.
+const MAX_HOST_CHARS: usize = 100;
 /// Maximum length of an id in a link, in bytes.
 const MAX_ID_BYTES: usize = 200;
 /// Number of hash bytes in a `Message-ID`.
@@ -75,6 +79,7 @@ pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
         | NotificationKind::DisableWarning
         | NotificationKind::BreakerTripped
         | NotificationKind::DeliveryFailed
+        | NotificationKind::EmailLimitReached
         | NotificationKind::Unknown
         | NotificationKind::Recovered => false,
     };
@@ -104,6 +109,39 @@ pub fn message(
     );
     let text = email_text(email, base_url);
     assemble(&email.recipient, &text, from, &message_key, now)
+}
+
+/// An email that asks the owner of an address to confirm it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfirmationEmail {
+    /// The address.
+    pub recipient: String,
+    /// Host name of the endpoint that the address was set for.
+    pub endpoint_host: String,
+    /// The link to confirm it.
+    pub link: String,
+}
+
+/// Builds an email that asks the owner of an address to confirm it. Its text is fixed, except for the host name of the
+/// endpoint, because the tenant chose the recipient.
+pub fn confirmation_message(
+    email: &ConfirmationEmail,
+    from: &Sender,
+    now: Timestamp,
+) -> Result<Message, AddressError> {
+    let days = CONFIRMATION_LIFE.as_millis() / Span::from_days(1).as_millis();
+    let text = EmailText {
+        subject: "[posthaste] Confirm your email address".to_owned(),
+        text: format!(
+            "This address was entered as the contact for a webhook endpoint at\n\n  {}\n\n\
+             To get an email when deliveries to the endpoint fail, confirm the address within {days} days:\n\n  \
+             {}\n\n\
+             If you do not know this endpoint, ignore this email. You will then get no emails about it.\n",
+            sanitized(&email.endpoint_host, MAX_HOST_CHARS),
+            email.link
+        ),
+    };
+    assemble(&email.recipient, &text, from, &email.link, now)
 }
 
 /// Builds a test email.
@@ -265,8 +303,11 @@ fn subject_line(groups: &[Group<'_>], omitted: u64) -> String {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    let text = sanitized(&format!("{}: {first}", worst.topic), MAX_SUBJECT_CHARS);
-    format!("[posthaste] {text}{more}")
+    const PREFIX: &str = "[posthaste] ";
+    // One character is left for the ellipsis.
+    let room = MAX_SUBJECT_CHARS - PREFIX.len() - more.len() - 1;
+    let text = sanitized(&format!("{}: {first}", short_topic(worst.lines[0])), room);
+    format!("{PREFIX}{text}{more}")
 }
 
 /// Formats a time to the second.
@@ -315,7 +356,10 @@ mod tests {
             Some(PAGE),
         );
         let first = "Endpoint https://ep1.example.com/in of acme: 1,000 deliveries failed";
-        assert_eq!(text.subject, format!("[posthaste] {first} (timeout 1,000)"));
+        assert_eq!(
+            text.subject,
+            "[posthaste] Endpoint ep1.example.com of acme: 1,000 deliveries failed (timeout…"
+        );
         assert_eq!(
             text.text,
             format!(
@@ -357,9 +401,10 @@ mod tests {
         ]);
         all.omitted = 1_234;
         let text = email_text(&all, None);
-        assert!(text.subject.starts_with(
-            "[posthaste] Endpoint https://ep2.example.com/in of acme: it was disabled"
-        ));
+        assert!(
+            text.subject
+                .starts_with("[posthaste] Endpoint ep2.example.com of acme: it was disabled")
+        );
         assert!(text.subject.ends_with("(and 1 more)"), "{}", text.subject);
         let lines: Vec<&str> = text.text.lines().collect();
         assert!(
@@ -374,6 +419,50 @@ mod tests {
         assert!(first.starts_with(begin), "{first}");
         assert!(last.ends_with("3 deliveries failed"), "{last}");
         assert_eq!(*more, "1,234 more did not find room in this letter.");
+    }
+
+    #[test]
+    fn a_subject_is_short_and_has_no_path() {
+        let secret_words = "buy-now-at-evil.example";
+        for (host, tenant) in [
+            ("a.example".to_owned(), "acme".to_owned()),
+            (format!("{}.example", "x".repeat(120)), "t".repeat(64)),
+        ] {
+            let mut hostile = line("delivery.failed", "ep1", json!({"count": 3}));
+            hostile.endpoint_url = Some(format!("https://{host}/{secret_words}?q={secret_words}"));
+            hostile.tenant = Some(tenant);
+            let mut raised = hostile.clone();
+            raised.name = "alert.raised".to_owned();
+            raised.detail = json!({"name": "retry_ratio"});
+            let other = line("endpoint.recovered", "ep2", json!({}));
+            for lines in [
+                vec![hostile.clone()],
+                vec![raised.clone()],
+                vec![hostile, raised, other],
+            ] {
+                let text = email_text(&email(lines), Some(PAGE));
+                assert!(text.subject.chars().count() < 80, "{}", text.subject);
+                assert!(!text.subject.contains("buy-now"), "{}", text.subject);
+                assert!(text.text.contains(secret_words), "the body has the URL");
+            }
+        }
+    }
+
+    #[test]
+    fn a_confirmation_email_contains_nothing_chosen_by_a_tenant_but_the_host() {
+        let confirmation = ConfirmationEmail {
+            recipient: "owner@example.com".to_owned(),
+            endpoint_host: format!("evil\r\nBcc: x\u{202e}{}", "x".repeat(300)),
+            link: "https://hooks.example.com/confirm-email/token".to_owned(),
+        };
+        let message = confirmation_message(&confirmation, &sender(), Timestamp(0));
+        let text = String::from_utf8(message.expect("a valid email").formatted()).expect("UTF-8");
+        let (headers, body) = text.split_once("\r\n\r\n").expect("headers and body");
+        let subject = "Subject: [posthaste] Confirm your email address";
+        assert!(headers.lines().any(|line| line == subject), "{headers}");
+        assert!(!headers.contains("Bcc"), "{headers}");
+        assert!(!body.lines().any(|line| line.starts_with("Bcc")), "{body}");
+        assert!(!body.contains(&"x".repeat(MAX_HOST_CHARS)), "{body}");
     }
 
     #[test]

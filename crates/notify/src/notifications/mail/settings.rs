@@ -11,9 +11,10 @@ use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
 use posthaste_egress::Roots;
 use posthaste_egress::mail::{Security, Server};
+use posthaste_store::OwnerEmailLimits;
 use url::Url;
 
-use super::address::Sender;
+use super::address::{AllowedDomains, Sender};
 use super::smtp::{Login, SmtpMailer};
 
 /// Default port of `smtp://`: plain text, upgraded by STARTTLS.
@@ -38,6 +39,10 @@ pub struct MailSettings {
     pub to: Vec<String>,
     /// Minimum interval between two emails to one recipient.
     pub every: Span,
+    /// Domains whose addresses get emails without a confirmation.
+    pub allowed_domains: AllowedDomains,
+    /// Limits of a tenant's emails to owners of endpoints.
+    pub tenant_limits: OwnerEmailLimits,
 }
 
 impl Default for MailSettings {
@@ -49,6 +54,11 @@ impl Default for MailSettings {
             from: None,
             to: Vec::new(),
             every: Span::from_mins(10),
+            allowed_domains: AllowedDomains::default(),
+            tenant_limits: OwnerEmailLimits {
+                emails: 200,
+                recipients: 20,
+            },
         }
     }
 }

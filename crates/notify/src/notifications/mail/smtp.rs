@@ -42,7 +42,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
 use super::address::Sender;
-use super::compose;
+use super::compose::{self, ConfirmationEmail};
 use super::text::sanitized;
 
 /// Time limit for connecting to the server.
@@ -75,6 +75,13 @@ pub type SendFuture<'a> = Pin<Box<dyn Future<Output = Result<(), EmailError>> + 
 pub trait SendEmail: Send + Sync {
     /// Sends an email.
     fn send<'a>(&'a self, email: &'a PendingEmail, now: Timestamp) -> SendFuture<'a>;
+
+    /// Sends an email that asks the owner of an address to confirm it.
+    fn send_confirmation<'a>(
+        &'a self,
+        email: &'a ConfirmationEmail,
+        now: Timestamp,
+    ) -> SendFuture<'a>;
 }
 
 /// Credentials for the mail server.
@@ -109,6 +116,18 @@ impl SendEmail for SmtpMailer {
     fn send<'a>(&'a self, email: &'a PendingEmail, now: Timestamp) -> SendFuture<'a> {
         Box::pin(async move {
             let message = compose::message(email, &self.from, self.base_url.as_deref(), now);
+            let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
+            self.transmit(&message).await.map(|_| ())
+        })
+    }
+
+    fn send_confirmation<'a>(
+        &'a self,
+        email: &'a ConfirmationEmail,
+        now: Timestamp,
+    ) -> SendFuture<'a> {
+        Box::pin(async move {
+            let message = compose::confirmation_message(email, &self.from, now);
             let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
             self.transmit(&message).await.map(|_| ())
         })

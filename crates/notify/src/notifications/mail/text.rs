@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::alert::AlertName;
-use posthaste_store::EmailLine;
+use posthaste_store::{EMAIL_LIMIT_REACHED, EmailLine};
 use serde_json::Value;
 
-use crate::notifications::public_url::without_secrets;
+use crate::notifications::public_url::{host_of, without_secrets};
 
 /// Maximum length of an endpoint URL, in characters.
 const MAX_URL_CHARS: usize = 200;
+/// Maximum length of the host of an endpoint in a subject line, in characters.
+const MAX_SUBJECT_HOST_CHARS: usize = 35;
 /// Maximum length of any other text, in characters.
 const MAX_SHORT_TEXT_CHARS: usize = 120;
 /// Maximum number of details of one notification.
@@ -31,6 +33,8 @@ pub(super) enum NotificationKind {
     BreakerTripped,
     /// Deliveries were dead-lettered.
     DeliveryFailed,
+    /// A tenant has reached its daily limit of emails to owners.
+    EmailLimitReached,
     /// A kind that only a newer version knows.
     Unknown,
     /// An endpoint has recovered.
@@ -47,6 +51,7 @@ impl NotificationKind {
             "alert.raised" => NotificationKind::AlertRaised,
             "endpoint.breaker_tripped" => NotificationKind::BreakerTripped,
             "delivery.failed" => NotificationKind::DeliveryFailed,
+            EMAIL_LIMIT_REACHED => NotificationKind::EmailLimitReached,
             "endpoint.recovered" => NotificationKind::Recovered,
             "alert.resolved" => NotificationKind::AlertResolved,
             _ => NotificationKind::Unknown,
@@ -56,7 +61,20 @@ impl NotificationKind {
 
 /// Returns what a notification is about, such as `Endpoint https://hooks.example.com/in of acme`.
 pub(super) fn topic(line: &EmailLine) -> String {
-    let url = line.endpoint_url.as_deref().map(public_url_text);
+    topic_with(line, line.endpoint_url.as_deref().map(public_url_text))
+}
+
+/// Returns the same for a subject line, where an endpoint is named by its host: a tenant can write a message into the path
+/// of a URL.
+pub(super) fn short_topic(line: &EmailLine) -> String {
+    let host = line.endpoint_url.as_deref().map(host_of);
+    topic_with(
+        line,
+        host.map(|host| sanitized(&host, MAX_SUBJECT_HOST_CHARS)),
+    )
+}
+
+fn topic_with(line: &EmailLine, url: Option<String>) -> String {
     let endpoint = url.or_else(|| line.endpoint.as_deref().map(short_text));
     let tenant = line.tenant.as_deref().map(short_text);
     let scope = match (endpoint, tenant) {
@@ -99,6 +117,11 @@ pub(super) fn describe(lines: &[&EmailLine]) -> String {
             format!("it takes deliveries again{}", repeat_suffix(lines.len()))
         }
         NotificationKind::DeliveryFailed => describe_failures(lines),
+        NotificationKind::EmailLimitReached => {
+            "it has reached its daily limit of emails to owners of endpoints; \
+             further ones are dropped until 00:00 UTC"
+                .to_owned()
+        }
         NotificationKind::AlertRaised => format!("raised{times}{}", alert_details(last)),
         NotificationKind::AlertResolved => format!("over{}", repeat_suffix(lines.len())),
         NotificationKind::Unknown => {

@@ -1,6 +1,6 @@
 //! Tests of errors during dispatching and sending.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{MAX_PENDING_NOTIFICATIONS, Outbox, PendingEmail, StoreError};
@@ -45,6 +45,14 @@ impl SendEmail for Faulty {
             assert_ne!(email.recipient, OPS, "on purpose");
             Ok(())
         })
+    }
+
+    fn send_confirmation<'a>(
+        &'a self,
+        _email: &'a super::ConfirmationEmail,
+        _now: Timestamp,
+    ) -> SendFuture<'a> {
+        unreachable!("the test requests no confirmation")
     }
 }
 
@@ -103,6 +111,14 @@ impl SendEmail for BreaksStore {
         self.fixture.model.fail_writes(Some(unavailable));
         Box::pin(async { Ok(()) })
     }
+
+    fn send_confirmation<'a>(
+        &'a self,
+        _email: &'a super::ConfirmationEmail,
+        _now: Timestamp,
+    ) -> SendFuture<'a> {
+        unreachable!("the test requests no confirmation")
+    }
 }
 
 #[tokio::test]
@@ -118,10 +134,7 @@ async fn an_email_whose_result_cannot_be_recorded_is_sent_again() {
     let sent = fixture.mailer(Arc::new(post)).round().await;
     sent.expect_err("the result is not recorded");
     fixture.model.fail_writes(None);
-    let post = Arc::new(FakeSmtp {
-        results: Mutex::default(),
-        received: Mutex::default(),
-    });
+    let post = Arc::new(FakeSmtp::default());
     let mut mailer = fixture.mailer(post.clone());
     assert_eq!(mailer.round().await, Ok(false));
     assert_eq!(

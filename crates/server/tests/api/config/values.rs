@@ -11,7 +11,10 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
         ["postgres://a@b/c", "postgres://a@b/d", "postgres://a@b/e"],
     ),
     ("store_connections", ["1", "2", "5"]),
-    ("admin_key", ["a", "b", "c"]),
+    (
+        "admin_key",
+        ["a-key-of-16-char", "b-key-of-16-char", "c-key-of-16-char"],
+    ),
     (
         "master_key",
         [
@@ -159,6 +162,12 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
         ["a@b.example", "a@b.example,c@d.example", "e@f.example"],
     ),
     ("mail.every", ["0s", "1m", "1h"]),
+    (
+        "mail.allowed_domains",
+        ["a.example", "a.example,b.example", "c.example"],
+    ),
+    ("mail.tenant_emails_per_day", ["0", "5", "1000"]),
+    ("mail.tenant_new_recipients_per_day", ["0", "5", "1000"]),
     ("metrics.enabled", ["false", "true", "false"]),
     ("metrics.per_endpoint", ["true", "false", "true"]),
     ("metrics.endpoints", ["1", "2", "3"]),

@@ -46,6 +46,7 @@ async fn an_endpoint_reads_as_it_was_written() {
     for setting in ["retry_policy", "timeout", "max_in_flight", "rate_limit"] {
         expected[format!("{setting}_from")] = json!("endpoint");
     }
+    expected["owner_email_status"] = json!("confirmed");
     expected["created_at"] = json!("2026-01-02T03:04:05.678Z");
     let path = format!("{ALL}/{}", made.field("id"));
     let read = server.get(&path).await;

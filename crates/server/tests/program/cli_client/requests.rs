@@ -100,6 +100,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     (
+        "endpoints send-confirmation ep_1",
+        "POST /v1/tenants/acme/endpoints/ep_1/owner-email/confirmation",
+        "",
+    ),
+    (
         "endpoints test ep_1",
         "POST /v1/tenants/acme/endpoints/ep_1/test",
         "",

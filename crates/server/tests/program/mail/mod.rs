@@ -2,6 +2,7 @@
 
 mod dead_letter_emails;
 mod mail_test_command;
+mod owner_confirmation;
 mod smtp_connections;
 mod smtp_errors;
 

@@ -22,5 +22,6 @@ mod stop;
 mod telemetry;
 mod trace;
 mod webhook_requests;
+mod wrong_keys;
 
 use crate::fixture;

@@ -49,7 +49,7 @@ pub(in crate::postgres) async fn find(
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
     e.owner_email, e.created_at, e.revision, e.standing, e.reason, h.health, \
-    e.signature_style, e.sealed_credentials, e.inherited, e.protection \
+    e.signature_style, e.sealed_credentials, e.inherited, e.protection, e.owner_email_confirmed \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no JOIN healths h ON h.endpoint_no = e.no";
 
 fn read(row: &Row) -> Result<EndpointRow, DbError> {
@@ -78,6 +78,7 @@ fn read(row: &Row) -> Result<EndpointRow, DbError> {
             signature_style: word::<SignatureStyle>(row, 19)?,
             sealed_credentials: row.get(20),
             owner_email: row.get(13),
+            owner_email_confirmed: row.get(23),
             created_at: at(row.get(14)),
             revision: row.get::<_, i64>(15) as u64,
         },

@@ -15,7 +15,7 @@ pub(in crate::postgres) mod migrate;
 pub(in crate::postgres) mod partitions;
 
 /// The newest schema version.
-pub(in crate::postgres) const FORMAT: u32 = 4;
+pub(in crate::postgres) const FORMAT: u32 = 5;
 
 /// The migrations, each from the version before it.
 pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
@@ -23,6 +23,7 @@ pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("second.sql"),
     include_str!("third.sql"),
     include_str!("fourth.sql"),
+    include_str!("owner_emails.sql"),
 ];
 
 /// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and

@@ -7,6 +7,7 @@ mod alerts;
 mod master_keys;
 mod open;
 mod outbox;
+mod owner_emails;
 mod stats;
 
 use std::future::ready;

@@ -84,7 +84,8 @@ async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
         "UPDATE endpoints SET url = $2, description = $3, event_types = $4, policy = $5, \
          timeout_ms = $6, max_in_flight = $7, per_second = $8, burst = $9, ordered = $10, \
          sealed_headers = $11, sealed_keys = $12, owner_email = $13, signature_style = $14, \
-         sealed_credentials = $15, inherited = $16, protection = $17 WHERE no = $1",
+         sealed_credentials = $15, inherited = $16, protection = $17, owner_email_confirmed = $18 \
+         WHERE no = $1",
         &[
             &no,
             &endpoint.url,
@@ -103,6 +104,7 @@ async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
             &endpoint.sealed_credentials,
             &limits.inherited,
             &protection,
+            &endpoint.owner_email_confirmed,
         ],
     )
     .await?;

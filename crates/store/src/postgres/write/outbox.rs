@@ -21,7 +21,7 @@ use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail
 
 /// Notices to insert.
 #[derive(Default)]
-pub(super) struct NotificationColumns {
+pub(in crate::postgres) struct NotificationColumns {
     scopes: Vec<i64>,
     at: Vec<i64>,
     names: Vec<&'static str>,
@@ -58,7 +58,7 @@ pub(super) const NOTIFICATION: &str = "WITH last AS (UPDATE meta SET value = val
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
 /// Inserts notices.
-pub(super) async fn write_notifications(
+pub(in crate::postgres) async fn write_notifications(
     conn: &PgConnection,
     it: &NotificationColumns,
 ) -> Result<(), DbError> {

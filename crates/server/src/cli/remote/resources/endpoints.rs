@@ -239,6 +239,12 @@ pub(super) static ENDPOINTS: &[Action] = &[
         &["posthaste endpoints test ep_01jd… --tenant acme"],
         "/v1/tenants/{tenant}/endpoints/{id}/test",
     ),
+    on_endpoint(
+        "send-confirmation",
+        "Send the owner's address another email to confirm it",
+        &["posthaste endpoints send-confirmation ep_01jd… --tenant acme"],
+        "/v1/tenants/{tenant}/endpoints/{id}/owner-email/confirmation",
+    ),
     Action {
         name: "health",
         about: "Show how an endpoint is doing: breaker, backlog, failures, latency",
