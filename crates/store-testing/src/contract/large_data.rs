@@ -11,8 +11,10 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{World, all, at, endpoint, event, id, kind, ordered, set};
-use posthaste_store::{DeliveryFilter, EventFilter, NewEvent, ReplayStatus, StoredStatus};
+use super::fixture::{World, all, at, endpoint, event, id, keyed, kind, ordered, set};
+use posthaste_store::{
+    DeliveryFilter, EventFilter, Ingest, Ingested, NewEvent, ReplayStatus, StoredStatus,
+};
 
 const BATCH: usize = 1_000;
 /// More than any store keeps or reads in one step.
@@ -271,4 +273,56 @@ pub(super) async fn a_long_replay_is_complete(harness: &dyn Harness) {
             .dead_letters,
         0
     );
+}
+
+pub(super) async fn a_request_with_many_deliveries_is_complete(harness: &dyn Harness) {
+    let mut world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    for number in 1..=12 {
+        world.add_endpoint(number).await;
+    }
+    world.add(endpoint(99, "other", &[])).await;
+    let large = || {
+        let keyed = |number| keyed("acme", &format!("key {number}"), "{}");
+        (0..200).map(keyed).collect::<Vec<NewEvent>>()
+    };
+    // None of the answers is awaited before the next call.
+    let first = world.store.accept(at(1), large());
+    let between = world.store.accept(at(1), vec![event("other", "a.b")]);
+    let repeated = world.store.accept(at(2), large());
+    assert!(matches!(between.await, Ok(Ingest::Done(_))));
+    let Ok(Ingest::Done(repeated)) = repeated.await else {
+        panic!("the repeated request is not accepted");
+    };
+    let handed_over = world.recorder.take();
+    let Ok(Ingest::Done(first)) = first.await else {
+        panic!("the request is not accepted");
+    };
+    assert!(first.iter().all(|it| it.fresh));
+    assert!(repeated.iter().all(|it| !it.fresh));
+    let accepted = |ingested: &[Ingested]| -> Vec<DeliveryId> {
+        let deliveries = ingested.iter().flat_map(|it| &it.event.deliveries);
+        deliveries.map(|delivery| delivery.id).collect()
+    };
+    let ids = accepted(&first);
+    assert_eq!(ids.len(), 2_400);
+    assert_eq!(accepted(&repeated), ids);
+    let of_acme = handed_over
+        .iter()
+        .map(|it| it.delivery.id())
+        .filter(|id| ids.contains(id));
+    let of_acme: Vec<DeliveryId> = of_acme.collect();
+    assert_eq!(of_acme, ids, "each is handed over once, in order");
+    for round in 0..2 {
+        let mut found = found(&world, &DeliveryFilter::default()).await;
+        found.reverse();
+        assert_eq!(found, ids, "round {round}");
+        let counts = world.store.counts().await.unwrap();
+        assert_eq!(counts.pending, 2_401, "round {round}");
+        for number in [1, 12] {
+            let waiting = world.store.pending(EndpointId(number)).await;
+            assert_eq!(waiting, Ok(200), "round {round}");
+        }
+        world = world.reopened().await;
+    }
 }

@@ -257,6 +257,7 @@ macro_rules! every_case {
                 long_lists_are_complete
                 a_long_queue_of_one_key_does_not_hide_other_keys
                 a_long_replay_is_complete
+                a_request_with_many_deliveries_is_complete
             }
         }
     };

@@ -33,6 +33,8 @@ pub(crate) struct BlockingHandOver {
 struct Gate {
     shut: bool,
     waiting: bool,
+    /// Number of hand-overs that may pass although the gate is shut.
+    passes: usize,
 }
 
 impl BlockingHandOver {
@@ -51,6 +53,22 @@ impl BlockingHandOver {
         self.gate.lock().unwrap().shut = false;
         self.moved.notify_all();
     }
+
+    /// Lets the hand-over that waits in the gate pass, and waits for the next one.
+    pub(crate) fn pass(&self) {
+        let mut gate = self.gate.lock().unwrap();
+        gate.passes = 1;
+        self.moved.notify_all();
+        let passed = |gate: &mut Gate| gate.passes > 0 || !gate.waiting;
+        drop(self.moved.wait_while(gate, passed).unwrap());
+    }
+
+    /// Waits until this number of deliveries was handed over.
+    pub(crate) fn await_taken(&self, count: usize) {
+        let taken = |_: &mut Gate| self.taken.lock().unwrap().len() < count;
+        let gate = self.gate.lock().unwrap();
+        drop(self.moved.wait_while(gate, taken).unwrap());
+    }
 }
 
 impl HandOver for BlockingHandOver {
@@ -58,10 +76,12 @@ impl HandOver for BlockingHandOver {
         let mut gate = self.gate.lock().unwrap();
         gate.waiting = true;
         self.moved.notify_all();
-        let mut gate = self.moved.wait_while(gate, |gate| gate.shut).unwrap();
+        let is_shut = |gate: &mut Gate| gate.shut && gate.passes == 0;
+        let mut gate = self.moved.wait_while(gate, is_shut).unwrap();
         gate.waiting = false;
-        drop(gate);
+        gate.passes = gate.passes.saturating_sub(1);
         self.taken.lock().unwrap().extend(deliveries);
+        self.moved.notify_all();
     }
 
     fn broken(&self, why: &StoreError) {
@@ -122,6 +142,11 @@ impl Fixture {
 
 pub(crate) fn settings() -> StoreSettings {
     StoreSettings::new(Rng::seeded(5))
+}
+
+/// Opens a store whose hand-over can be made to wait.
+pub(crate) fn open_with(path: &Path, hand: Arc<BlockingHandOver>) -> SqliteStore {
+    SqliteStore::open(path, settings(), hand).unwrap()
 }
 
 pub(crate) fn open(path: &Path) -> Result<SqliteStore, posthaste_store::OpenError> {

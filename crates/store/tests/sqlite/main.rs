@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test starts itself again")]
 
+mod fan_out;
 mod file_size;
 mod files;
 mod fixture;

@@ -196,6 +196,42 @@ fn the_number_of_events_per_transaction_is_bounded() {
     assert!(commits >= 3, "{commits} for twenty thousand");
 }
 
+#[test]
+fn a_flood_of_one_tenant_delays_others_by_one_group() {
+    let fixture = Fixture::acme();
+    let other = fixture.store.create_tenant(NOW, tenant("other"));
+    assert_eq!(run(other), Ok(CreateResult::Created));
+    fixture.add_endpoint(2, "other");
+    assert!(run(fixture.accept(10)).is_ok());
+    let delivery = fixture.hand.taken.lock().unwrap()[0].delivery.clone();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
+    let batch = || (0..400).map(|_| event("acme", 1)).collect();
+    let flood: Vec<_> = (0..40)
+        .map(|_| fixture.store.accept(NOW, batch()))
+        .collect();
+    let between = fixture.store.accept(NOW, vec![event("other", 1)]);
+    let written = succeed(&fixture.store, &delivery);
+    let before = fixture.hand.taken.lock().unwrap().len();
+    fixture.hand.pass();
+    fixture.hand.pass();
+    assert!(run(first).is_ok());
+    assert!(run(between).is_ok());
+    assert!(written.recv().unwrap().is_ok());
+    let passed = fixture.hand.taken.lock().unwrap().len() - before;
+    assert!(
+        passed <= 1_500,
+        "{passed} of 16,000 before the other tenant"
+    );
+    fixture.hand.open();
+    for answer in flood {
+        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+    }
+    let (most_rows, _) = fixture.faults.take_largest();
+    assert!(most_rows <= 2_048 + 802, "{most_rows}");
+}
+
 /// A hand-over that panics.
 struct Clumsy;
 
