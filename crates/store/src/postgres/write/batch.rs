@@ -74,6 +74,11 @@ impl Batch {
         first.map(|event| &event.tenant)
     }
 
+    /// Returns whether the batch has no operations.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn len(&self) -> usize {
         self.accepts.len() + self.records.len()
     }
@@ -154,7 +159,7 @@ impl Batch {
 impl Writer {
     /// Writes a batch, and answers all its operations. Fails if the database cannot be reached.
     pub(super) async fn write_batch(&mut self, mut batch: Batch) -> Result<(), NotConnected> {
-        if batch.len() == 0 {
+        if batch.is_empty() {
             return Ok(());
         }
         let until = Instant::now() + RETRY_TIMEOUT;

@@ -46,6 +46,12 @@ impl BatchWeight {
         self.operations += 1;
     }
 
+    /// Returns whether the batch would become too large with an operation of this size.
+    pub(super) fn exceeds(&self, rows: u64, bytes: usize) -> bool {
+        self.rows.saturating_add(rows) > MAX_BATCH_ROWS
+            || self.bytes.saturating_add(bytes) > MAX_BATCH_BYTES
+    }
+
     /// Returns whether the batch should get no more operations.
     pub(super) fn is_full(&self) -> bool {
         self.rows >= MAX_BATCH_ROWS
@@ -127,6 +133,15 @@ mod tests {
             }
             assert_eq!(added, operations, "{rows} rows, {bytes} bytes");
         }
+    }
+
+    #[test]
+    fn a_batch_does_not_exceed_its_bounds() {
+        let mut weight = BatchWeight::default();
+        weight.add(1_000, 1 << 20);
+        assert!(!weight.exceeds(1_048, 1 << 20));
+        assert!(weight.exceeds(1_049, 0));
+        assert!(weight.exceeds(1, (1 << 20) + 1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::operation::Operation;
-use crate::fair_queue::{FairQueue, QueueClass};
+use crate::fair_queue::{FairQueue, Popped, QueueClass};
 use crate::{StoreError, WriteQueueState};
 
 /// Operations that wait to be written.
@@ -101,16 +101,22 @@ impl WriteQueue {
         }
     }
 
-    /// Returns the operation whose turn it is, and its class. The class was charged one row.
-    pub(in crate::postgres) fn next(&self) -> Option<(QueueClass, Operation)> {
+    /// Returns the operation whose turn it is. Its class was charged one row.
+    pub(in crate::postgres) fn next(&self) -> Option<Popped<Operation>> {
         let mut inner = self.lock();
         match inner.ahead.pop_front() {
-            Some(first) => Some((QueueClass::Internal, first)),
-            None => inner
-                .waiting
-                .pop()
-                .map(|popped| (popped.class, popped.item)),
+            Some(first) => Some(Popped {
+                class: QueueClass::Internal,
+                since: Instant::now().into_std(),
+                item: first,
+            }),
+            None => inner.waiting.pop(),
         }
+    }
+
+    /// Puts back an operation for which the batch has no room. It stays before all others of its class.
+    pub(in crate::postgres) fn put_back(&self, popped: Popped<Operation>) {
+        self.lock().waiting.put_back(popped);
     }
 
     /// Charges the class of an operation for the rows that it writes, in addition to the first.
@@ -224,8 +230,8 @@ mod tests {
     /// Takes all waiting operations, and returns their numbers.
     fn taken(queue: &WriteQueue, answered: &Arc<Mutex<Vec<usize>>>) -> Vec<usize> {
         answered.lock().expect("no panic").clear();
-        while let Some((_, operation)) = queue.next() {
-            operation.refuse(StoreError::Closed);
+        while let Some(popped) = queue.next() {
+            popped.item.refuse(StoreError::Closed);
         }
         answered.lock().expect("no panic").clone()
     }
@@ -280,8 +286,8 @@ mod tests {
         for number in 0..40 {
             queue.push(class("flood"), operation(number, &refused));
         }
-        let (first, _) = queue.next().expect("it waits");
-        queue.charge(&first, 1_000);
+        let first = queue.next().expect("it waits");
+        queue.charge(&first.class, 1_000);
         queue.push(class("quiet"), operation(100, &refused));
         queue.push(class("quiet"), operation(101, &refused));
         let next: Vec<usize> = taken(&queue, &refused).into_iter().take(3).collect();

@@ -18,7 +18,7 @@ use super::write_context::WriteContext;
 use super::write_queue::WriteQueue;
 use super::writer_role::WriterRole;
 use crate::HandOver;
-use crate::fair_queue::QueueClass;
+use crate::fair_queue::Popped;
 use crate::postgres::connection::{
     COLD_WRITE_TIMEOUT, Connector, NotConnected, QUICK_ANSWER_TIMEOUT,
 };
@@ -50,9 +50,11 @@ impl Writer {
         while self.queue.wait().await {
             let written = match self.queue.next() {
                 None => Ok(()),
-                Some((class, Operation::Accept(accepting)))
-                    if self.context.role == WriterRole::Large =>
-                {
+                Some(Popped {
+                    class,
+                    item: Operation::Accept(accepting),
+                    ..
+                }) if self.context.role == WriterRole::Large => {
                     let began = Instant::now();
                     let written = self.write_large(accepting).await;
                     self.queue.charge(&class, rows_in(began.elapsed()));
@@ -68,15 +70,16 @@ impl Writer {
 
     /// Writes a batch that begins with this operation, or the operation alone if it is cold. If the database cannot be
     /// reached, one attempt to connect answers everything that was queued before it.
-    async fn write_from(&mut self, first: (QueueClass, Operation)) -> Result<(), NotConnected> {
-        if matches!(first.1, Operation::Accept(_)) {
+    async fn write_from(&mut self, first: Popped<Operation>) -> Result<(), NotConnected> {
+        if matches!(first.item, Operation::Accept(_)) {
             self.refresh_routes().await;
         }
         let mut next = Some(first);
         let mut batch = Batch::default();
         let mut weight = BatchWeight::default();
-        while let Some((class, operation)) = next {
-            match operation {
+        while let Some(popped) = next {
+            let Popped { class, since, item } = popped;
+            match item {
                 Operation::Accept(accepting) => {
                     let cost = AcceptCost::of(&self.context.routes, &accepting);
                     let most = self.context.settings.max_deliveries_per_request;
@@ -86,6 +89,11 @@ impl Writer {
                         self.large_accepts.push(class, Operation::Accept(accepting));
                     } else {
                         let rows = cost.rows(most);
+                        if !batch.is_empty() && weight.exceeds(rows, accepting.bytes) {
+                            let item = Operation::Accept(accepting);
+                            self.queue.put_back(Popped { class, since, item });
+                            break;
+                        }
                         self.queue.charge(&class, rows.saturating_sub(1));
                         weight.add(rows, accepting.bytes);
                         batch.accept(accepting);
