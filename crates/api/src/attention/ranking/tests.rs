@@ -25,6 +25,7 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         signature_style: SignatureStyle::default(),
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: NOON,
         revision: 0,
     };
