@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use engines::{NoOrders, PlainDial};
+use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
@@ -23,8 +24,9 @@ use posthaste_store::copy::{
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    Content, HandOver, HandedOver, Idempotency, Limits, NewEvent, OpenError, Store, StoreError,
-    StoreSettings, Tenant,
+    ConfirmationRequest, ConfirmationResult, Content, HandOver, HandedOver, Idempotency, KeyHash,
+    Limits, NewEvent, OpenError, OwnerEmailLimits, OwnerEmails, Store, StoreError, StoreSettings,
+    Tenant,
 };
 use posthaste_store_testing::contract::Harness;
 use posthaste_store_testing::contract::comparison::assert_agree;
@@ -109,6 +111,40 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
+/// Adds a confirmation that waits, which the random operations do not make.
+fn request_confirmation(path: &Path) {
+    let settings = StoreSettings::new(Rng::seeded(1));
+    let store = SqliteStore::open(path, settings, Arc::new(Nobody)).expect("it opens");
+    let now = Timestamp(1_700_000_000_000);
+    let tenant = Tenant {
+        plan: None,
+        id: "confirming".parse().expect("an id"),
+        name: "Confirming".to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
+        created_at: now,
+        revision: 0,
+    };
+    let request = ConfirmationRequest {
+        tenant: tenant.id.clone(),
+        recipient: "Owner@example.com".to_owned(),
+        endpoint: EndpointId(1),
+    };
+    block_on(store.create_tenant(now, tenant)).expect("it is made");
+    let limits = OwnerEmailLimits {
+        emails: 1,
+        recipients: 1,
+    };
+    let requested = block_on(store.request_confirmation(now, request, limits));
+    assert_eq!(requested, Ok(ConfirmationResult::Queued));
+    let token = KeyHash([7; 32]);
+    let claimed = block_on(store.claim_confirmations(now, now, vec![token]));
+    assert_eq!(claimed.map(|claimed| claimed.len()), Ok(1));
+    block_on(store.close()).expect("it closes");
+}
+
 fn to(url: &str) -> Destination {
     Destination {
         server: url.parse().expect("a URL"),
@@ -130,6 +166,7 @@ fn everything_is_copied() {
     let mut carried = std::collections::BTreeMap::new();
     for seed in 0..6 {
         let (_directory, from) = eventful(seed);
+        request_confirmation(&from);
         let database = Database::empty();
         let there = to(&database.url());
         let compared = carry(&from, &there).expect("it is copied");

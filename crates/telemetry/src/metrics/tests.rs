@@ -88,6 +88,7 @@ fn the_documented_metrics_are_rendered() {
         "posthaste_attempts_not_made_total",
         "posthaste_held_after_faults",
         "posthaste_attempt_seconds",
+        "posthaste_failed_authentications_total",
         "posthaste_first_attempt_lag_seconds",
         "posthaste_pending_deliveries",
         "posthaste_in_flight",
