@@ -31,6 +31,7 @@
 //! | [`retrying`] | number of deliveries that have been in retry for long |
 //! | [`machine`] | resource usage of the process and the disk |
 //! | [`notification_counters`] | counters of notifications and emails |
+//! | [`request_counters`] | counters of connections, request bodies and accepts |
 //! | [`metric`] | one metric, independent of the output format |
 //! | [`exposition`] | all metrics in the Prometheus format |
 
@@ -47,6 +48,7 @@ pub mod metric;
 pub mod notification_counters;
 mod pending_counters;
 mod recent_attempts;
+pub mod request_counters;
 pub mod retrying;
 pub mod series;
 pub mod window;
@@ -66,6 +68,7 @@ use posthaste_store::{Scope, StatCounters};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use notification_counters::NotificationCounters;
+use request_counters::RequestCounters;
 
 use crate::AttemptEvent;
 
@@ -101,6 +104,8 @@ pub struct Metrics {
     held_after_faults: AtomicU64,
     /// Counters of notifications.
     pub notifications: NotificationCounters,
+    /// Counters of the API.
+    pub requests: RequestCounters,
     attempt_seconds: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
@@ -166,6 +171,7 @@ impl Metrics {
             attempts_prevented: AtomicU64::new(0),
             held_after_faults: AtomicU64::new(0),
             notifications: NotificationCounters::default(),
+            requests: RequestCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),
