@@ -192,6 +192,8 @@ impl Route {
     /// Returns every error the route may answer with, including the common ones.
     pub fn all_errors(&self) -> Vec<(u16, Code)> {
         let mut codes: Vec<(u16, Code)> = self.fails.to_vec();
+        // The head is too large.
+        codes.push((431, Code::MalformedRequest));
         let mut add = |list: &[Code]| {
             codes.extend(list.iter().map(|code| (code.status().as_u16(), *code)));
         };
