@@ -15,6 +15,7 @@ use posthaste_core::id::{SessionId, TenantId};
 use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 
 use super::App;
+use super::body_budget::{BodyReservation, TenantBudget};
 use super::cache::{Cache, Generation};
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
@@ -88,6 +89,7 @@ pub struct CachedTenant {
     /// The tenant.
     pub tenant: Tenant,
     pub(super) refusal: Refusal,
+    pub(super) body_budget: TenantBudget,
 }
 
 impl App {
@@ -171,11 +173,23 @@ impl App {
         let stored = self.store.tenant(id.clone()).await?;
         let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
         let known = Arc::new(CachedTenant {
+            body_budget: self.body_budget.of_tenant(&tenant.id),
             tenant,
             refusal: Refusal::default(),
         });
         self.tenants.put(generation, id, known.clone());
         Ok(known)
+    }
+
+    /// Returns an empty reservation for a body of this caller.
+    pub fn body_reservation(&self, caller: &Caller) -> BodyReservation {
+        match caller {
+            Caller::Anonymous | Caller::Admin(_) => self.body_budget.reservation(None),
+            Caller::Tenant(_, tenant) => {
+                let budget = self.body_budget.of_tenant(tenant);
+                self.body_budget.reservation(Some(&budget))
+            }
+        }
     }
 
     /// Removes a changed tenant from the cache.
