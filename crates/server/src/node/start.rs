@@ -296,6 +296,7 @@ fn start_api(
 ) -> JoinHandle<io::Result<()>> {
     tokio::spawn(async move {
         let settings = app.settings.clone();
+        let metrics = app.observe.clone();
         let stop = stop_requested(stopped.clone());
         let router = match role.answers() {
             true if !dashboard.enabled => api::router(app),
@@ -306,6 +307,6 @@ fn start_api(
             }
             false => api::probes_only(app),
         };
-        api::serve::serve(listener, router, &settings, stop).await
+        api::serve::serve(listener, router, &settings, metrics, stop).await
     })
 }
