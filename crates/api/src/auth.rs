@@ -20,6 +20,7 @@ use posthaste_core::id::{SessionId, TenantId};
 use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 
 use super::App;
+use super::body_budget::{BodyReservation, TenantBudget};
 use super::cache::{Cache, Generation};
 use super::code::Code;
 use super::failed_authentications::Denied;
@@ -107,6 +108,7 @@ pub struct CachedTenant {
     pub(super) refusal: Refusal,
     /// The rates that this node enforces. They outlive changes of the tenant.
     pub(super) rates: Arc<TenantRates>,
+    pub(super) body_budget: TenantBudget,
 }
 
 impl App {
@@ -249,12 +251,24 @@ impl App {
         let stored = self.store.tenant(id.clone()).await?;
         let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
         let known = Arc::new(CachedTenant {
+            body_budget: self.body_budget.of_tenant(&tenant.id),
             tenant,
             refusal: Refusal::default(),
             rates: self.rates_of(&id),
         });
         self.tenants.put(generation, id, known.clone());
         Ok(known)
+    }
+
+    /// Returns an empty reservation for a body of this caller.
+    pub fn body_reservation(&self, caller: &Caller) -> BodyReservation {
+        match caller {
+            Caller::Anonymous | Caller::Admin(_) => self.body_budget.reservation(None),
+            Caller::Tenant(_, tenant) => {
+                let budget = self.body_budget.of_tenant(tenant);
+                self.body_budget.reservation(Some(&budget))
+            }
+        }
     }
 
     /// Removes a changed tenant from the cache.

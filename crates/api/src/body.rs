@@ -1,12 +1,13 @@
 //! Reads request bodies and writes response bodies.
 //!
 //! A request body is read within a size limit and a time limit, and then parsed strictly: UTF-8, JSON, no
-//! duplicate names, bounded nesting, no unknown fields. Errors name the line or the field.
+//! duplicate names, bounded nesting, no unknown fields. Errors name the line or the field. Its memory is taken from
+//! a budget as it arrives.
 
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
 };
@@ -17,15 +18,18 @@ use posthaste_core::validation::{Fields, ValidationErrors};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::problem::Problem;
 
-/// Reads a complete body of at most `limit_bytes`. A body that arrives in one piece is not copied.
+/// Reads a complete body of at most `limit_bytes`, and reserves its memory. A body that arrives in one piece is not
+/// copied.
 pub async fn read(
     headers: &HeaderMap,
     body: Body,
     limit_bytes: u64,
     timeout: Duration,
+    reservation: &mut BodyReservation,
 ) -> Result<Bytes, Problem> {
     let announced = headers
         .get(CONTENT_LENGTH)
@@ -34,7 +38,9 @@ pub async fn read(
     if announced.is_some_and(|length| length > limit_bytes) {
         return Err(Problem::too_large(limit_bytes));
     }
-    match tokio::time::timeout(timeout, collect(body, limit_bytes)).await {
+    let most_bytes = announced.unwrap_or(limit_bytes);
+    let collecting = collect(body, limit_bytes, most_bytes, reservation);
+    match tokio::time::timeout(timeout, collecting).await {
         Ok(read) => read,
         Err(_) => Err(Problem::new(
             Code::RequestTimeout,
@@ -46,9 +52,16 @@ pub async fn read(
     }
 }
 
-async fn collect(mut body: Body, limit_bytes: u64) -> Result<Bytes, Problem> {
+/// Reads all pieces of a body. `most_bytes` is the length that it may reach.
+async fn collect(
+    mut body: Body,
+    limit_bytes: u64,
+    most_bytes: u64,
+    reservation: &mut BodyReservation,
+) -> Result<Bytes, Problem> {
+    let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
     let mut first = Bytes::new();
-    let mut joined: Option<BytesMut> = None;
+    let mut joined = Vec::new();
     let mut length_bytes: u64 = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| {
@@ -65,18 +78,25 @@ async fn collect(mut body: Body, limit_bytes: u64) -> Result<Bytes, Problem> {
         if length_bytes > limit_bytes {
             return Err(Problem::too_large(limit_bytes));
         }
-        if let Some(joined) = &mut joined {
-            joined.extend_from_slice(&data);
-        } else if first.is_empty() {
+        if first.is_empty() && joined.is_empty() {
+            reservation.grow_to(data.len())?;
             first = data;
-        } else {
-            let mut both = BytesMut::with_capacity(first.len() + data.len());
-            both.extend_from_slice(&first);
-            both.extend_from_slice(&data);
-            joined = Some(both);
+            continue;
         }
+        let needed = first.len() + joined.len() + data.len();
+        if needed > joined.capacity() {
+            // Doubled, so that a body is copied a few times only; but never beyond its announced length.
+            let capacity = needed.max(most_bytes.min(needed.saturating_mul(2)));
+            reservation.grow_to(capacity)?;
+            joined.reserve_exact(capacity - joined.len());
+        }
+        joined.extend_from_slice(&std::mem::take(&mut first));
+        joined.extend_from_slice(&data);
     }
-    Ok(joined.map_or(first, BytesMut::freeze))
+    Ok(match joined.is_empty() {
+        true => first,
+        false => joined.into(),
+    })
 }
 
 /// Refuses a body that is declared as something other than JSON. An undeclared body is taken as JSON.

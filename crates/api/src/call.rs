@@ -72,6 +72,7 @@ pub(super) async fn authorize_and_run(
         caller,
         parts,
         body: Mutex::new(body),
+        reservation: None,
         tenant,
         origin,
     };

@@ -50,6 +50,9 @@ macro_rules! codes {
 }
 
 codes! {
+    /// The head of the request is ambiguous.
+    MalformedRequest = "malformed_request", BAD_REQUEST, "The request is not well-formed HTTP",
+        "Fix the request head as the detail says. The connection is closed; a client library or proxy that writes such heads is faulty.";
     /// The body is not valid JSON.
     MalformedJson = "malformed_json", BAD_REQUEST, "The body is not valid JSON",
         "Mend the JSON at the line and column named. Every name may stand in an object once only, and the text must be UTF-8.";
@@ -128,6 +131,9 @@ codes! {
     /// The store has more writes in its queue than it can handle.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server has more to do than it can keep up with",
         "Nothing was done. Send the request again after `Retry-After`, and more slowly.";
+    /// Accepts wait too long for their commit.
+    AcceptsStalled = "accepts_stalled", SERVICE_UNAVAILABLE, "Events wait too long to be stored",
+        "Only GET /readyz answers this. Send events to another node, or later; the operator should look at the store.";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE, "The server is shutting down",
         "Nothing was done. Send the request again after `Retry-After`.";

@@ -18,12 +18,14 @@
 //! - **Audited.** Every change is recorded in the audit log, for every caller and every interface; see `audit_writer`.
 //! - **Uniform errors.** Every error is `application/problem+json` with a stable code.
 
+pub mod accept_watch;
 mod alerts;
 mod attention;
 mod audit;
 pub mod audit_writer;
 pub mod auth;
 pub mod body;
+pub mod body_budget;
 pub mod cache;
 pub mod call;
 pub mod code;
@@ -84,7 +86,9 @@ use posthaste_telemetry::traces::Telemetry;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
+use accept_watch::AcceptWatch;
 use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
+use body_budget::BodyBudget;
 use cache::Cache;
 use failed_authentications::FailedAuthentications;
 use quota::TenantRates;
@@ -116,6 +120,10 @@ pub struct App {
     pub settings: ApiSettings,
     /// Wakes the replay task when a replay is created.
     pub replay_wakeup: Arc<Notify>,
+    /// Accepts in progress.
+    pub accepts: Arc<AcceptWatch>,
+    /// Memory budgets of request bodies.
+    pub body_budget: BodyBudget,
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<CachedKey>>,
     failed_authentications: FailedAuthentications,
@@ -160,6 +168,11 @@ impl App {
             store.cluster(),
         );
         let queue_age = CachedQueueAge::new(store.clone(), clock.clone());
+        let body_budget = BodyBudget::new(
+            settings.body_memory_bytes,
+            settings.body_memory_per_tenant(),
+            observe.clone(),
+        );
         App {
             store,
             engine,
@@ -184,6 +197,8 @@ impl App {
                 errors_page: docs::errors_page,
             },
             replay_wakeup: Arc::new(Notify::new()),
+            accepts: Arc::default(),
+            body_budget,
         }
     }
 

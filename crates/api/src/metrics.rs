@@ -77,6 +77,8 @@ pub async fn all(app: &App) -> Vec<Metric> {
 }
 
 fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
+    let reserved_bytes = app.body_budget.reserved_bytes();
+    app.observe.requests.body_bytes(reserved_bytes);
     let mut metrics = app.observe.metrics(gauges);
     metrics.extend(app.telemetry.metrics());
     metrics

@@ -11,6 +11,7 @@ use posthaste_core::time::Span;
 use posthaste_engine::Phase;
 use serde_json::json;
 
+use super::accept_watch::MAX_WAIT;
 use super::body;
 use super::code::Code;
 use super::problem::Problem;
@@ -42,7 +43,7 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/readyz",
             "get_readiness",
-            "Says whether the server can take and send events: its store can write, its engine runs.",
+            "Says whether the server can take and send events: its store can write, events do not wait long for it, its engine runs.",
             &[SuccessResponse {
                 status: 200,
                 about: "It can.",
@@ -51,6 +52,7 @@ pub(super) static GROUP: Group = Group {
             &[
                 (503, Code::Unavailable),
                 (503, Code::Overloaded),
+                (503, Code::AcceptsStalled),
                 (503, Code::ShuttingDown),
                 (507, Code::DiskFull),
             ],
@@ -65,7 +67,7 @@ pub(super) static GROUP: Group = Group {
                 about: "The description.",
                 content: Content::Other("application/json"),
             }],
-            &[],
+            &[(503, Code::Overloaded)],
             |call| Box::pin(description(call)),
         ),
         open_route(
@@ -77,7 +79,7 @@ pub(super) static GROUP: Group = Group {
                 about: "The page.",
                 content: Content::Other("text/html"),
             }],
-            &[],
+            &[(503, Code::Overloaded)],
             |call| Box::pin(page(call)),
         ),
         open_route(
@@ -89,7 +91,7 @@ pub(super) static GROUP: Group = Group {
                 about: "The page.",
                 content: Content::Other("text/html"),
             }],
-            &[],
+            &[(503, Code::Overloaded)],
             |call| Box::pin(errors_page(call)),
         ),
     ],
@@ -158,6 +160,14 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
             );
             return Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(5)));
         }
+    }
+    if let Some(wait) = app.accepts.stalled_for(app.clock.now().tick) {
+        let detail = format!(
+            "Events have waited {} s to be stored, more than {} s. Look at the disk or the database, and at the tenants that send most.",
+            wait.as_millis() / 1_000,
+            MAX_WAIT.as_millis() / 1_000
+        );
+        return Err(Problem::new(Code::AcceptsStalled, detail).after(Span::from_secs(1)));
     }
     match app.engine.phase() {
         Phase::Running => Ok(healthy()),

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::App;
 use super::auth::{CachedTenant, Caller};
 use super::body;
+use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::origin::{self, Origin};
 use super::paging::Query;
@@ -50,6 +51,8 @@ pub struct Call {
     pub(super) parts: Parts,
     /// Never contended. The lock makes a call `Sync`, which a body alone is not.
     pub(super) body: Mutex<Body>,
+    /// The memory of the body, after it was read. Held until the request ends.
+    pub(super) reservation: Option<BodyReservation>,
     pub(super) tenant: Option<Arc<CachedTenant>>,
     pub(super) origin: Origin,
 }
@@ -192,9 +195,12 @@ impl Route {
     /// Returns every error the route may answer with, including the common ones.
     pub fn all_errors(&self) -> Vec<(u16, Code)> {
         let mut codes: Vec<(u16, Code)> = self.fails.to_vec();
+        // The head is too large.
+        codes.push((431, Code::MalformedRequest));
         let mut add = |list: &[Code]| {
             codes.extend(list.iter().map(|code| (code.status().as_u16(), *code)));
         };
+        add(&[Code::MalformedRequest]);
         match self.access {
             Access::Open => {}
             Access::AnyKey => add(KEY_ERRORS),
@@ -284,7 +290,17 @@ impl Call {
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
         let body = std::mem::take(body);
         let timeout = self.app.settings.body_timeout;
-        body::read(&self.parts.headers, body, limit_bytes, timeout).await
+        let reservation = match &self.tenant {
+            Some(tenant) => self.app.body_budget.reservation(Some(&tenant.body_budget)),
+            None => self.app.body_reservation(&self.caller),
+        };
+        let reservation = self.reservation.insert(reservation);
+        body::read(&self.parts.headers, body, limit_bytes, timeout, reservation).await
+    }
+
+    /// Returns the memory of the body, to be held longer than the request.
+    pub(super) fn take_reservation(&mut self) -> Option<BodyReservation> {
+        self.reservation.take()
     }
 
     /// Reads the body as JSON. An empty body counts as an empty object if the route allows it.

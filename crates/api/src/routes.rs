@@ -55,8 +55,9 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(|| async { Problem::missing(ResourceKind::Path).into_response() })
 }
 
-/// Paths that a node with the role `worker` serves.
-const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// Paths of health checks and metrics: those that a node with the role `worker` serves, and those that are served
+/// when all connections are in use.
+pub(crate) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Creates the router of a node with the role `worker`: health checks and metrics only.
 pub fn probes_only(app: Arc<App>) -> Router {

@@ -23,8 +23,18 @@ pub struct ApiSettings {
     pub head_timeout: Duration,
     /// Maximum time for a body to arrive.
     pub body_timeout: Duration,
-    /// Maximum number of open connections. Further connections wait to be accepted.
+    /// Maximum time for which the write of a response may make no progress.
+    pub write_timeout: Duration,
+    /// Minimum time for which an idle connection is kept open.
+    pub idle_timeout: Duration,
+    /// Maximum number of open connections. Further connections are served only health checks.
     pub max_connections: usize,
+    /// Maximum number of them from one peer; `None` means a quarter of all.
+    pub max_connections_per_peer: Option<usize>,
+    /// Maximum memory of request bodies.
+    pub body_memory_bytes: u64,
+    /// Maximum memory of request bodies of one tenant; `None` means a quarter of all.
+    pub tenant_body_memory_bytes: Option<u64>,
     /// Maximum time for requests in progress to finish during a shutdown.
     pub grace: Duration,
     /// Rate limit of each key.
@@ -69,6 +79,23 @@ pub struct Pace {
     pub burst: u32,
 }
 
+/// Share of a limit of the server that one peer or one tenant has, unless a setting says otherwise.
+const SHARE_OF_ONE: usize = 4;
+
+impl ApiSettings {
+    /// Returns the maximum number of connections of one peer.
+    pub fn connections_per_peer(&self) -> usize {
+        let share = self.max_connections.div_ceil(SHARE_OF_ONE);
+        self.max_connections_per_peer.unwrap_or(share)
+    }
+
+    /// Returns the maximum memory of request bodies of one tenant.
+    pub fn body_memory_per_tenant(&self) -> u64 {
+        let share = self.body_memory_bytes.div_ceil(SHARE_OF_ONE as u64);
+        self.tenant_body_memory_bytes.unwrap_or(share)
+    }
+}
+
 impl Default for ApiSettings {
     fn default() -> ApiSettings {
         let mail = MailSettings::default();
@@ -77,7 +104,12 @@ impl Default for ApiSettings {
             batch_bytes: 16 << 20,
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
             max_connections: 4_096,
+            max_connections_per_peer: None,
+            body_memory_bytes: 256 << 20,
+            tenant_body_memory_bytes: None,
             grace: Duration::from_secs(10),
             key_rate: Pace {
                 per_second: 50_000,

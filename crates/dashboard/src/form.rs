@@ -5,11 +5,14 @@ use std::time::Duration;
 use axum::body::Body;
 use http::HeaderMap;
 use posthaste_api::body;
+use posthaste_api::body_budget::BodyReservation;
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 
 /// Maximum size of a form, in bytes.
-const MAX_FORM_BYTES: u64 = 256 << 10;
+pub(super) const MAX_FORM_BYTES: u64 = 256 << 10;
+/// Maximum size of a form of a visitor who is not authenticated: less than the head of a request may have.
+pub(super) const MAX_SIGN_IN_BYTES: u64 = 16 << 10;
 /// Maximum number of fields in a form.
 const MAX_FIELDS: usize = 1_000;
 /// Maximum time to receive a form.
@@ -22,9 +25,14 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Reads a form from a request body.
-    pub(super) async fn read(headers: &HeaderMap, sent: Body) -> Result<Form, Problem> {
-        let bytes = body::read(headers, sent, MAX_FORM_BYTES, FORM_TIME).await?;
+    /// Reads a form of at most `limit_bytes` from a request body.
+    pub(super) async fn read(
+        headers: &HeaderMap,
+        sent: Body,
+        limit_bytes: u64,
+        mut reservation: BodyReservation,
+    ) -> Result<Form, Problem> {
+        let bytes = body::read(headers, sent, limit_bytes, FORM_TIME, &mut reservation).await?;
         let fields = url::form_urlencoded::parse(&bytes).into_owned();
         let fields: Vec<(String, String)> = fields.take(MAX_FIELDS + 1).collect();
         if fields.len() > MAX_FIELDS {

@@ -18,7 +18,7 @@ use posthaste_core::id::TenantId;
 use posthaste_store::Via;
 
 use super::auth::{self, AuthMethod, Visitor};
-use super::form::Form;
+use super::form::{Form, MAX_FORM_BYTES};
 use super::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use super::page_request::{PageRequest, page_not_found};
 use super::responses::{self, HtmlResponse, redirect, set_security_headers};
@@ -177,7 +177,11 @@ async fn act(
     };
     request.path_params = path_params;
     let (parts, body) = http_request.into_parts();
-    let form = Form::read(&parts.headers, body).await?;
+    let reservation = request
+        .dashboard
+        .app
+        .body_reservation(&request.visitor.caller);
+    let form = Form::read(&parts.headers, body, MAX_FORM_BYTES, reservation).await?;
     let checked = auth::check_form(&request.dashboard, &request.visitor, &parts.headers, &form);
     let result = match checked {
         Ok(()) => action(request.clone(), form).await,

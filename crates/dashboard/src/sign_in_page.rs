@@ -20,7 +20,7 @@ use posthaste_store::{AuditOutcome, CreateResult, LoginSession, SessionIdentity,
 use posthaste_system::random::fresh_token;
 
 use super::auth::{self, AuthMethod};
-use super::form::Form;
+use super::form::{Form, MAX_SIGN_IN_BYTES};
 use super::layout;
 use super::page::{FlashMessage, Page, Tab};
 use super::responses::{self, HtmlResponse, redirect};
@@ -57,7 +57,8 @@ async fn sign_in(
     http_request: Request<Body>,
 ) -> Result<HtmlResponse, Problem> {
     let (parts, body) = http_request.into_parts();
-    let form = Form::read(&parts.headers, body).await?;
+    let reservation = dashboard.app.body_reservation(&Caller::Anonymous);
+    let form = Form::read(&parts.headers, body, MAX_SIGN_IN_BYTES, reservation).await?;
     auth::check_origin(dashboard, &parts.headers)?;
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
@@ -113,7 +114,8 @@ pub(super) async fn sign_out(
         return Err(Problem::method_not_allowed("POST".to_owned()));
     }
     let (parts, body) = http_request.into_parts();
-    let form = Form::read(&parts.headers, body).await?;
+    let reservation = dashboard.app.body_reservation(&Caller::Anonymous);
+    let form = Form::read(&parts.headers, body, MAX_SIGN_IN_BYTES, reservation).await?;
     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
     match auth::authenticate_dashboard(dashboard, &parts.headers, &origin).await {
         Ok(visitor) => {

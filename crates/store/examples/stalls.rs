@@ -300,6 +300,7 @@ fn endpoint(tenant: &str, id: EndpointId) -> Endpoint {
         signature_style: SignatureStyle::Standard,
         sealed_credentials: Vec::new(),
         owner_email: None,
+        owner_email_confirmed: true,
         created_at: NOW,
         revision: 0,
     }

@@ -5,6 +5,7 @@
 
 mod accepted;
 mod batch;
+mod commit_wait;
 mod intake;
 mod schema;
 mod trace;
@@ -22,17 +23,20 @@ use posthaste_store::{
     Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
     PageRequest, Tenant,
 };
+use posthaste_telemetry::metrics::request_counters::TenantClass;
 
 use super::App;
 use super::audit_writer;
 use super::auth::CachedTenant;
 use super::body;
+use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Event, EventDelivery, EventSummary, status_now};
 use super::route::Call;
 use accepted::write_accepted;
+use commit_wait::CommitWait;
 use intake::{Draft, Reader};
 use trace::RequestTrace;
 
@@ -73,8 +77,10 @@ async fn accept_event(
     let mut draft = reader.event(body::text(&bytes)?, "")?;
     reader.header(call.headers(), &mut draft);
     let draft = reader.finish(draft)?;
+    drop(bytes);
     let event = draft.into_event(now, tenant.tenant.id.clone(), None, traced.context());
-    let accepted = accept_one(&app, &tenant, now, event, traced).await?;
+    let reservation = call.take_reservation();
+    let accepted = accept_one(&app, &tenant, now, event, reservation, traced).await?;
     Ok(answer(&accepted))
 }
 
@@ -97,12 +103,14 @@ async fn accept_events(
     reader.no_header(call.headers());
     let drafts = batch::read(body::text(&bytes)?, &mut reader)?;
     let drafts = reader.finish(drafts)?;
+    // The events have their own copies of the payloads. The reservation now stands for these.
+    drop(bytes);
     let owner = &tenant.tenant.id;
     let events: Vec<NewEvent> = drafts
         .into_iter()
         .map(|draft| draft.into_event(now, owner.clone(), None, traced.context()))
         .collect();
-    let accepted = store(&app, &tenant, now, events).await?;
+    let accepted = store(&app, &tenant, now, events, call.take_reservation()).await?;
     traced.accepted(&accepted);
     let mut out = Vec::with_capacity(accepted.len() * TYPICAL_ANSWER_BYTES);
     out.extend_from_slice(br#"{"data":["#);
@@ -154,7 +162,8 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     }
     let owner = tenant.tenant.id.clone();
     let event = draft.into_event(now, owner, Some(endpoint), traced.context());
-    let accepted = accept_one(&app, &tenant, now, event, traced).await?;
+    let reservation = call.take_reservation();
+    let accepted = accept_one(&app, &tenant, now, event, reservation, traced).await?;
     let answer = answer(&accepted);
     Ok(match accepted.first() {
         Some(ingested) => audit_writer::with_created_id(ingested.event.id, answer),
@@ -179,9 +188,10 @@ async fn accept_one(
     tenant: &CachedTenant,
     now: Timestamp,
     event: NewEvent,
+    reservation: Option<BodyReservation>,
     traced: &mut RequestTrace,
 ) -> Result<Vec<Ingested>, Problem> {
-    let accepted = store(app, tenant, now, vec![event]).await?;
+    let accepted = store(app, tenant, now, vec![event], reservation).await?;
     traced.accepted(&accepted);
     Ok(accepted)
 }
@@ -209,14 +219,22 @@ async fn store(
     tenant: &CachedTenant,
     now: Timestamp,
     events: Vec<NewEvent>,
+    reservation: Option<BodyReservation>,
 ) -> Result<Vec<Ingested>, Problem> {
     let count = events.len();
     let keyless = events.iter().filter(|event| event.idempotency.is_none());
     let surely_new = keyless.count() as u64;
     let quotas = app.quotas(tenant, now, surely_new)?;
     let asked_at = Instant::now();
-    let accepted = app.store.accept_within(now, events, quotas).await;
-    app.observe.committed(asked_at.elapsed());
+    let accept = app.accepts.begin(app.clock.now().tick, &tenant.tenant.id);
+    let answer = app.store.accept_within(now, events, quotas);
+    let accepted = CommitWait::new(answer, accept, app.clock.clone(), reservation).await;
+    let took = asked_at.elapsed();
+    app.observe.committed(took);
+    if accepted.is_ok() {
+        let class = class_of(app, &tenant.tenant);
+        app.observe.requests.accept_committed(class, took);
+    }
     match accepted? {
         Ingest::Done(accepted) => {
             let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
@@ -246,6 +264,15 @@ fn too_many_deliveries(events: usize, deliveries: u64, limit: u64) -> Problem {
         "This request would make {deliveries} deliveries, and one request may make {limit}. Nothing was accepted. {remedy}; the operator can raise limits.max_deliveries_per_request."
     );
     Problem::new(Code::TooManyDeliveries, detail)
+}
+
+/// Returns the class of a tenant, by the origin of its limit for events.
+fn class_of(app: &App, tenant: &Tenant) -> TenantClass {
+    let plans = &app.settings.plans;
+    match plans.source(tenant, LimitName::EventsPerSecond) {
+        LimitSource::Tenant | LimitSource::Plan => TenantClass::Limited,
+        LimitSource::Server => TenantClass::Default,
+    }
 }
 
 fn endpoint_disabled() -> Problem {

@@ -72,7 +72,12 @@ impl Config {
             body_bytes: limits.body_bytes.into(),
             batch_bytes: limits.batch_body_bytes.into(),
             head_timeout: Duration::from_millis(limits.header_read_time.as_millis()),
+            write_timeout: Duration::from_millis(limits.write_time.as_millis()),
+            idle_timeout: Duration::from_millis(limits.idle_time.as_millis()),
             max_connections: limits.connections as usize,
+            max_connections_per_peer: limits.connections_per_peer.map(|count| count as usize),
+            body_memory_bytes: limits.body_memory_bytes.into(),
+            tenant_body_memory_bytes: limits.tenant_body_memory_bytes.map(u64::from),
             grace: Duration::from_millis(self.grace.as_millis()),
             key_rate: Pace {
                 per_second: limits.requests_per_second,

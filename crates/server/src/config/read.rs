@@ -47,7 +47,12 @@ const MAX_KEY_CHARS: usize = 256;
 const MAX_GRACE: Span = Span::from_hours(1);
 const MIN_BODY_BYTES: u32 = 1 << 10;
 const MAX_CONNECTIONS: u32 = 1_000_000;
+/// Minimum of the memory of request bodies. Less would refuse ordinary events.
+const MIN_BODY_MEMORY_BYTES: u32 = 1 << 20;
 const MAX_HEADER_TIME: Span = Span::from_mins(5);
+/// Maximum of `limits.write_time`. A caller that does not read for longer is gone.
+const MAX_WRITE_TIME: Span = Span::from_mins(10);
+const MAX_IDLE_TIME: Span = Span::from_hours(1);
 /// Maximum request rate. One machine does not accept more requests per second.
 const MAX_REQUEST_RATE: u32 = 1_000_000;
 /// Maximum of `engine.max_in_flight`. Each attempt in flight needs a socket, and a machine has no more ports
@@ -161,10 +166,20 @@ fn read_limits(limits: &mut RequestLimits, mut fields: Fields<'_, '_>) {
     let mut bytes = |name| fields.count(name, MIN_BODY_BYTES, MAX_BODY_BYTES);
     set(&mut limits.body_bytes, bytes("body_bytes"));
     set(&mut limits.batch_body_bytes, bytes("batch_body_bytes"));
+    let mut memory = |name| fields.count(name, MIN_BODY_MEMORY_BYTES, u32::MAX);
+    set(&mut limits.body_memory_bytes, memory("body_memory_bytes"));
+    let of_tenant = memory("tenant_body_memory_bytes");
+    limits.tenant_body_memory_bytes = of_tenant.or(limits.tenant_body_memory_bytes);
     let connections = fields.count("connections", 1, MAX_CONNECTIONS);
     set(&mut limits.connections, connections);
+    let per_peer = fields.count("connections_per_peer", 1, MAX_CONNECTIONS);
+    limits.connections_per_peer = per_peer.or(limits.connections_per_peer);
     let time = fields.span("header_read_time", Span::from_millis(100), MAX_HEADER_TIME);
     set(&mut limits.header_read_time, time);
+    let time = fields.span("write_time", Span::from_millis(100), MAX_WRITE_TIME);
+    set(&mut limits.write_time, time);
+    let time = fields.span("idle_time", Span::from_millis(100), MAX_IDLE_TIME);
+    set(&mut limits.idle_time, time);
     let rate = fields.count("requests_per_second", 1, MAX_REQUEST_RATE);
     set(&mut limits.requests_per_second, rate);
     let burst = fields.count("request_burst", 1, MAX_REQUEST_RATE);

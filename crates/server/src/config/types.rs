@@ -129,8 +129,18 @@ pub struct RequestLimits {
     pub batch_body_bytes: u32,
     /// Maximum number of open connections.
     pub connections: u32,
+    /// Maximum number of open connections of one peer; `None` means a quarter of `connections`.
+    pub connections_per_peer: Option<u32>,
+    /// Maximum memory of request bodies.
+    pub body_memory_bytes: u32,
+    /// Maximum memory of request bodies of one tenant; `None` means a quarter of `body_memory_bytes`.
+    pub tenant_body_memory_bytes: Option<u32>,
     /// Maximum time for the head of a request to arrive.
     pub header_read_time: Span,
+    /// Maximum time for which the write of a response may make no progress.
+    pub write_time: Span,
+    /// Minimum time for which an idle connection is kept open.
+    pub idle_time: Span,
     /// Maximum number of requests per second for each key.
     pub requests_per_second: u32,
     /// Burst size: requests that a key may make at once after an idle period.
@@ -145,7 +155,12 @@ impl Default for RequestLimits {
             body_bytes: 1 << 20,
             batch_body_bytes: 16 << 20,
             connections: 4_096,
+            connections_per_peer: None,
+            body_memory_bytes: 256 << 20,
+            tenant_body_memory_bytes: None,
             header_read_time: Span::from_secs(10),
+            write_time: Span::from_secs(30),
+            idle_time: Span::from_secs(75),
             requests_per_second: 50_000,
             request_burst: 100_000,
             max_deliveries_per_request: 10_000,

@@ -308,6 +308,7 @@ fn start_api(
 ) -> JoinHandle<io::Result<()>> {
     tokio::spawn(async move {
         let settings = app.settings.clone();
+        let metrics = app.observe.clone();
         let stop = stop_requested(stopped.clone());
         let router = match role.answers() {
             true => {
@@ -321,6 +322,6 @@ fn start_api(
             }
             false => api::probes_only(app),
         };
-        api::serve::serve(listener, router, &settings, stop).await
+        api::serve::serve(listener, router, &settings, metrics, stop).await
     })
 }

@@ -35,6 +35,7 @@ pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     all.extend(counters(metrics));
     all.extend(metrics.authentications.metrics());
     all.extend(metrics.notifications.metrics());
+    all.extend(metrics.requests.metrics());
     all.extend(histograms(metrics));
     all.push(Metric::gauge(
         "posthaste_held_after_faults",

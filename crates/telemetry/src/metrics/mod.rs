@@ -32,6 +32,7 @@
 //! | [`retrying`] | number of deliveries that have been in retry for long |
 //! | [`machine`] | resource usage of the process and the disk |
 //! | [`notification_counters`] | counters of notifications and emails |
+//! | [`request_counters`] | counters of connections, request bodies and accepts |
 //! | [`metric`] | one metric, independent of the output format |
 //! | [`exposition`] | all metrics in the Prometheus format |
 
@@ -49,6 +50,7 @@ pub mod metric;
 pub mod notification_counters;
 mod pending_counters;
 mod recent_attempts;
+pub mod request_counters;
 pub mod retrying;
 pub mod series;
 pub mod window;
@@ -69,6 +71,7 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use authentication_counters::AuthenticationCounters;
 use notification_counters::NotificationCounters;
+use request_counters::RequestCounters;
 
 use crate::AttemptEvent;
 
@@ -106,6 +109,8 @@ pub struct Metrics {
     pub authentications: AuthenticationCounters,
     /// Counters of notifications.
     pub notifications: NotificationCounters,
+    /// Counters of the API.
+    pub requests: RequestCounters,
     attempt_seconds: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
@@ -172,6 +177,7 @@ impl Metrics {
             held_after_faults: AtomicU64::new(0),
             authentications: AuthenticationCounters::default(),
             notifications: NotificationCounters::default(),
+            requests: RequestCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),

@@ -13,24 +13,28 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::{ADMIN, TestServer};
 
-struct ListeningServer {
-    address: std::net::SocketAddr,
+pub(super) struct ListeningServer {
+    pub(super) address: std::net::SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> ListeningServer {
+pub(super) async fn start(
+    server: &TestServer,
+    adjust: impl FnOnce(&mut ApiSettings),
+) -> ListeningServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
     let router = server.router.clone();
+    let metrics = server.app.observe.clone();
     let mut settings = ApiSettings::default();
     adjust(&mut settings);
     let task = tokio::spawn(async move {
         let stopped = async {
             let _ = stopped.await;
         };
-        serve(listener, router, &settings, stopped).await
+        serve(listener, router, &settings, metrics, stopped).await
     });
     ListeningServer {
         address,
@@ -40,7 +44,7 @@ async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Li
 }
 
 impl ListeningServer {
-    async fn connect(&self) -> TcpStream {
+    pub(super) async fn connect(&self) -> TcpStream {
         let connected = TcpStream::connect(self.address).await;
         connected.expect("a listening server")
     }
@@ -69,7 +73,7 @@ impl ListeningServer {
     }
 }
 
-async fn write(stream: &mut TcpStream, bytes: &[u8]) {
+pub(super) async fn write(stream: &mut TcpStream, bytes: &[u8]) {
     let written = stream.write_all(bytes).await;
     written.expect("the server reads");
 }
@@ -82,7 +86,7 @@ async fn read_continue(stream: &mut TcpStream) {
 }
 
 /// Reads one whole response: the head, and a body of the announced length.
-async fn read_answer(stream: &mut TcpStream) -> String {
+pub(super) async fn read_answer(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     loop {
         let seen = String::from_utf8_lossy(&text).into_owned();
@@ -173,22 +177,27 @@ async fn a_slow_or_large_request_head_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn the_number_of_connections_is_limited() {
+async fn health_checks_are_answered_beyond_the_limit_of_connections() {
     let server = TestServer::without_tenants().await;
     let listening = start(&server, |settings| settings.max_connections = 1).await;
     let mut first = listening.connect().await;
     write(&mut first, ASK).await;
     read_answer(&mut first).await;
-    let mut second = listening.connect().await;
-    write(&mut second, ASK).await;
-    let waits = tokio::time::timeout(Duration::from_millis(30), second.readable()).await;
-    assert!(
-        waits.is_err(),
-        "the second connection was accepted beside the first"
-    );
-    drop(first);
-    let answer = read_answer(&mut second).await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (path, status) in [
+        ("/healthz", "200"),
+        ("/readyz", "200"),
+        ("/metrics", "200"),
+        ("/openapi.json", "503"),
+        ("/v1/tenants", "503"),
+    ] {
+        let mut second = listening.connect().await;
+        write(&mut second, ask(path).as_bytes()).await;
+        let answer = read_answer(&mut second).await;
+        let expected = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&expected), "{path}: {answer}");
+        assert_eq!(second.read(&mut [0; 16]).await.expect("an end"), 0);
+    }
 }
 
 /// Sends the whole body before reading the response, as many clients do.

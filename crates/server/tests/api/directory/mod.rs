@@ -4,6 +4,7 @@
 mod access;
 mod alerts;
 mod audit;
+mod body_memory;
 mod credentials;
 mod endpoints;
 mod failed_authentications;

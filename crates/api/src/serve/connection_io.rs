@@ -1,0 +1,295 @@
+//! The socket of a connection, as hyper uses it.
+//!
+//! [`ConnectionIo`] adds two guarantees that hyper does not give:
+//!
+//! - **Strict heads.** hyper receives a head only when it has arrived completely and follows the
+//!   [rules](super::head). Instead of a head that breaks one, hyper receives a fixed request, and [`RefusedHead`]
+//!   holds the reason: the service answers that request with the problem, after all requests before it. Nothing
+//!   of the connection is used after that.
+//! - **Progress of writes.** A write that makes no progress for a time limit fails, which ends the connection. hyper
+//!   itself waits forever for a caller that does not read.
+//!
+//! A read that ends a head, or is part of a body, is passed on in place, without a copy. The timer is created by
+//! the first write that has to wait.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::MAX_HEAD_BYTES;
+use super::head::HeadError;
+use super::request_scanner::{RequestScanner, Scanned};
+
+/// Size of one read while the beginning of a head is held back.
+const READ_BYTES: usize = 4 * 1024;
+/// Maximum number of reads that discard what follows a refused head.
+const MAX_DISCARDS: usize = 16;
+/// The request that hyper receives in place of a refused head.
+const SUBSTITUTE: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+
+/// The reason why the last head of a connection was refused. Set before hyper receives the substitute.
+pub(super) type RefusedHead = Arc<OnceLock<HeadError>>;
+
+/// A stream of bytes that can be closed without delivering what is not sent yet.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// Makes closing the stream drop unsent bytes.
+    fn drop_unsent(&self);
+}
+
+impl Stream for TcpStream {
+    fn drop_unsent(&self) {
+        // Without it the kernel would keep them for minutes after the connection has ended.
+        let _ = self.set_zero_linger();
+    }
+}
+
+/// A stream with strict heads and a time limit for the progress of writes.
+pub(super) struct ConnectionIo<T> {
+    stream: T,
+    scanner: RequestScanner,
+    /// Bytes that are received and not passed on.
+    held: BytesMut,
+    /// Of `held`, the number of bytes that can be passed on.
+    ready_bytes: usize,
+    refusal: Refusal,
+    refused_head: RefusedHead,
+    stall: StallTimer,
+}
+
+/// The state of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// No head was refused.
+    None,
+    /// A head was refused, and hyper has not received the substitute.
+    Pending(HeadError),
+    /// hyper has received the substitute.
+    Passed,
+}
+
+impl<T: Stream> ConnectionIo<T> {
+    /// Wraps a stream. `write_timeout` is the maximum time without progress of a write.
+    pub(super) fn new(
+        stream: T,
+        write_timeout: Duration,
+        refused_head: RefusedHead,
+    ) -> ConnectionIo<T> {
+        ConnectionIo {
+            stream,
+            scanner: RequestScanner::Head,
+            held: BytesMut::new(),
+            ready_bytes: 0,
+            refusal: Refusal::None,
+            refused_head,
+            stall: StallTimer {
+                limit: write_timeout,
+                sleep: None,
+                is_running: false,
+            },
+        }
+    }
+
+    /// Reads into hyper's buffer. Holds back what begins a head. Returns true if hyper's buffer has something new.
+    fn poll_direct(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let filled = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let received = &buffer.filled()[filled..];
+        if received.is_empty() {
+            return Poll::Ready(Ok(true));
+        }
+        let passed = match self.scanner.scan(received) {
+            Scanned::All => return Poll::Ready(Ok(true)),
+            Scanned::Until(index) => {
+                self.held.extend_from_slice(&received[index..]);
+                index
+            }
+            Scanned::Refused(index, error) => {
+                self.refusal = Refusal::Pending(error);
+                index
+            }
+        };
+        buffer.set_filled(filled + passed);
+        Poll::Ready(Ok(passed > 0))
+    }
+
+    /// Reads more of the head whose beginning is held back. Returns false at the end of the stream.
+    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut piece = [MaybeUninit::uninit(); READ_BYTES];
+        let mut piece = ReadBuf::uninit(&mut piece);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
+        let received = piece.filled();
+        if received.is_empty() {
+            return Poll::Ready(Ok(false));
+        }
+        self.held.extend_from_slice(received);
+        let ends_line = received.contains(&b'\n');
+        if ends_line {
+            match self.scanner.scan(&self.held) {
+                Scanned::All => self.ready_bytes = self.held.len(),
+                Scanned::Until(index) => self.ready_bytes = index,
+                Scanned::Refused(index, error) => {
+                    self.refusal = Refusal::Pending(error);
+                    self.held.truncate(index);
+                    self.ready_bytes = index;
+                }
+            }
+        }
+        if self.held.len() - self.ready_bytes >= MAX_HEAD_BYTES {
+            self.refusal = Refusal::Pending(HeadError::TooLarge);
+            self.held.truncate(self.ready_bytes);
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Passes on what is held back and complete.
+    fn pass_on(&mut self, buffer: &mut ReadBuf<'_>) {
+        let count = self.ready_bytes.min(buffer.remaining());
+        buffer.put_slice(&self.held[..count]);
+        self.held.advance(count);
+        self.ready_bytes -= count;
+        if self.held.is_empty() {
+            // Few connections ever need it. An idle connection holds no memory for it.
+            self.held = BytesMut::new();
+        }
+    }
+
+    /// Discards what follows a refused head, so that closing the connection does not reset it before the caller
+    /// has received the response.
+    fn discard(&mut self, context: &mut Context<'_>) {
+        let mut piece = [MaybeUninit::uninit(); READ_BYTES];
+        for _ in 0..MAX_DISCARDS {
+            let mut piece = ReadBuf::uninit(&mut piece);
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut piece);
+            if !matches!(read, Poll::Ready(Ok(()))) || piece.filled().is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: Stream> AsyncRead for ConnectionIo<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if this.ready_bytes > 0 {
+                this.pass_on(buffer);
+                return Poll::Ready(Ok(()));
+            }
+            match this.refusal {
+                Refusal::None => {}
+                Refusal::Pending(error) => {
+                    // hyper reads again only when it has handled every head before, so the next request that
+                    // the service gets is the substitute.
+                    let _ = this.refused_head.set(error);
+                    this.refusal = Refusal::Passed;
+                    this.held = BytesMut::from(SUBSTITUTE);
+                    this.ready_bytes = SUBSTITUTE.len();
+                    continue;
+                }
+                Refusal::Passed => {
+                    this.discard(context);
+                    return Poll::Pending;
+                }
+            }
+            let is_done = match this.held.is_empty() {
+                true => ready!(this.poll_direct(context, buffer))?,
+                false => !ready!(this.poll_held(context))?,
+            };
+            if is_done {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl<T: Stream> AsyncWrite for ConnectionIo<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.stall.check(context, &this.stream, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.stall.check(context, &this.stream, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.refusal == Refusal::Passed {
+            this.discard(context);
+        }
+        Pin::new(&mut this.stream).poll_shutdown(context)
+    }
+}
+
+/// Ends a write that makes no progress.
+struct StallTimer {
+    limit: Duration,
+    /// Created by the first write that waits, and used again.
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// True while a write waits.
+    is_running: bool,
+}
+
+impl StallTimer {
+    /// Stops the timer after progress. Starts it when a write has to wait, and fails when the limit is over.
+    fn check(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &impl Stream,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.is_running = false;
+            return written;
+        }
+        let deadline = || Instant::now() + self.limit;
+        let sleep = match &mut self.sleep {
+            None => self.sleep.insert(Box::pin(sleep_until(deadline()))),
+            Some(sleep) => {
+                if !self.is_running {
+                    sleep.as_mut().reset(deadline());
+                }
+                sleep
+            }
+        };
+        self.is_running = true;
+        ready!(sleep.as_mut().poll(context));
+        stream.drop_unsent();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
