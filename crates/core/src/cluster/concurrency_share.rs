@@ -52,10 +52,10 @@ pub fn share(most: u32, held: u32, ask: Ask, others: &[NodeShare]) -> ShareGrant
         .sum();
     // Slots that are in use, or may be by the time the node receives the answer, stay with it.
     let kept = ask.under_way.max(ask.in_force);
-    let somebody_has_none = others
+    let other_has_none = others
         .iter()
         .any(|other| other.slots == 0 && other.wants > 0);
-    let target = match held > 0 && most < claimants && somebody_has_none {
+    let target = match held > 0 && most < claimants && other_has_none {
         true => 0,
         false => ask.wants.min(fair.max(free.saturating_sub(owed))),
     };

@@ -4,18 +4,18 @@
 //! node. Limits that are exact within one process (in-flight window, rate limit, breaker) are therefore exact in
 //! the cluster.
 //!
-//! [`Roster`] decides for one node when to send heartbeats, which nodes are dead, how many shards are its part, and
+//! [`MembershipState`] decides for one node when to send heartbeats, which nodes are dead, how many shards are its part, and
 //! until when it may send. [`share`] divides a tenant's concurrency limit among the nodes.
 
 mod concurrency_share;
-mod roster;
+mod membership;
 mod shard;
 mod timings;
 
 use std::fmt;
 
 pub use concurrency_share::{Ask, NodeShare, ShareGrant, share};
-pub use roster::{Command, Holding, Input, Roster, Seen, ShardRow, TableView};
+pub use membership::{Command, Holding, Input, MembershipState, NodeRow, ShardRow, TableView};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
 

@@ -4,7 +4,7 @@
 //! a node reads from it, and [`ClusterMutation::ALL`] names the oracle that must fail. So a test can prove that
 //! every oracle is able to fail. The core's code does not know about mutations.
 
-use posthaste_core::cluster::{Holding, Input, NodeNo, Seen, TableView};
+use posthaste_core::cluster::{Holding, Input, NodeNo, NodeRow, TableView};
 use posthaste_core::time::Span;
 
 /// A guarantee that every cluster must keep under all faults.
@@ -126,7 +126,7 @@ impl ClusterMutation {
                 }
             }
             ClusterMutation::Restless if own_beat % 10 == 0 => {
-                let ghost = Seen {
+                let ghost = NodeRow {
                     node: NodeNo(u64::MAX),
                     beat: own_beat,
                     works: true,

@@ -1,19 +1,19 @@
 //! One simulated node.
 //!
-//! [`Node`] has a membership state machine ([`Roster`]), the shards that it believes to own, and its own monotonic
+//! [`Node`] has a membership state machine ([`MembershipState`]), the shards that it believes to own, and its own monotonic
 //! clock, which starts at any value and runs slightly too fast or too slow. It can crash, freeze, lose its
 //! connection and leave. Events for an earlier life of the node are recognised by the number of the life and
 //! ignored.
 
 use std::collections::BTreeSet;
 
-use posthaste_core::cluster::{Command, Holding, Input, NodeNo, Roster, Timings};
+use posthaste_core::cluster::{Command, Holding, Input, MembershipState, NodeNo, Timings};
 use posthaste_core::time::Tick;
 
 /// A node with its membership state machine and the shards that it believes to own.
 #[derive(Debug)]
 pub(super) struct Node {
-    roster: Roster,
+    membership: MembershipState,
     /// Clock value at the start of the simulation.
     origin: u64,
     parts_per_million: i64,
@@ -37,7 +37,7 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(works: bool, origin: u64, parts_per_million: i64, timings: Timings) -> Node {
         Node {
-            roster: Roster::new(timings, works, Tick::START),
+            membership: MembershipState::new(timings, works, Tick::START),
             origin,
             parts_per_million,
             works,
@@ -56,7 +56,7 @@ impl Node {
 
     pub(super) fn start(&mut self, now_ms: u64, timings: Timings) {
         self.is_alive = true;
-        self.roster = Roster::new(timings, self.works, self.clock(now_ms));
+        self.membership = MembershipState::new(timings, self.works, self.clock(now_ms));
     }
 
     pub(super) fn crash(&mut self) {
@@ -86,13 +86,13 @@ impl Node {
 
     pub(super) fn handle(&mut self, now: Tick, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
-        self.roster.handle(now, input, &mut commands);
+        self.membership.handle(now, input, &mut commands);
         commands
     }
 
     /// Returns the simulated time until its state machine wants to be woken, in milliseconds.
     pub(super) fn wakes_in_ms(&self, now_ms: u64) -> Option<u64> {
-        let wake = self.roster.wake()?;
+        let wake = self.membership.wake()?;
         let left = wake.since(self.clock(now_ms)).as_millis();
         // The clock may be slow. Adding 0.1 % avoids waking it too early again and again.
         Some(left + left / 1_000)

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, TableView,
+    Command, Epoch, Holding, Input, NodeNo, NodeRow, Shard, ShardRow, TableView,
 };
 use posthaste_core::time::Span;
 
@@ -165,7 +165,7 @@ impl Table {
             nodes: self
                 .nodes
                 .iter()
-                .map(|(&node, row)| Seen {
+                .map(|(&node, row)| NodeRow {
                     node,
                     beat: row.beat,
                     works: row.works,

@@ -1,4 +1,4 @@
-//! Sends the requests of the membership state machine ([`Roster`](posthaste_core::cluster::Roster)) to the tables
+//! Sends the requests of the membership state machine ([`MembershipState`](posthaste_core::cluster::MembershipState)) to the tables
 //! `nodes`, `beats` and `shards`.
 //!
 //! Each request is one statement and one round trip. No transaction stays open between requests, so a node that
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, TableView, Timings,
+    Command, Epoch, Holding, Input, NodeNo, NodeRow, Shard, ShardRow, TableView, Timings,
 };
 use posthaste_core::time::Span;
 use tokio::time::timeout;
@@ -184,7 +184,7 @@ fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let works: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
     let leases: Vec<i64> = row.get::<_, Option<_>>(5).unwrap_or_default();
     let nodes = nodes.into_iter().zip(beats).zip(works).zip(leases);
-    let nodes = nodes.map(|(((node, beat), works), lease_ms)| Seen {
+    let nodes = nodes.map(|(((node, beat), works), lease_ms)| NodeRow {
         node: NodeNo(node as u64),
         beat: beat as u64,
         works,

@@ -1,4 +1,4 @@
-//! The membership task. It runs the [`Roster`] state machine: it sends requests to the database, updates the owned
+//! The membership task. It runs the [`MembershipState`] state machine: it sends requests to the database, updates the owned
 //! shards and the lease, and calls [`ClusterEvents`](crate::ClusterEvents).
 //!
 //! A granted shard is among the owned shards before the node is notified. A released shard is removed from the owned
@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::cluster::{Command, Epoch, Holding, Input, NodeNo, Roster, Shard, Timings};
+use posthaste_core::cluster::{
+    Command, Epoch, Holding, Input, MembershipState, NodeNo, Shard, Timings,
+};
 use posthaste_core::time::Tick;
 use tokio::sync::{mpsc, oneshot};
 
@@ -44,7 +46,7 @@ pub(super) enum MembershipInput {
 
 /// The membership task.
 pub(super) struct MembershipTask {
-    state_machine: Roster,
+    state_machine: MembershipState,
     membership: Arc<Membership>,
     inbox: mpsc::UnboundedReceiver<MembershipInput>,
     requests: mpsc::Sender<(Option<NodeNo>, Command)>,
@@ -84,7 +86,7 @@ impl MembershipTask {
         let table = ClusterTable::new(settings.clone(), timings);
         tokio::task::spawn_local(send_requests(table, received, membership.clone()));
         MembershipTask {
-            state_machine: Roster::new(timings, settings.works, membership.now()),
+            state_machine: MembershipState::new(timings, settings.works, membership.now()),
             membership,
             inbox,
             requests,

@@ -1,7 +1,7 @@
 //! Membership of one node in the cluster, and its ownership of shards.
 //!
-//! [`Roster::handle`] takes an [`Input`] and returns [`Command`]s. All nodes share one table in the database. The
-//! caller executes at most one request to the table at a time. The roster guarantees:
+//! [`MembershipState::handle`] takes an [`Input`] and returns [`Command`]s. All nodes share one table in the database. The
+//! caller executes at most one request to the table at a time. The membership guarantees:
 //!
 //! - No two nodes may send for a shard at the same time, even if messages are lost or late or a node is frozen, as
 //!   long as monotonic clocks run at the same speed to within a few percent.
@@ -26,7 +26,7 @@ mod shard_plan;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Holding, Input, Seen, ShardRow, TableView};
+pub use command::{Command, Holding, Input, NodeRow, ShardRow, TableView};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +37,7 @@ use crate::time::Tick;
 
 /// The membership state machine of one node.
 #[derive(Debug)]
-pub struct Roster {
+pub struct MembershipState {
     timings: Timings,
     works: bool,
     retiring: bool,
@@ -98,10 +98,10 @@ struct LastHeartbeat {
     since: Tick,
 }
 
-impl Roster {
-    /// Creates the roster of a node that has not registered yet.
-    pub fn new(timings: Timings, works: bool, now: Tick) -> Roster {
-        Roster {
+impl MembershipState {
+    /// Creates the membership of a node that has not registered yet.
+    pub fn new(timings: Timings, works: bool, now: Tick) -> MembershipState {
+        MembershipState {
             timings,
             works,
             retiring: false,
@@ -113,7 +113,7 @@ impl Roster {
         }
     }
 
-    /// Returns when to call [`handle`](Roster::handle) with [`Input::Tick`], if no other input arrives before.
+    /// Returns when to call [`handle`](MembershipState::handle) with [`Input::Tick`], if no other input arrives before.
     pub fn wake(&self) -> Option<Tick> {
         let (ends, more) = match &self.membership {
             MemberState::Inside(inside) => (inside.end_by, inside.has_more(self.retiring)),
@@ -410,22 +410,22 @@ impl Inside {
         self.last_look = Some(now);
         let mut dead = Vec::new();
         let mut others = FxHashMap::default();
-        for seen in view.nodes.iter().filter(|seen| seen.node != self.node) {
-            let known = self.others.get(&seen.node);
+        for row in view.nodes.iter().filter(|row| row.node != self.node) {
+            let known = self.others.get(&row.node);
             let heard = match known {
-                Some(heard) if heard.beat == seen.beat && !deaf => *heard,
+                Some(heard) if heard.beat == row.beat && !deaf => *heard,
                 Some(_) | None => LastHeartbeat {
-                    beat: seen.beat,
+                    beat: row.beat,
                     since: now,
                 },
             };
-            if now.since(heard.since) >= seen.lease.min(LONGEST_LEASE) {
+            if now.since(heard.since) >= row.lease.min(LONGEST_LEASE) {
                 dead.push(Command::Fence {
-                    node: seen.node,
-                    beat: seen.beat,
+                    node: row.node,
+                    beat: row.beat,
                 });
             }
-            others.insert(seen.node, heard);
+            others.insert(row.node, heard);
         }
         self.others = others;
         dead

@@ -1,6 +1,6 @@
-//! Tests of the roster.
+//! Tests of the membership.
 //!
-//! [`Bench`] runs one roster with its own table, on which every request succeeds at once. A test moves the clock,
+//! [`Bench`] runs one membership with its own table, on which every request succeeds at once. A test moves the clock,
 //! changes the table and compares the returned commands. Faults of the table and several nodes together are tested
 //! by the simulator.
 
@@ -10,15 +10,15 @@ use proptest::prelude::*;
 
 const ME: NodeNo = NodeNo(10);
 
-/// A roster with its own table, on which every request succeeds at once.
+/// A membership with its own table, on which every request succeeds at once.
 struct Bench {
-    roster: Roster,
+    membership: MembershipState,
     view: TableView,
     now: Tick,
 }
 
-fn seen(node: u64, beat: u64) -> Seen {
-    Seen {
+fn row(node: u64, beat: u64) -> NodeRow {
+    NodeRow {
         node: NodeNo(node),
         beat,
         works: true,
@@ -28,7 +28,7 @@ fn seen(node: u64, beat: u64) -> Seen {
 
 impl Bench {
     /// A node that has registered and sends its first heartbeat.
-    fn joined(others: &[Seen]) -> Bench {
+    fn joined(others: &[NodeRow]) -> Bench {
         let shards = Shard::all().map(|shard| ShardRow {
             holding: Holding {
                 shard,
@@ -37,9 +37,9 @@ impl Bench {
             owner: None,
         });
         let mut nodes = others.to_vec();
-        nodes.push(seen(ME.0, 0));
+        nodes.push(row(ME.0, 0));
         let mut bench = Bench {
-            roster: Roster::new(Timings::default(), true, Tick(5)),
+            membership: MembershipState::new(Timings::default(), true, Tick(5)),
             view: TableView {
                 nodes,
                 shards: shards.collect(),
@@ -54,7 +54,7 @@ impl Bench {
 
     fn handle(&mut self, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
-        self.roster.handle(self.now, input, &mut commands);
+        self.membership.handle(self.now, input, &mut commands);
         commands
     }
 
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     /// A node that owns its part of the shards after the first heartbeat.
-    fn with_shards(others: &[Seen]) -> (Bench, Vec<Holding>) {
+    fn with_shards(others: &[NodeRow]) -> (Bench, Vec<Holding>) {
         let mut bench = Bench::joined(others);
         let commands = bench.answer_beat();
         let claimed = bench.claim(commands.last().expect("the last command is a claim"));
@@ -124,9 +124,9 @@ fn a_late_heartbeat_answer_gives_no_lease() {
 #[test]
 fn a_node_that_cannot_renew_expires_and_reclaims_its_shards_later() {
     let (mut bench, claimed) = Bench::with_shards(&[]);
-    assert_eq!(bench.roster.wake(), Some(Tick(1_005)));
+    assert_eq!(bench.membership.wake(), Some(Tick(1_005)));
     assert_eq!(bench.at(1_005), [Command::Beat { works: true }]);
-    assert_eq!(bench.roster.wake(), Some(Tick(5_005)));
+    assert_eq!(bench.membership.wake(), Some(Tick(5_005)));
     bench.now = Tick(3_000);
     assert_eq!(bench.handle(Input::Failed), []);
     assert_eq!(bench.at(3_250), [Command::Beat { works: true }]);
@@ -153,7 +153,7 @@ fn a_claim_answered_after_the_lease_grants_nothing() {
 
 #[test]
 fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
-    let (mut bench, _) = Bench::with_shards(&[seen(3, 40)]);
+    let (mut bench, _) = Bench::with_shards(&[row(3, 40)]);
     for tick in [1_005, 2_005, 3_005, 4_005, 5_005] {
         assert_eq!(bench.at(tick), [Command::Beat { works: true }]);
         assert_eq!(bench.answer_beat().len(), 1);
@@ -181,7 +181,7 @@ fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
 
 #[test]
 fn a_node_that_could_not_read_the_table_fences_no_node() {
-    let (mut bench, _) = Bench::with_shards(&[seen(3, 40)]);
+    let (mut bench, _) = Bench::with_shards(&[row(3, 40)]);
     bench.at(1_005);
     bench.now = Tick(9_000);
     bench.handle(Input::Failed);
@@ -197,7 +197,7 @@ fn a_node_that_could_not_read_the_table_fences_no_node() {
 #[test]
 fn surplus_shards_are_revoked_and_released_when_finished() {
     let (mut bench, _) = Bench::with_shards(&[]);
-    bench.view.nodes.push(seen(11, 0));
+    bench.view.nodes.push(row(11, 0));
     assert_eq!(bench.handle(Input::TableChanged), []);
     assert_eq!(
         bench.at(105),
@@ -236,8 +236,8 @@ fn slow_heartbeats_do_not_stop_the_plan() {
 
 #[test]
 fn a_failed_release_is_repeated() {
-    let (mut bench, claimed) = Bench::with_shards(&[seen(11, 0)]);
-    bench.view.nodes.push(seen(12, 0));
+    let (mut bench, claimed) = Bench::with_shards(&[row(11, 0)]);
+    bench.view.nodes.push(row(12, 0));
     bench.at(1_005);
     bench.answer_beat();
     let given_up = claimed[127];
@@ -262,7 +262,7 @@ fn a_node_declared_dead_expires_and_registers_again() {
 
 #[test]
 fn a_retiring_node_releases_all_shards_and_leaves() {
-    let (mut bench, claimed) = Bench::with_shards(&[seen(3, 40)]);
+    let (mut bench, claimed) = Bench::with_shards(&[row(3, 40)]);
     let commands = bench.handle(Input::Retire);
     assert_eq!(commands.len(), claimed.len() + 1);
     assert_eq!(commands.last(), Some(&Command::Beat { works: false }));
@@ -273,12 +273,12 @@ fn a_retiring_node_releases_all_shards_and_leaves() {
     assert!(bench.handle(Input::Released).len() == 1);
     assert_eq!(bench.handle(Input::Released), [Command::Leave]);
     assert_eq!(bench.handle(Input::Left), [Command::Retired]);
-    assert_eq!(bench.roster.wake(), None);
+    assert_eq!(bench.membership.wake(), None);
 }
 
 #[test]
 fn a_failed_leave_is_retried_after_a_pause() {
-    let (mut bench, claimed) = Bench::with_shards(&[seen(3, 40)]);
+    let (mut bench, claimed) = Bench::with_shards(&[row(3, 40)]);
     bench.handle(Input::Retire);
     bench.answer_beat();
     for holding in &claimed {
@@ -287,7 +287,7 @@ fn a_failed_leave_is_retried_after_a_pause() {
     bench.handle(Input::Released);
     bench.handle(Input::Released);
     assert_eq!(bench.handle(Input::Failed), []);
-    assert_eq!(bench.roster.wake(), Some(Tick(255)));
+    assert_eq!(bench.membership.wake(), Some(Tick(255)));
     assert_eq!(bench.at(255), [Command::Leave]);
     bench.now = Tick(5_005);
     let commands = bench.handle(Input::Failed);
@@ -298,7 +298,7 @@ proptest! {
     /// For any set of nodes, the numbers of shards add up to all shards and differ by at most one.
     #[test]
     fn shard_quotas_add_up_and_differ_by_at_most_one(numbers in proptest::collection::btree_set(0_u64..1_000, 1..40)) {
-        let nodes: Vec<Seen> = numbers.iter().map(|number| seen(*number, 0)).collect();
+        let nodes: Vec<NodeRow> = numbers.iter().map(|number| row(*number, 0)).collect();
         let view = TableView { nodes, shards: Vec::new() };
         let quotas = || numbers.iter().map(|number| shard_plan::quota(NodeNo(*number), true, &view));
         prop_assert_eq!(quotas().sum::<usize>(), 256);

@@ -1,6 +1,6 @@
-//! Inputs and commands of the roster.
+//! Inputs and commands of the membership.
 //!
-//! The node reports what happened as an [`Input`]; the roster answers with [`Command`]s. The first six commands are
+//! The node reports what happened as an [`Input`]; the membership answers with [`Command`]s. The first six commands are
 //! requests to the table that all nodes share. At most one of them is outstanding, and each is answered by one
 //! input. [`TableView`] is the contents of the table after a heartbeat, and [`Holding`] is a shard with the epoch
 //! of its ownership.
@@ -19,7 +19,7 @@ pub struct Holding {
 
 /// A node, as the shared table shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeRow {
     /// The node's number.
     pub node: NodeNo,
     /// Number of its heartbeats so far.
@@ -43,12 +43,12 @@ pub struct ShardRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableView {
     /// Every node, including this one.
-    pub nodes: Vec<Seen>,
+    pub nodes: Vec<NodeRow>,
     /// Every shard.
     pub shards: Vec<ShardRow>,
 }
 
-/// An event that the roster reacts to.
+/// An event that the membership reacts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Time has passed.

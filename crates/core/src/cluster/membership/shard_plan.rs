@@ -1,7 +1,7 @@
 //! Division of the shards among the nodes.
 //!
 //! [`quota`] computes how many shards a node should own: an equal part, and one more for the nodes with the lowest
-//! numbers. All nodes that see the same table compute the same numbers. After each heartbeat the roster compares
+//! numbers. All nodes that see the same table compute the same numbers. After each heartbeat the membership compares
 //! the quota with what it holds, plans a claim for the missing shards and revokes surplus ones. It drops everything
 //! if the table does not confirm what it holds.
 
@@ -16,8 +16,8 @@ pub(super) fn quota(node: NodeNo, works: bool, view: &TableView) -> usize {
     let mut workers: Vec<NodeNo> = view
         .nodes
         .iter()
-        .filter(|seen| seen.works || seen.node == node)
-        .map(|seen| seen.node)
+        .filter(|row| row.works || row.node == node)
+        .map(|row| row.node)
         .collect();
     workers.sort_unstable();
     workers.dedup();
