@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::cluster::{Ask, ShareGrant};
+use posthaste_core::cluster::{ShareGrant, SlotDemand};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::TenantId;
 use posthaste_store::Cluster;
@@ -29,7 +29,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(5);
 /// Time for which a node keeps one unused slot that no other node wants, so that the next delivery need not request it.
 const KEEP_IDLE_SLOT: Duration = Duration::from_secs(5);
 /// No attempt is in flight and none is wanted.
-const IDLE: Ask = Ask {
+const IDLE: SlotDemand = SlotDemand {
     in_force: 0,
     under_way: 0,
     wants: 0,
@@ -147,7 +147,7 @@ pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
         if demands.is_empty() {
             continue;
         }
-        let Ok(grants) = cluster.share_room(demands.clone()).await else {
+        let Ok(grants) = cluster.request_shares(demands.clone()).await else {
             // Shares granted before stay valid as long as the lease.
             next_urgency = Urgency::Urgent;
             continue;
@@ -161,7 +161,7 @@ pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
 mod tests {
     use super::*;
 
-    fn demand(tenant: &str, ask: Ask) -> TenantDemand {
+    fn demand(tenant: &str, ask: SlotDemand) -> TenantDemand {
         TenantDemand {
             tenant: tenant.parse().expect("a valid tenant id"),
             most: 5,
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn slots_that_may_have_been_granted_are_returned() {
-        let wants = Ask { wants: 2, ..IDLE };
+        let wants = SlotDemand { wants: 2, ..IDLE };
         let grant = |slots| ShareGrant {
             slots,
             usable: slots,
@@ -201,12 +201,12 @@ mod tests {
                 .ask
                 .wants
         };
-        let busy = Ask {
+        let busy = SlotDemand {
             in_force: 3,
             under_way: 3,
             wants: 3,
         };
-        let done = Ask {
+        let done = SlotDemand {
             under_way: 0,
             wants: 0,
             ..busy
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn only_a_node_with_less_than_its_fair_share_is_urgent() {
-        let wants = |wants| demand("acme", Ask { wants, ..IDLE });
+        let wants = |wants| demand("acme", SlotDemand { wants, ..IDLE });
         let grant = |slots, usable, fair| ShareGrant {
             slots,
             usable,

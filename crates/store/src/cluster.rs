@@ -163,9 +163,9 @@ pub trait Cluster: Send + Sync {
     ) -> Answer<Option<Written>>;
 
     /// Divides the concurrency limits of tenants among the nodes. Returns this node's concurrency share of each
-    /// tenant, in the order of `crowds`. A tenant that is not in the list keeps its last share. A node that was
+    /// tenant, in the order of `tenant_demands`. A tenant that is not in the list keeps its last share. A node that was
     /// removed from the membership has no share.
-    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>>;
+    fn request_shares(&self, tenant_demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>>;
 
     /// Leaves the cluster: requests no more shards and gives up those it owns. Each is revoked, and goes to another
     /// node as soon as nothing of it is in flight. Completes when this node owns nothing.

@@ -1,7 +1,7 @@
 //! Division of a tenant's concurrency limit among nodes.
 //!
 //! Each node holds a number of *slots*; all nodes together never hold more than the tenant's limit. Nodes ask one
-//! after the other, repeatedly, with what they have and what they want ([`Ask`]). [`share`] answers with a
+//! after the other, repeatedly, with what they have and what they want ([`SlotDemand`]). [`share`] answers with a
 //! [`ShareGrant`]. A node that uses less gives slots back. A node with more than its fair share, while another node
 //! wants some, gives slots back as soon as its attempts in flight have ended. If there is less than one slot per node,
 //! the nodes take turns: no node keeps a slot while another one wants one and has none.
@@ -17,7 +17,7 @@ pub struct NodeShare {
 
 /// A node's request for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct SlotDemand {
     /// The limit that the node currently applies: it starts no attempt beyond this number.
     pub in_force: u32,
     /// Number of attempts in flight.
@@ -40,7 +40,7 @@ pub struct ShareGrant {
 }
 
 /// Returns the slots for a node that asks and already holds `held`, out of the tenant's limit `most`.
-pub fn share(most: u32, held: u32, ask: Ask, others: &[NodeShare]) -> ShareGrant {
+pub fn share(most: u32, held: u32, ask: SlotDemand, others: &[NodeShare]) -> ShareGrant {
     let theirs: u32 = others.iter().map(|other| other.slots).sum();
     let free = most.saturating_sub(theirs);
     let claims = |other: &&NodeShare| other.slots > 0 || other.wants > 0;
@@ -110,7 +110,7 @@ mod tests {
         let room = share(
             most,
             held,
-            Ask {
+            SlotDemand {
                 in_force: node.usable,
                 under_way: node.under_way,
                 wants,

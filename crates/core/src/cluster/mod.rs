@@ -14,7 +14,7 @@ mod timings;
 
 use std::fmt;
 
-pub use concurrency_share::{Ask, NodeShare, ShareGrant, share};
+pub use concurrency_share::{NodeShare, ShareGrant, SlotDemand, share};
 pub use membership::{Command, Holding, Input, MembershipState, NodeRow, ShardRow, TableView};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};

@@ -196,7 +196,7 @@ impl Dispatcher {
 
     /// Divides the concurrency limits of tenants among several nodes: a tenant with a limit starts no attempt until
     /// [`grant`](Dispatcher::grant) gives this node a concurrency share.
-    pub fn share_room(&mut self) {
+    pub fn limit_tenants_by_share(&mut self) {
         self.turns = FairScheduler::sharing(true);
     }
 
@@ -206,13 +206,13 @@ impl Dispatcher {
     }
 
     /// Returns the in-flight attempts and the demand on this node of every tenant with a concurrency limit.
-    pub fn crowds(&self) -> Vec<TenantDemand> {
-        self.turns.crowds()
+    pub fn tenant_demands(&self) -> Vec<TenantDemand> {
+        self.turns.tenant_demands()
     }
 
     /// Returns true if, since the last call, a tenant has started to wait for a larger concurrency share although
     /// its limit allows more. Resets the flag.
-    pub fn lacks_room(&mut self) -> bool {
+    pub fn has_unmet_demand(&mut self) -> bool {
         self.turns.take_share_wanted()
     }
 

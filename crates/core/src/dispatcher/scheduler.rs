@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use crate::cluster::Ask;
+use crate::cluster::SlotDemand;
 use crate::id::TenantId;
 
 fn count(number: usize) -> u32 {
@@ -63,7 +63,7 @@ pub struct TenantDemand {
     /// Concurrency limit of the tenant, over all nodes.
     pub most: u32,
     /// The part of the limit that this node has and wants.
-    pub ask: Ask,
+    pub ask: SlotDemand,
 }
 
 /// The order in which lanes are served.
@@ -119,8 +119,8 @@ impl FairScheduler {
     }
 
     /// Returns every tenant that has a concurrency limit.
-    pub(super) fn crowds(&self) -> Vec<TenantDemand> {
-        let mut crowds = Vec::new();
+    pub(super) fn tenant_demands(&self) -> Vec<TenantDemand> {
+        let mut tenant_demands = Vec::new();
         for (_, entry) in &self.tenants {
             let Some(most) = entry.most.map(count) else {
                 continue;
@@ -130,18 +130,18 @@ impl FairScheduler {
                 true => under_way.min(most),
                 false => most,
             };
-            let ask = Ask {
+            let ask = SlotDemand {
                 in_force: count(entry.granted).min(most),
                 under_way,
                 wants,
             };
-            crowds.push(TenantDemand {
+            tenant_demands.push(TenantDemand {
                 tenant: entry.id.clone(),
                 most,
                 ask,
             });
         }
-        crowds
+        tenant_demands
     }
 
     /// Sets this node's concurrency share of a tenant. Returns false if the tenant has no lanes here.
@@ -461,13 +461,13 @@ mod tests {
         assert_eq!(turns.next(100), None);
         let id: TenantId = "few".parse().unwrap();
         let asks = |turns: &FairScheduler| {
-            let crowds = turns.crowds();
-            assert_eq!((crowds.len(), crowds[0].most), (1, 5));
-            let Ask {
+            let tenant_demands = turns.tenant_demands();
+            assert_eq!((tenant_demands.len(), tenant_demands[0].most), (1, 5));
+            let SlotDemand {
                 in_force,
                 under_way,
                 wants,
-            } = crowds[0].ask;
+            } = tenant_demands[0].ask;
             (in_force, under_way, wants)
         };
         assert_eq!(asks(&turns), (0, 0, 5));

@@ -151,7 +151,7 @@ impl EngineTask {
         let is_shared = settings.lease.is_some();
         let mut dispatcher = Dispatcher::new(settings.limits, settings.rng);
         if is_shared && settings.store.cluster().is_some() {
-            dispatcher.share_room();
+            dispatcher.limit_tenants_by_share();
         }
         let tokens = TokenCache::new(settings.client.clone(), settings.clock.clone());
         let context = AttemptContext {
@@ -250,7 +250,7 @@ impl EngineTask {
                 let _ = reply.send(Ok(self.dispatcher.under_way(&tenant)));
             }
             Message::TenantDemand { reply } => {
-                let _ = reply.send(Ok((self.lease_losses, self.dispatcher.crowds())));
+                let _ = reply.send(Ok((self.lease_losses, self.dispatcher.tenant_demands())));
             }
             Message::ConcurrencyShares { losses, shares } => self.apply_shares(losses, &shares),
             Message::Work(work) => self.start_work(work),
@@ -344,7 +344,7 @@ impl EngineTask {
         if self.dispatcher.take_held_changed() {
             self.held_changed();
         }
-        if self.dispatcher.lacks_room() {
+        if self.dispatcher.has_unmet_demand() {
             self.shared.share_wanted.notify_one();
         }
     }

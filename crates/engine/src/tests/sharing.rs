@@ -351,7 +351,7 @@ impl Cluster for FixedOwnerCluster {
         Box::pin(async { Ok(Some(Written::Applied)) })
     }
 
-    fn share_room(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
+    fn request_shares(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
         let grant = |demand: &TenantDemand| share(demand.most, 0, demand.ask, &[]);
         let grants = demands.iter().map(grant).collect();
         Box::pin(async { Ok(grants) })

@@ -1,6 +1,6 @@
 //! Concurrency shares of nodes.
 
-use posthaste_core::cluster::{Ask, ShareGrant};
+use posthaste_core::cluster::{ShareGrant, SlotDemand};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::TenantId;
 use posthaste_core::rng::Rng;
@@ -27,13 +27,13 @@ fn asks(
     under_way: u32,
     wants: u32,
 ) -> Answer<Vec<ShareGrant>> {
-    let ask = Ask {
+    let ask = SlotDemand {
         in_force,
         under_way,
         wants,
     };
     let cluster = node.store.cluster().expect("it can be shared");
-    cluster.share_room(vec![TenantDemand { tenant, most, ask }])
+    cluster.request_shares(vec![TenantDemand { tenant, most, ask }])
 }
 
 fn one_share(told: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {

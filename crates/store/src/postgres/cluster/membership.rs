@@ -257,7 +257,7 @@ impl Cluster for Membership {
         })
     }
 
-    fn share_room(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
+    fn request_shares(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
         let (done, answer) = promise();
         let reply = Reply::new(done);
         // After the task has ended, dropping the reply answers the caller.
