@@ -130,7 +130,9 @@ impl FaultInjector {
     fn refusal(&mut self, arrived_at: u64, number: usize) -> Option<StatusCode> {
         let first_at = *self.first_at.get_or_insert(arrived_at);
         match self.faults {
-            Faults::Random { percent, status } => self.rng.chance(percent, 100).then_some(status),
+            Faults::Random { percent, status } => {
+                self.rng.random_ratio(percent, 100).then_some(status)
+            }
             Faults::Capacity { per_second, status } => {
                 let second = arrived_at / SECOND_NS;
                 if self.second.0 != second {

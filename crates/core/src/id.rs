@@ -19,7 +19,7 @@ const ENCODED_CHARS: usize = 26;
 const VERSION_7: u128 = 0x7 << 76;
 const VARIANT: u128 = 0b10 << 62;
 const COUNT_BITS: u32 = 12;
-const CHANCE_BITS: u32 = 62;
+const RANDOM_BITS: u32 = 62;
 
 /// Generates ids that always increase, even if the clock goes back.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl IdGenerator {
     pub fn resume(rng: Rng, last: u128) -> IdGenerator {
         IdGenerator {
             rng,
-            last: moment_of(last),
+            last: sequence_of(last),
         }
     }
 
@@ -54,28 +54,28 @@ impl IdGenerator {
 }
 
 /// Returns milliseconds and counter of an id as one number, which increases with every id of one generator.
-pub fn moment_of(id: u128) -> u64 {
+pub fn sequence_of(id: u128) -> u64 {
     let ms = (id >> 80) as u64;
     let count = (id >> 64) as u64 & ((1 << COUNT_BITS) - 1);
     ms << COUNT_BITS | count
 }
 
 /// Returns the smallest moment of an id created at `at`. A range of time is a range of moments.
-pub fn first_moment(at: Timestamp) -> u64 {
+pub fn first_sequence(at: Timestamp) -> u64 {
     at.0.min((1 << 48) - 1) << COUNT_BITS
 }
 
 /// Returns the id with this moment and with `tail` as its last 64 bits.
-pub fn id_of(moment: u64, tail: u64) -> u128 {
-    let ms = u128::from(moment >> COUNT_BITS);
-    let count = u128::from(moment & ((1 << COUNT_BITS) - 1));
+pub fn id_of(sequence: u64, tail: u64) -> u128 {
+    let ms = u128::from(sequence >> COUNT_BITS);
+    let count = u128::from(sequence & ((1 << COUNT_BITS) - 1));
     ms << 80 | VERSION_7 | count << 64 | u128::from(tail)
 }
 
 /// Returns a UUIDv7: time, version, counter, variant, random bits.
-fn stamped(moment: u64, chance: u64) -> u128 {
-    let chance = u128::from(chance) & ((1 << CHANCE_BITS) - 1);
-    id_of(moment, (VARIANT | chance) as u64)
+fn stamped(sequence: u64, random: u64) -> u128 {
+    let random = u128::from(random) & ((1 << RANDOM_BITS) - 1);
+    id_of(sequence, (VARIANT | random) as u64)
 }
 
 /// The text is not an id of the expected kind.
@@ -87,8 +87,8 @@ pub struct IdError {
 
 fn encode(mut value: u128, prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut text = [0u8; ENCODED_CHARS];
-    for place in text.iter_mut().rev() {
-        *place = ALPHABET[(value & 31) as usize];
+    for character in text.iter_mut().rev() {
+        *character = ALPHABET[(value & 31) as usize];
         value >>= 5;
     }
     let text = std::str::from_utf8(&text).expect("the alphabet is ASCII");
@@ -265,14 +265,14 @@ mod tests {
         let ids: Vec<u128> = (0..9_000)
             .map(|_| id_generator.next(Timestamp(7_000)))
             .collect();
-        assert!(ids.is_sorted_by(|a, b| moment_of(*a) < moment_of(*b)));
+        assert!(ids.is_sorted_by(|a, b| sequence_of(*a) < sequence_of(*b)));
         // More ids than fit into one millisecond overflow into the next.
-        assert_eq!(moment_of(ids[0]), first_moment(Timestamp(7_000)));
-        assert!(moment_of(ids[8_999]) >= first_moment(Timestamp(7_002)));
+        assert_eq!(sequence_of(ids[0]), first_sequence(Timestamp(7_000)));
+        assert!(sequence_of(ids[8_999]) >= first_sequence(Timestamp(7_002)));
         let last = ids[8_999];
         let next: u128 = IdGenerator::resume(Rng::seeded(4), last).next(Timestamp(5));
-        assert_eq!(moment_of(next), moment_of(last) + 1);
-        assert_eq!(id_of(moment_of(last), last as u64), last);
+        assert_eq!(sequence_of(next), sequence_of(last) + 1);
+        assert_eq!(id_of(sequence_of(last), last as u64), last);
     }
 
     #[test]

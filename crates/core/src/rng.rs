@@ -28,7 +28,7 @@ impl Rng {
     ///
     /// # Panics
     /// If the fraction is above one or its denominator is zero.
-    pub fn chance(&mut self, numerator: u32, denominator: u32) -> bool {
+    pub fn random_ratio(&mut self, numerator: u32, denominator: u32) -> bool {
         self.0.random_ratio(numerator, denominator)
     }
 

@@ -77,7 +77,7 @@ impl ReceiverState {
     fn answer(&mut self, at_ms: u64, in_progress: u64, rng: &mut Rng) -> (u64, Outcome) {
         match self.kind {
             PartialReceiver::Random { percent, status } => {
-                let code = if rng.chance(percent, 100) {
+                let code = if rng.random_ratio(percent, 100) {
                     status
                 } else {
                     200

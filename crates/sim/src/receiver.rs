@@ -121,14 +121,14 @@ impl Receiver {
                     (quick, status(200))
                 }
             }
-            Behaviour::Unavailable { retry_after } if rng.chance(1, 10) => {
+            Behaviour::Unavailable { retry_after } if rng.random_ratio(1, 10) => {
                 (quick, with_retry_after(503, Some(retry_after)))
             }
             Behaviour::Unavailable { .. } => (quick, status(200)),
             Behaviour::Refusing => (quick, status(*rng.pick(&[400, 401, 403, 422, 301]))),
             Behaviour::NotFound => (quick, status(404)),
             Behaviour::Hanging => (TIMEOUT_MS, Outcome::Failed(Fault::Timeout)),
-            Behaviour::Resetting if rng.chance(1, 3) => {
+            Behaviour::Resetting if rng.random_ratio(1, 3) => {
                 let fault = *rng.pick(&[Fault::Connection, Fault::Tls, Fault::Dns]);
                 (quick, Outcome::Failed(fault))
             }
@@ -154,7 +154,7 @@ fn with_retry_after(code: u16, retry_after: Option<Span>) -> Outcome {
 }
 
 fn random_outcome(rng: &mut Rng) -> Outcome {
-    if rng.chance(1, 4) {
+    if rng.random_ratio(1, 4) {
         return Outcome::Failed(*rng.pick(&Fault::ALL));
     }
     // Not 410: it would disable the endpoint and end all other behaviour of this receiver.
@@ -164,7 +164,7 @@ fn random_outcome(rng: &mut Rng) -> Outcome {
         0..100 | 600.. => unreachable!("the drawn status is between 100 and 599"),
     };
     let asked = rng
-        .chance(1, 5)
+        .random_ratio(1, 5)
         .then(|| Span::from_secs(rng.between(0, 7_200)));
     with_retry_after(code, asked)
 }

@@ -80,10 +80,11 @@ impl SimScenario {
     /// strictly. In one of four, the endpoints have large limits and are slow enough to use all attempt slots.
     /// Some tenants have an in-flight limit.
     pub fn draw(rng: &mut Rng) -> SimScenario {
-        let no_faults = rng.chance(1, 4);
-        let greedy = rng.chance(1, 4);
+        let no_faults = rng.random_ratio(1, 4);
+        let greedy = rng.random_ratio(1, 4);
         let others = rng.between(2, 10) as u128;
-        let caps = [(); TENANTS].map(|()| rng.chance(1, 3).then(|| rng.between(1, 12) as u32));
+        let caps =
+            [(); TENANTS].map(|()| rng.random_ratio(1, 3).then(|| rng.between(1, 12) as u32));
         let mut sites = vec![watched_site()];
         sites.extend((1..=others).map(|number| site(number, greedy, &caps, rng)));
         SimScenario {
@@ -103,7 +104,7 @@ impl SimScenario {
 
 fn faults(rng: &mut Rng) -> Faults {
     let mut sometimes = |most: u64| {
-        if rng.chance(1, 2) {
+        if rng.random_ratio(1, 2) {
             rng.between(0, most) as u32
         } else {
             0
@@ -143,7 +144,7 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng
             per_second: rng.between(1, 50) as f64,
             burst: rng.between(1, 2 * most) as u32,
         },
-        ordered: rng.chance(1, 4),
+        ordered: rng.random_ratio(1, 4),
         tenant_in_flight,
         ..LaneSettings::default()
     };
@@ -151,7 +152,7 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng
         endpoint: EndpointId(number),
         tenant: tenant.parse().expect("the tenant name is valid"),
         settings: Arc::new(settings),
-        behaviour: if greedy && rng.chance(1, 2) {
+        behaviour: if greedy && rng.random_ratio(1, 2) {
             Behaviour::Slow
         } else {
             behaviour(rng)
@@ -163,7 +164,7 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng
 /// Generates a retry policy: a preset, or any backoff and jitter with delays short enough to see many retries. Some
 /// policies drop late deliveries.
 pub fn policy(rng: &mut Rng) -> RetryPolicy {
-    let late = match rng.chance(1, 3) {
+    let late = match rng.random_ratio(1, 3) {
         true => Late::Drop,
         false => Late::Send,
     };
@@ -174,7 +175,7 @@ pub fn policy(rng: &mut Rng) -> RetryPolicy {
 }
 
 fn schedule(rng: &mut Rng) -> RetryPolicy {
-    if rng.chance(1, 3) {
+    if rng.random_ratio(1, 3) {
         return rng.pick(&Preset::ALL).policy();
     }
     let unit = Span::from_secs(rng.between(1, 60));
@@ -219,7 +220,7 @@ fn behaviour(rng: &mut Rng) -> Behaviour {
         4 => Behaviour::Gone { from_ms },
         5 => Behaviour::Throttling {
             per_second: rng.between(1, 10),
-            retry_after: rng.chance(1, 2).then_some(retry_after),
+            retry_after: rng.random_ratio(1, 2).then_some(retry_after),
         },
         6 => Behaviour::Unavailable { retry_after },
         7 => Behaviour::Refusing,

@@ -4,7 +4,7 @@
 //! changes otherwise. A crash in between leaves an entry without an outcome: it is unknown whether the action was
 //! executed.
 
-use posthaste_core::id::{AuditId, KeyId, TenantId, first_moment, id_of};
+use posthaste_core::id::{AuditId, KeyId, TenantId, first_sequence, id_of};
 use posthaste_core::time::{Span, Timestamp};
 
 /// Retention period of an entry: a year, and a month to look back at it.
@@ -168,7 +168,7 @@ pub enum AuditScope {
 impl AuditFilter {
     /// Returns the range of ids to search: from the first inclusive to the second exclusive.
     pub fn range(&self, before: Option<AuditId>) -> (u128, u128) {
-        let first = |at: Timestamp| id_of(first_moment(at), 0);
+        let first = |at: Timestamp| id_of(first_sequence(at), 0);
         let from = self.since.map_or(0, first);
         let until = self.until.map_or(u128::MAX, first);
         (from, until.min(before.map_or(u128::MAX, |id| id.0)))
@@ -179,7 +179,7 @@ impl AuditFilter {
 pub fn first_kept(now: Timestamp) -> u128 {
     match now.0.checked_sub(AUDIT_RETENTION.as_millis()) {
         None => 0,
-        Some(oldest) => id_of(first_moment(Timestamp(oldest + 1)), 0),
+        Some(oldest) => id_of(first_sequence(Timestamp(oldest + 1)), 0),
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn an_entry_is_kept_until_its_time_is_up() {
         let made = Timestamp(1_700_000_000_000);
-        let id = id_of(first_moment(made) | 0xfff, u64::MAX);
+        let id = id_of(first_sequence(made) | 0xfff, u64::MAX);
         let over = made.after(AUDIT_RETENTION);
         assert!(id >= first_kept(Timestamp(over.0 - 1)));
         assert!(id < first_kept(over));

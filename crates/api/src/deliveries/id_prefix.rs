@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use posthaste_core::id::{
-    DeliveryId, EndpointId, EventId, TenantId, first_moment, id_of, moment_of,
+    DeliveryId, EndpointId, EventId, TenantId, first_sequence, id_of, sequence_of,
 };
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery};
@@ -204,9 +204,9 @@ async fn of_events(
 /// Returns the smallest id of the moment after that of `id`, or `None` after the last moment. A store may
 /// keep only the moment of an id.
 fn first_id_after(id: u128) -> Option<u128> {
-    let moment = moment_of(id) + 1;
+    let moment = sequence_of(id) + 1;
     // A millisecond contains as many moments as the counter in an id has values.
-    let end = first_moment(Timestamp(u64::MAX)) | (first_moment(Timestamp(1)) - 1);
+    let end = first_sequence(Timestamp(u64::MAX)) | (first_sequence(Timestamp(1)) - 1);
     (moment <= end).then(|| id_of(moment, 0))
 }
 
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn first_id_after_is_the_smallest_id_of_the_next_tick() {
-        let id = id_of(first_moment(Timestamp(5_000)) + 3, u64::MAX);
+        let id = id_of(first_sequence(Timestamp(5_000)) + 3, u64::MAX);
         let past = first_id_after(id).expect("there is one");
-        assert_eq!(moment_of(past), moment_of(id) + 1);
+        assert_eq!(sequence_of(past), sequence_of(id) + 1);
         assert_eq!(past as u64, 0);
-        let end = id_of(first_moment(Timestamp(5_000)) + 4_095, 0);
+        let end = id_of(first_sequence(Timestamp(5_000)) + 4_095, 0);
         let next = first_id_after(end).expect("there is one");
-        assert_eq!(moment_of(next), first_moment(Timestamp(5_001)));
+        assert_eq!(sequence_of(next), first_sequence(Timestamp(5_001)));
         assert_eq!(first_id_after(u128::MAX), None);
     }
 }

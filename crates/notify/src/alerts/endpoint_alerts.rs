@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
-use posthaste_core::id::{AlertId, first_moment, id_of};
+use posthaste_core::id::{AlertId, first_sequence, id_of};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
@@ -141,7 +141,7 @@ fn alert_of(notification: &Notification, name: AlertName) -> Alert {
     let mut detail = notification.detail.as_object().cloned().unwrap_or_default();
     detail.insert(NOTIFICATION_MEMBER.to_owned(), json!(notification.number));
     Alert {
-        id: AlertId(id_of(first_moment(notification.at), notification.number)),
+        id: AlertId(id_of(first_sequence(notification.at), notification.number)),
         name,
         scope: notification.scope.clone(),
         tenant: None,

@@ -13,7 +13,7 @@
 //! tenant that the notification is about; if two tenants had the same id one after the other, the store knows which one
 //! is meant.
 
-use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
+use posthaste_core::id::{AuditId, EndpointId, TenantId, first_sequence, id_of};
 use posthaste_store::{AuditEntry, AuditOutcome, EmailLine, Notification, Via};
 use serde_json::{Map, Value, json};
 
@@ -149,7 +149,7 @@ fn email_lines(
 /// Builds the audit entry. Its id is derived from the notification, so that a repetition adds no second entry.
 fn audit_entry(notification: &Notification, subject: &Subject) -> AuditEntry {
     AuditEntry {
-        id: AuditId(id_of(first_moment(notification.at), notification.number)),
+        id: AuditId(id_of(first_sequence(notification.at), notification.number)),
         at: notification.at,
         actor: ACTOR.to_owned(),
         actor_key: None,

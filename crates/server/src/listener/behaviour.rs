@@ -153,7 +153,7 @@ impl Behaviour {
             FailureCondition::Never => false,
             FailureCondition::Always => true,
             FailureCondition::Chance { in_ten_thousand } => {
-                rng.chance(in_ten_thousand.min(10_000), 10_000)
+                rng.random_ratio(in_ten_thousand.min(10_000), 10_000)
             }
             FailureCondition::FirstAttempts(count) => {
                 let nth = request.attempt.map_or(request.number, u64::from);

@@ -141,7 +141,7 @@ struct World {
 impl World {
     fn new(seed: u64, bug: Option<ClusterMutation>) -> World {
         let mut rng = Rng::seeded(seed);
-        let bells = rng.chance(3, 4);
+        let bells = rng.random_ratio(3, 4);
         World {
             rng,
             event_queue: EventQueue::default(),
@@ -161,7 +161,7 @@ impl World {
         for _ in 0..self.rng.between(1, 4) {
             self.join(true)?;
         }
-        if self.rng.chance(1, 3) {
+        if self.rng.random_ratio(1, 3) {
             self.join(false)?;
         }
         self.event_queue.schedule(500, Event::Strike);
@@ -274,7 +274,7 @@ impl World {
         let running = self.nodes.iter().filter(|node| node.runs()).count();
         match self.rng.between(0, 9) {
             0 | 1 if running < MOST_NODES => {
-                let works = self.rng.chance(4, 5);
+                let works = self.rng.random_ratio(4, 5);
                 self.join(works)?;
             }
             2 => {
@@ -418,10 +418,10 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let cut_off = self.nodes[at].cut_off_until_ms > self.event_queue.now_ms();
-        let slow = self.stormy && self.rng.chance(1, 20);
+        let slow = self.stormy && self.rng.random_ratio(1, 20);
         let there_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
         let back_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
-        let lost = self.stormy && (cut_off || self.rng.chance(1, 60));
+        let lost = self.stormy && (cut_off || self.rng.random_ratio(1, 60));
         let patience_ms = self.timings.lease.as_millis() / 3;
         let answered = !lost && there_ms + back_ms < patience_ms;
         let node = &mut self.nodes[at];
@@ -439,7 +439,7 @@ impl World {
             self.event_queue.schedule(after_ms, failed);
         }
         // A request without a response may never have arrived, or may be executed at any later time.
-        let arrives = answered || self.rng.chance(1, 2);
+        let arrives = answered || self.rng.random_ratio(1, 2);
         let there_ms = if answered {
             there_ms
         } else {
@@ -476,7 +476,7 @@ impl World {
         }
         if done.notifies && self.bells {
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
-                if self.stormy && self.rng.chance(1, 5) {
+                if self.stormy && self.rng.random_ratio(1, 5) {
                     continue;
                 }
                 let in_ms = self.rng.between(1, 20);

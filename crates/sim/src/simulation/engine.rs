@@ -146,7 +146,7 @@ impl World {
             Some(bug) => bug.tamper_record(record),
             None => record,
         };
-        if self.bug == Some(Mutation::ResultLost) && self.rng.chance(1, 20) {
+        if self.bug == Some(Mutation::ResultLost) && self.rng.random_ratio(1, 20) {
             self.answer(epoch, Input::Recorded { ticket });
             return;
         }

@@ -323,7 +323,7 @@ impl World {
 
     /// Returns true with a probability of `per_mille`/1,000 during the fault phase.
     fn fault_occurs(&mut self, per_mille: u32) -> bool {
-        !self.healed && per_mille > 0 && self.rng.chance(per_mille, 1_000)
+        !self.healed && per_mille > 0 && self.rng.random_ratio(per_mille, 1_000)
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
@@ -388,7 +388,7 @@ impl World {
     fn end_process(&mut self) {
         self.cancelling.clear();
         // Sometimes the next process crashes soon after its start.
-        if !self.healed && self.rng.chance(1, 5) {
+        if !self.healed && self.rng.random_ratio(1, 5) {
             let again_ms = self.rng.between(1, 2_000);
             self.event_queue.schedule(again_ms, Event::Start);
             self.event_queue

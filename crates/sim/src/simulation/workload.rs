@@ -24,7 +24,7 @@ impl World {
         if self.produced < self.scenario.events {
             // Bursts and quiet periods.
             let mean_ms = FAULT_PHASE_MS / u64::from(self.scenario.events);
-            if self.burst_left == 0 && self.rng.chance(1, 20) {
+            if self.burst_left == 0 && self.rng.random_ratio(1, 20) {
                 self.burst_left = self.rng.between(1, 80);
             }
             let gap_ms = if self.burst_left > 0 {
@@ -50,13 +50,16 @@ impl World {
             return;
         }
         // One event in ten repeats an old idempotency key, as a client does after a lost response.
-        let old = self.rng.chance(1, 10);
+        let old = self.rng.random_ratio(1, 10);
         let key = if old {
             self.rng.between(0, u64::from(self.produced))
         } else {
             u64::from(self.produced)
         };
-        let content = Fingerprint::of(&[&key.to_be_bytes(), &[u8::from(self.rng.chance(1, 50))]]);
+        let content = Fingerprint::of(&[
+            &key.to_be_bytes(),
+            &[u8::from(self.rng.random_ratio(1, 50))],
+        ]);
         let stored = self
             .keys
             .get(&key)
@@ -84,7 +87,7 @@ impl World {
 
     /// Persists one delivery for each endpoint that wants the event.
     fn route(&mut self, event: EventId, wall: Timestamp) -> Vec<Delivery> {
-        let scheduled = self.rng.chance(1, 10);
+        let scheduled = self.rng.random_ratio(1, 10);
         let due_at = if scheduled {
             wall.after(Span::from_secs(self.rng.between(1, 3_600)))
         } else {
@@ -101,7 +104,7 @@ impl World {
             .collect();
         let mut deliveries = Vec::new();
         for (endpoint, settings) in wanted {
-            if !self.rng.chance(1, 2) {
+            if !self.rng.random_ratio(1, 2) {
                 continue;
             }
             let id: DeliveryId = self.id_generator.next(wall);
@@ -164,7 +167,7 @@ impl World {
                 is == EndpointStatus::Enabled || is == EndpointStatus::Paused
             }
             // Rarely, because nothing more happens at a deleted endpoint.
-            EndpointStatus::Deleted => is != EndpointStatus::Deleted && self.rng.chance(1, 4),
+            EndpointStatus::Deleted => is != EndpointStatus::Deleted && self.rng.random_ratio(1, 4),
             EndpointStatus::Enabled => false,
         };
         if goes {

@@ -5,7 +5,7 @@
 //! removed after their time, in small steps; open ones are kept.
 
 use posthaste_core::alert::AlertName;
-use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
+use posthaste_core::id::{AlertId, EndpointId, first_sequence, id_of};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use serde_json::json;
@@ -16,7 +16,7 @@ use posthaste_store::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Notific
 
 /// Returns the id of an alert that was raised at a time.
 fn named(at: Timestamp, number: u64) -> AlertId {
-    AlertId(id_of(first_moment(at), number))
+    AlertId(id_of(first_sequence(at), number))
 }
 
 fn alert(now: Timestamp, number: u64, name: AlertName, scope: Scope) -> Alert {

@@ -4,7 +4,7 @@
 //! long, listing by tenant and time, that a later tenant with the same id sees no earlier entry, and removal in
 //! small steps.
 
-use posthaste_core::id::{AuditId, KeyId, first_moment, id_of};
+use posthaste_core::id::{AuditId, KeyId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
@@ -16,7 +16,7 @@ use posthaste_store::{
 
 /// Returns the id of an entry that was begun at a time.
 fn named(at: Timestamp, number: u64) -> AuditId {
-    AuditId(id_of(first_moment(at), number))
+    AuditId(id_of(first_sequence(at), number))
 }
 
 /// Returns an entry without an outcome.

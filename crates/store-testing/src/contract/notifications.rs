@@ -9,7 +9,7 @@ use std::sync::Arc;
 use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::EndpointChange;
-use posthaste_core::id::{AlertId, AuditId, first_moment, id_of};
+use posthaste_core::id::{AlertId, AuditId, first_sequence, id_of};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
@@ -244,7 +244,7 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
     let raised = store.raise_alert(at(1), own).await;
     assert_eq!(raised, Ok(CreateResult::Created));
     let act = |notification: u64, tenant| AuditEntry {
-        id: AuditId(id_of(first_moment(at(1)), notification)),
+        id: AuditId(id_of(first_sequence(at(1)), notification)),
         at: at(1),
         actor: "posthaste".to_owned(),
         actor_key: None,

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use posthaste_core::cluster::{NodeNo, Timings};
-use posthaste_core::id::{IdGenerator, id_of, moment_of};
+use posthaste_core::id::{IdGenerator, id_of, sequence_of};
 use posthaste_core::rng::Rng;
 use rustc_hash::FxHashMap;
 use tokio::runtime::Builder;
@@ -250,7 +250,7 @@ async fn resume(conn: &PgConnection, rng: Rng) -> Result<IdGenerator, DbError> {
     for table in ["events", "waiting", "ended", "replays"] {
         let sql = format!("SELECT id FROM {table} ORDER BY id DESC LIMIT 1");
         if let Some(row) = conn.query_opt(&sql, &[]).await? {
-            last = last.max(moment_of(row.get::<_, Id>(0).0));
+            last = last.max(sequence_of(row.get::<_, Id>(0).0));
         }
     }
     Ok(IdGenerator::resume(rng, id_of(last, 0)))

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthaste_core::delivery::Delivery;
-use posthaste_core::id::{EventId, first_moment};
+use posthaste_core::id::{EventId, first_sequence};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
@@ -337,7 +337,7 @@ pub(super) fn store_clock_skew(
 
 /// Returns how many milliseconds a key is ahead of a time, rounded up to a power of two so that it seldom changes.
 fn clock_skew_of(key: Key, at: Timestamp) -> i64 {
-    let moments = key.saturating_sub(first_moment(at) as Key).max(0);
+    let moments = key.saturating_sub(first_sequence(at) as Key).max(0);
     let millis = moments >> 12;
     match millis {
         0 => 0,

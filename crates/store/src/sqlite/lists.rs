@@ -1,7 +1,7 @@
 //! Lists deliveries and events, one page at a time.
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId, first_moment};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId, first_sequence};
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -176,11 +176,11 @@ pub(super) fn keys_between(
         None => PAST_ALL,
         Some(until) => {
             let clock_skew = number(conn, clock_skew)? as u64;
-            first_moment(Timestamp(until.0.saturating_add(clock_skew))) as Key
+            first_sequence(Timestamp(until.0.saturating_add(clock_skew))) as Key
         }
     };
     Ok(Range {
-        above: since.map_or(-1, |since| first_moment(since) as Key - 1),
+        above: since.map_or(-1, |since| first_sequence(since) as Key - 1),
         below,
     })
 }

@@ -4,7 +4,7 @@
 //! that fit into SQLite's row id, grow with time, and need no index. The other 64 bits, the tail, are stored in a
 //! column, and a row is found only if they match too.
 
-use posthaste_core::id::{IdGenerator, id_of, moment_of};
+use posthaste_core::id::{IdGenerator, id_of, sequence_of};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 
@@ -16,7 +16,7 @@ pub(super) const PAST_ALL: Key = i64::MAX;
 
 /// Returns the key of an id made by the id generator.
 pub(super) fn key_of(id: u128) -> Key {
-    moment_of(id) as Key
+    sequence_of(id) as Key
 }
 
 /// Returns the tail: the part of an id that is not in its key.

@@ -145,7 +145,7 @@ impl Telemetry {
             None => {
                 let mut rng = state.rng();
                 // A trace that is not recorded needs no id.
-                if !rng.chance(state.settings.sample_parts(), SAMPLE_PARTS) {
+                if !rng.random_ratio(state.settings.sample_parts(), SAMPLE_PARTS) {
                     return Accepting::default();
                 }
                 let trace_id = TraceId::random(&mut rng);

@@ -106,7 +106,7 @@ impl RandomRun {
 
     fn accept(&mut self, endpoint: EndpointId) {
         let key = self.rng.between(0, 3);
-        let late = self.rng.chance(1, 4);
+        let late = self.rng.random_ratio(1, 4);
         // During a sweep it is undefined on which side of it a commit falls.
         if self.is_sweeping(endpoint) {
             return;
@@ -175,7 +175,7 @@ impl RandomRun {
         }
         let id = *self.rng.pick(&flying);
         self.old.push(self.bench.ticket(id));
-        if self.rng.chance(1, 8) {
+        if self.rng.random_ratio(1, 8) {
             self.bench.fail_internally(id);
         } else {
             let outcome = self.outcome();
@@ -184,7 +184,7 @@ impl RandomRun {
     }
 
     fn answer_record(&mut self) {
-        if !self.written.is_empty() && self.rng.chance(1, 2) {
+        if !self.written.is_empty() && self.rng.random_ratio(1, 2) {
             let ticket = self.written.remove(0);
             self.bench.handle(Input::Recorded { ticket });
             self.old.push(ticket);

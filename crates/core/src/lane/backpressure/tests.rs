@@ -31,7 +31,7 @@ type Receiver<'a> = Box<dyn FnMut(Request, &mut Rng) -> (Response, u64) + 'a>;
 /// Fails requests at random.
 fn failing(percent: u32, with: Response, latency_ms: u64) -> Receiver<'static> {
     Box::new(move |_, rng| {
-        let fails = rng.chance(percent, 100);
+        let fails = rng.random_ratio(percent, 100);
         (if fails { with } else { Response::Ok }, latency_ms)
     })
 }
@@ -253,7 +253,7 @@ fn a_limited_receiver_that_also_fails_at_random_gets_what_it_accepts() {
     for seed in SEEDS {
         let mut limit = capacity(20, 1_000, 10);
         let receiver: Receiver = Box::new(move |request, rng| match limit(request, rng) {
-            (Response::Ok, latency) if rng.chance(10, 100) => (Response::Overloaded, latency),
+            (Response::Ok, latency) if rng.random_ratio(10, 100) => (Response::Overloaded, latency),
             other => other,
         });
         let load = Load {
@@ -340,7 +340,7 @@ fn idle_time_between_bursts_is_no_sign_of_a_low_capacity() {
         for burst in 0..20 {
             for ms in 0..50 {
                 let now = Tick(START + burst * 60_000 + ms * 2);
-                let result = if rng.chance(30, 100) {
+                let result = if rng.random_ratio(30, 100) {
                     LoadResult::Failed
                 } else {
                     LoadResult::Accepted

@@ -3,7 +3,7 @@
 //! The tests put alerts into the store of a [`TestServer`].
 
 use posthaste_core::alert::AlertName;
-use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
+use posthaste_core::id::{AlertId, EndpointId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Alert, Alerts, CreateResult, Scope};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ async fn raise(
 ) -> Alert {
     let at = Timestamp(BEGUN + ms);
     let alert = Alert {
-        id: AlertId(id_of(first_moment(at), ms)),
+        id: AlertId(id_of(first_sequence(at), ms)),
         name,
         scope,
         tenant: None,

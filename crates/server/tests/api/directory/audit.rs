@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use posthaste_api::routes;
-use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_moment, id_of};
+use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn write(
 ) -> String {
     let at = Timestamp(BEGUN + ms);
     let entry = AuditEntry {
-        id: AuditId(id_of(first_moment(at), ms)),
+        id: AuditId(id_of(first_sequence(at), ms)),
         at,
         actor: "<b>somebody</b>".to_owned(),
         actor_key: outcome.is_some().then_some(KeyId(5)),

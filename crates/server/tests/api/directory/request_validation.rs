@@ -201,7 +201,7 @@ async fn odd_json_documents_do_not_crash_the_server() {
 fn anything(rng: &mut Rng, names: &[&str], depth: u64) -> Value {
     match rng.between(0, if depth == 0 { 6 } else { 8 }) {
         0 => Value::Null,
-        1 => json!(rng.chance(1, 2)),
+        1 => json!(rng.random_ratio(1, 2)),
         2 => json!(rng.bits()),
         3 => json!(f64::from_bits(rng.bits())),
         4 => json!(-(rng.between(0, 9) as i64)),

@@ -52,7 +52,7 @@ impl Script {
                 let count = self.rng.between(0, 5);
                 NotificationOperation::CompleteNotifications {
                     now,
-                    current: self.rng.chance(4, 5),
+                    current: self.rng.random_ratio(4, 5),
                     recipients: (0..count).map(|_| self.rng.between(0, 2)).collect(),
                     due_at: self.some_time(),
                 }

@@ -5,7 +5,7 @@
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{AlertId, AuditId, EndpointId, first_moment, id_of};
+use posthaste_core::id::{AlertId, AuditId, EndpointId, first_sequence, id_of};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
@@ -250,7 +250,7 @@ impl Script {
     }
 
     fn maybe<T>(&mut self, of_ten: u32, make: impl FnOnce(&mut Script) -> T) -> Option<T> {
-        self.rng.chance(of_ten, 10).then(|| make(self))
+        self.rng.random_ratio(of_ten, 10).then(|| make(self))
     }
 
     pub(super) fn some_time(&mut self) -> Timestamp {
@@ -260,7 +260,7 @@ impl Script {
 
     /// Returns a tenant, mostly the first, so that much data belongs to one tenant.
     fn tenant(&mut self) -> &'static str {
-        match self.rng.chance(6, 10) {
+        match self.rng.random_ratio(6, 10) {
             true => TENANTS[0],
             false => self.rng.pick::<&'static str>(&TENANTS),
         }
@@ -280,7 +280,7 @@ impl Script {
     }
 
     fn health(&mut self) -> (u64, bool) {
-        (self.rng.between(0, 9), self.rng.chance(3, 10))
+        (self.rng.between(0, 9), self.rng.random_ratio(3, 10))
     }
 
     fn search(&mut self, names: &Names) -> Search {
@@ -300,7 +300,7 @@ impl Script {
     fn delivery(&mut self, names: &Names) -> Option<DeliveryName> {
         let known: Vec<DeliveryName> = names.deliveries.keys().copied().collect();
         let last = known.len().checked_sub(1)? as u64;
-        let first = if self.rng.chance(3, 4) {
+        let first = if self.rng.random_ratio(3, 4) {
             last.saturating_sub(15)
         } else {
             0
@@ -312,7 +312,7 @@ impl Script {
         Draft {
             event_type: self.rng.pick::<&'static str>(&TYPES),
             key: self.maybe(4, |script| script.rng.between(0, 9)),
-            content: u64::from(self.rng.chance(1, 6)),
+            content: u64::from(self.rng.random_ratio(1, 6)),
             deliver_at: self.maybe(2, Script::some_time),
             ordering: self.maybe(4, |script| script.rng.between(0, 2)),
             only: None,
@@ -321,7 +321,7 @@ impl Script {
 
     fn accept(&mut self) -> Operation {
         let mut drafts: Vec<Draft> = Vec::new();
-        if self.rng.chance(1, 10) {
+        if self.rng.random_ratio(1, 10) {
             let only = Some(self.endpoint());
             let draft = self.draft();
             drafts.push(Draft { only, ..draft });
@@ -341,9 +341,9 @@ impl Script {
     fn attempt(&mut self, delivery: DeliveryName) -> Operation {
         let effects = RecordEffects {
             health: self.maybe(3, Script::health),
-            disable: self.rng.chance(1, 20),
-            endpoint_changes: self.rng.chance(1, 5),
-            stale: self.rng.chance(1, 8),
+            disable: self.rng.random_ratio(1, 20),
+            endpoint_changes: self.rng.random_ratio(1, 5),
+            stale: self.rng.random_ratio(1, 8),
         };
         let code = *self.rng.pick(&CODES);
         Operation::Attempt {
@@ -392,7 +392,7 @@ impl Script {
     fn on_a_tenant(&mut self) -> Operation {
         let now = self.tick();
         let tenant = self.tenant();
-        let policy = self.rng.chance(1, 2);
+        let policy = self.rng.random_ratio(1, 2);
         let kept = self.kept();
         match self.rng.between(0, 9) {
             0..=3 => Operation::CreateTenant {
@@ -432,7 +432,7 @@ impl Script {
     fn on_a_key(&mut self) -> Operation {
         let key = self.rng.between(1, KEYS);
         let tenant = self.maybe(7, Script::tenant);
-        match self.rng.chance(2, 3) {
+        match self.rng.random_ratio(2, 3) {
             true => Operation::CreateKey { key, tenant },
             false => Operation::RevokeKey { key, tenant },
         }
@@ -452,7 +452,7 @@ impl Script {
                 endpoint,
                 revision: self.rng.between(0, 1),
                 patterns,
-                policy: self.rng.chance(1, 2),
+                policy: self.rng.random_ratio(1, 2),
             },
         }
     }
@@ -483,7 +483,7 @@ impl Script {
         Operation::Sweep {
             now: self.tick(),
             endpoint: self.endpoint(),
-            deleted: self.rng.chance(1, 2),
+            deleted: self.rng.random_ratio(1, 2),
             except,
             limit: self.limit(),
         }
@@ -494,7 +494,7 @@ impl Script {
         match self.rng.between(0, 9) {
             0..=4 => {
                 let now = self.tick();
-                let entry = AuditId(id_of(first_moment(now), self.rng.bits()));
+                let entry = AuditId(id_of(first_sequence(now), self.rng.bits()));
                 self.entries.push(entry);
                 Operation::BeginAudit {
                     now,
@@ -504,7 +504,7 @@ impl Script {
             }
             5..=7 if known > 0 => Operation::FinishAudit {
                 entry: self.entries[self.rng.between(0, known - 1) as usize],
-                refused: self.rng.chance(1, 2),
+                refused: self.rng.random_ratio(1, 2),
             },
             _ => Operation::ListAudit {
                 tenant: self.tenant(),
@@ -518,11 +518,11 @@ impl Script {
     fn on_an_alert(&mut self) -> Operation {
         let now = self.tick();
         let known = self.alerts.len() as u64;
-        if known > 0 && self.rng.chance(4, 10) {
+        if known > 0 && self.rng.random_ratio(4, 10) {
             let alert = self.alerts[self.rng.between(0, known - 1) as usize];
             return Operation::ResolveAlert { now, alert };
         }
-        let alert = AlertId(id_of(first_moment(now), self.rng.bits()));
+        let alert = AlertId(id_of(first_sequence(now), self.rng.bits()));
         self.alerts.push(alert);
         let scope = match self.rng.between(0, 3) {
             0 => Scope::Everything,
@@ -560,7 +560,7 @@ impl Script {
                 endpoint: self.endpoint(),
                 due_by: self.some_time(),
                 limit: self.limit(),
-                ordered: self.rng.chance(1, 2),
+                ordered: self.rng.random_ratio(1, 2),
             },
             (77..=78, _) => self.sweep(names),
             (79..=84, _) => self.on_a_replay(names),

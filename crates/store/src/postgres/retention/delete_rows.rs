@@ -1,6 +1,6 @@
 //! Deletes events row by row, with all rows that belong to them.
 
-use posthaste_core::id::{DeliveryId, moment_of};
+use posthaste_core::id::{DeliveryId, sequence_of};
 use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashSet;
 
@@ -216,7 +216,7 @@ pub(super) async fn remove_deliveries(
 pub(super) async fn store_last_id(conn: &PgConnection, gone: Id) -> Result<(), DbError> {
     conn.execute(
         "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
-        &[&meta::LAST_ID_TIME, &(moment_of(gone.0) as i64)],
+        &[&meta::LAST_ID_TIME, &(sequence_of(gone.0) as i64)],
     )
     .await?;
     Ok(())

@@ -3,7 +3,7 @@
 //! The skew is 0, unless a clock was set back, very many ids were made at once, or a delivery was made of an old
 //! event. The greatest skew is stored, so that a search by time can be turned into a range of ids.
 
-use posthaste_core::id::{first_moment, id_of, moment_of};
+use posthaste_core::id::{first_sequence, id_of, sequence_of};
 use posthaste_core::time::Timestamp;
 
 use crate::postgres::connection::PgConnection;
@@ -24,7 +24,7 @@ impl IdRange {
         until: Option<Timestamp>,
         clock_skew: u64,
     ) -> IdRange {
-        let least = |at| id_of(first_moment(at), 0);
+        let least = |at| id_of(first_sequence(at), 0);
         IdRange {
             above: since.map_or(0, |since| least(since).saturating_sub(1)),
             below: until.map_or(u128::MAX, |until| {
@@ -41,7 +41,7 @@ impl IdRange {
 /// Returns the milliseconds by which an id is ahead of a time, rounded up to a power of two so that the stored value
 /// rarely changes.
 pub(in crate::postgres) fn clock_skew_of(id: u128, accepted_at: Timestamp) -> i64 {
-    let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
+    let moments = sequence_of(id).saturating_sub(first_sequence(accepted_at));
     match moments >> 12 {
         0 => 0,
         some => some.next_power_of_two() as i64,

@@ -3,7 +3,7 @@
 //! Events, ended deliveries and attempts are partitioned by the UTC day of their ids. A writer creates the partitions
 //! of the day of its rows and of the next day. Several nodes may do so at once.
 
-use posthaste_core::id::first_moment;
+use posthaste_core::id::first_sequence;
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::FxHashSet;
 
@@ -44,7 +44,7 @@ impl Day {
     /// Returns a lower bound of the day's ids.
     pub(in crate::postgres) fn first_id(self) -> u128 {
         // Without version and variant bits, so that it is less than all of them.
-        u128::from(first_moment(self.begins()) >> 12) << 80
+        u128::from(first_sequence(self.begins()) >> 12) << 80
     }
 
     /// Returns the name of a table's partition.
@@ -155,13 +155,13 @@ mod tests {
         let noon = Timestamp(1_794_744_000_250);
         let day = Day::at(noon);
         assert_eq!(day.partition("events"), "events_20261115");
-        let id = id_of(first_moment(noon), 77);
+        let id = id_of(first_sequence(noon), 77);
         assert_eq!(Day::of(id), day);
         assert!(day.first_id() < id && id < day.next().first_id());
-        let least = id_of(first_moment(day.begins()), 0);
+        let least = id_of(first_sequence(day.begins()), 0);
         assert!(day.first_id() < least);
         let last = Timestamp(day.next().begins().0 - 1);
-        assert!(id_of(first_moment(last) | 0xfff, u64::MAX) < day.next().first_id());
+        assert!(id_of(first_sequence(last) | 0xfff, u64::MAX) < day.next().first_id());
         assert_eq!(uuid(1), "00000000-0000-0000-0000-000000000001");
     }
 }
