@@ -1,6 +1,6 @@
 //! The state machine of one alert: raised and resolved by readings.
 //!
-//! [`Course::after`] takes the current state, a reading ([`Seen`]) and the [`Rule`], and returns the new state and
+//! [`Course::after`] takes the current state, a reading ([`Reading`]) and the [`Rule`], and returns the new state and
 //! the [`Change`] to make, if any. A critical reading with enough samples raises the alert. Readings outside the
 //! critical range ([`Bound`]) for the whole calm time resolve it. A value that could not be read never does either.
 //!
@@ -68,7 +68,7 @@ pub struct Rule {
 
 /// A reading of the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Seen {
+pub enum Reading {
     /// The value could not be read.
     Unknown,
     /// Nothing happened that could be measured, so nothing is wrong.
@@ -82,12 +82,12 @@ pub enum Seen {
     },
 }
 
-impl Seen {
-    /// Returns the reading for a ratio; [`Seen::Nothing`] if `whole` is zero.
-    pub fn ratio(part: u64, whole: u64) -> Seen {
+impl Reading {
+    /// Returns the reading for a ratio; [`Reading::Nothing`] if `whole` is zero.
+    pub fn ratio(part: u64, whole: u64) -> Reading {
         match whole {
-            0 => Seen::Nothing,
-            whole => Seen::Value {
+            0 => Reading::Nothing,
+            whole => Reading::Value {
                 value: part as f64 / whole as f64,
                 samples: whole,
             },
@@ -95,8 +95,8 @@ impl Seen {
     }
 
     /// Returns the reading for a value that is not computed from samples.
-    pub fn value(value: f64) -> Seen {
-        Seen::Value {
+    pub fn value(value: f64) -> Reading {
+        Reading::Value {
             value,
             samples: u64::MAX,
         }
@@ -129,21 +129,23 @@ impl Course {
     pub const RAISED: Course = Course::Raised { calm_since: None };
 
     /// Returns the state after a reading, and the action to take.
-    pub fn after(self, now: Tick, rule: &Rule, seen: Seen) -> (Course, Option<Change>) {
+    pub fn after(self, now: Tick, rule: &Rule, seen: Reading) -> (Course, Option<Change>) {
         match self {
             Course::Quiet => match seen {
-                Seen::Value { value, samples }
+                Reading::Value { value, samples }
                     if rule.bound.is_crossed(value) && samples >= rule.least_samples =>
                 {
                     (Course::RAISED, Some(Change::Raise))
                 }
-                Seen::Value { .. } | Seen::Nothing | Seen::Unknown => (Course::Quiet, None),
+                Reading::Value { .. } | Reading::Nothing | Reading::Unknown => {
+                    (Course::Quiet, None)
+                }
             },
             Course::Raised { calm_since } => {
                 let calm = match seen {
-                    Seen::Unknown => false,
-                    Seen::Nothing => true,
-                    Seen::Value { value, .. } => !rule.bound.is_crossed(value),
+                    Reading::Unknown => false,
+                    Reading::Nothing => true,
+                    Reading::Value { value, .. } => !rule.bound.is_crossed(value),
                 };
                 if !calm {
                     return (Course::RAISED, None);
@@ -174,12 +176,12 @@ mod tests {
         }
     }
 
-    fn seen(value: f64, samples: u64) -> Seen {
-        Seen::Value { value, samples }
+    fn seen(value: f64, samples: u64) -> Reading {
+        Reading::Value { value, samples }
     }
 
     /// Takes one reading per minute and returns the readings that caused an action.
-    fn changes(rule: &Rule, readings: &[Seen]) -> Vec<(usize, Change)> {
+    fn changes(rule: &Rule, readings: &[Reading]) -> Vec<(usize, Change)> {
         let mut course = Course::Quiet;
         let mut found = Vec::new();
         for (minute, seen) in readings.iter().enumerate() {
@@ -232,29 +234,29 @@ mod tests {
         let rule = rule(Bound::Above(0.1));
         let raised = seen(1.0, 100);
         let mut quiet = vec![raised];
-        quiet.extend([Seen::Nothing; 6]);
+        quiet.extend([Reading::Nothing; 6]);
         let ended = [(0, Change::Raise), (6, Change::Resolve)];
         assert_eq!(changes(&rule, &quiet), ended);
-        let mut blind = vec![Seen::Unknown, raised];
-        blind.extend([Seen::Unknown; 30]);
+        let mut blind = vec![Reading::Unknown, raised];
+        blind.extend([Reading::Unknown; 30]);
         assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
         // Time without readings does not count as normal.
-        blind.extend([Seen::Nothing; 3]);
-        blind.push(Seen::Unknown);
-        blind.extend([Seen::Nothing; 5]);
+        blind.extend([Reading::Nothing; 3]);
+        blind.push(Reading::Unknown);
+        blind.extend([Reading::Nothing; 5]);
         assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
     }
 
     #[test]
     fn a_ratio_of_zero_samples_is_no_value() {
-        assert_eq!(Seen::ratio(0, 0), Seen::Nothing);
-        assert_eq!(Seen::ratio(1, 4), seen(0.25, 4));
+        assert_eq!(Reading::ratio(0, 0), Reading::Nothing);
+        assert_eq!(Reading::ratio(1, 4), seen(0.25, 4));
     }
 
-    fn any_seen() -> impl Strategy<Value = Seen> {
+    fn any_seen() -> impl Strategy<Value = Reading> {
         prop_oneof![
-            1 => Just(Seen::Unknown),
-            1 => Just(Seen::Nothing),
+            1 => Just(Reading::Unknown),
+            1 => Just(Reading::Nothing),
             6 => (0.0..0.4_f64, 0..40_u64).prop_map(|(value, samples)| seen(value, samples)),
         ]
     }
@@ -273,7 +275,7 @@ mod tests {
                 prop_assert_eq!(*change, expected);
                 match change {
                     Change::Raise => {
-                        let alarming = matches!(readings[*minute], Seen::Value { value, samples }
+                        let alarming = matches!(readings[*minute], Reading::Value { value, samples }
                             if bound.is_crossed(value) && samples >= LEAST);
                         prop_assert!(alarming, "raised by {:?}", readings[*minute]);
                     }
@@ -281,9 +283,9 @@ mod tests {
                         // Every reading of the last five minutes must be out of the critical range.
                         for seen in &readings[minute - 5..=*minute] {
                             let calm = match seen {
-                                Seen::Unknown => false,
-                                Seen::Nothing => true,
-                                Seen::Value { value, .. } => !bound.is_crossed(*value),
+                                Reading::Unknown => false,
+                                Reading::Nothing => true,
+                                Reading::Value { value, .. } => !bound.is_crossed(*value),
                             };
                             prop_assert!(calm, "the alert was resolved although a recent reading was {:?}", seen);
                         }
@@ -310,7 +312,7 @@ mod tests {
             let found = changes(&rule, &readings);
             prop_assert!(found.iter().all(|(minute, _)| *minute < from), "{:?}", found);
             prop_assert_eq!(found.last().map(|(_, change)| *change), Some(Change::Raise));
-            readings.extend([Seen::Nothing; 6]);
+            readings.extend([Reading::Nothing; 6]);
             let found = changes(&rule, &readings);
             prop_assert_eq!(found.last().map(|(_, change)| *change), Some(Change::Resolve));
         }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::alert::{AlertName, Change, Course, Seen};
+use posthaste_core::alert::{AlertName, Change, Course, Reading};
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{AlertId, IdGenerator, TenantId};
 use posthaste_core::rng::Rng;
@@ -96,7 +96,7 @@ pub(super) struct Sources {
 type OpenAlerts = FxHashMap<(AlertName, Scope), Alert>;
 
 /// Values read in a round.
-type Readings = Vec<(AlertName, Scope, Seen)>;
+type Readings = Vec<(AlertName, Scope, Reading)>;
 
 impl OwnerTask for AlertChecker {
     fn interval(&self) -> Duration {
@@ -333,7 +333,7 @@ impl AlertChecker {
         let operational = self.audience.tenant.as_ref();
         let counted = counted_tenants(operational);
         let all = self.store.retrying_since(counted, since, limit).await?;
-        let all = Seen::value(all as f64);
+        let all = Reading::value(all as f64);
         readings.push((name, Scope::Everything, all));
         let mut tenants: FxHashSet<TenantId> = open
             .keys()
@@ -343,7 +343,7 @@ impl AlertChecker {
         // A tenant's count never exceeds the total, so other tenants are counted only if the total crosses the
         // threshold. The operational tenant is not part of the total, so it is always counted.
         tenants.extend(operational.cloned());
-        if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
+        if matches!(all, Reading::Value { value, .. } if bound.is_crossed(value)) {
             let (width, since) = buckets(now, LONG_IN_RETRY);
             let failing = self.store.failing_stats(width, since, MAX_FAILING).await?;
             let failing = failing.iter().filter_map(|(scope, _)| tenant_of(scope));
@@ -352,7 +352,7 @@ impl AlertChecker {
         for tenant in tenants {
             let only = TenantSelection::Only(tenant.clone());
             let counted = self.store.retrying_since(only, since, limit);
-            let seen = Seen::value(counted.await? as f64);
+            let seen = Reading::value(counted.await? as f64);
             readings.push((name, Scope::Tenant(tenant), seen));
         }
         Ok(())
@@ -377,28 +377,28 @@ impl AlertChecker {
             .collect()
     }
 
-    async fn read_queue_age(&self) -> Seen {
+    async fn read_queue_age(&self) -> Reading {
         let age = (self.queue_age)().await;
-        age.map_or(Seen::Unknown, |age| Seen::value(age.as_secs_f64()))
+        age.map_or(Reading::Unknown, |age| Reading::value(age.as_secs_f64()))
     }
 
-    async fn read_held(&self) -> Seen {
-        Seen::value((self.held_count)().await as f64)
+    async fn read_held(&self) -> Reading {
+        Reading::value((self.held_count)().await as f64)
     }
 
     /// Makes a test write, and returns the shortest duration of the last few.
-    async fn read_write_time(&mut self, now: Timestamp) -> Seen {
+    async fn read_write_time(&mut self, now: Timestamp) -> Reading {
         let started = self.clock.now().tick;
         if self.store.probe(now).await.is_err() {
             // An unavailable store is not a slow one: the readiness check reports it.
-            return Seen::Unknown;
+            return Reading::Unknown;
         }
         let duration = self.clock.now().tick.since(started);
         self.write_seconds.push_back(duration.as_secs_f64());
         if self.write_seconds.len() > SLOW_WRITES_TO_ALERT {
             self.write_seconds.pop_front();
         }
-        Seen::Value {
+        Reading::Value {
             value: self
                 .write_seconds
                 .iter()
@@ -408,28 +408,28 @@ impl AlertChecker {
         }
     }
 
-    async fn read_free_space(&self) -> Seen {
+    async fn read_free_space(&self) -> Reading {
         let of_disk = match self.store.path() {
-            None => Seen::Nothing,
-            Some(path) => machine::free_ratio(path).map_or(Seen::Unknown, Seen::value),
+            None => Reading::Nothing,
+            Some(path) => machine::free_ratio(path).map_or(Reading::Unknown, Reading::value),
         };
         let of_limit = match self.settings.database_bytes {
-            None => Seen::Nothing,
+            None => Reading::Nothing,
             Some(limit) => match self.store.stored_bytes().await {
-                Err(_) => Seen::Unknown,
-                Ok(None) => Seen::Nothing,
-                Ok(Some(stored)) => Seen::value(disk_space::free_ratio_of_limit(stored, limit)),
+                Err(_) => Reading::Unknown,
+                Ok(None) => Reading::Nothing,
+                Ok(Some(stored)) => Reading::value(disk_space::free_ratio_of_limit(stored, limit)),
             },
         };
         match self.settings.bound(AlertName::StoreNearlyFull) {
-            None => Seen::Nothing,
+            None => Reading::Nothing,
             Some(bound) => disk_space::lowest(bound, [of_disk, of_limit]),
         }
     }
 
     /// Returns the age of the oldest notification or email to the operator that waits. An email that an owner's mail
     /// server refuses is the owner's problem, and is not included.
-    async fn read_undispatched_age(&self, now: Timestamp) -> Seen {
+    async fn read_undispatched_age(&self, now: Timestamp) -> Reading {
         // Without a mail server no email can be stuck.
         let operator = self.audience.operator_emails.clone().unwrap_or_default();
         let waiting_since = [
@@ -437,10 +437,12 @@ impl AlertChecker {
             self.store.unsent_since(operator).await,
         ];
         let [Ok(undispatched), Ok(unsent)] = waiting_since else {
-            return Seen::Unknown;
+            return Reading::Unknown;
         };
         let oldest = [undispatched, unsent].into_iter().flatten().min();
-        oldest.map_or(Seen::Nothing, |at| Seen::value(now.since(at).as_secs_f64()))
+        oldest.map_or(Reading::Nothing, |at| {
+            Reading::value(now.since(at).as_secs_f64())
+        })
     }
 
     /// Raises and resolves alerts by their rules.
@@ -493,9 +495,9 @@ impl AlertChecker {
         now: Timestamp,
         name: AlertName,
         scope: Scope,
-        seen: Seen,
+        seen: Reading,
     ) -> Result<(), StoreError> {
-        let Seen::Value { value, samples } = seen else {
+        let Reading::Value { value, samples } = seen else {
             return Ok(());
         };
         let threshold = self.settings.bound(name).map(|bound| bound.limit());

@@ -3,7 +3,7 @@
 //! Both are ratios from 0 (full) to 1 (empty). The alert uses the lower one, see [`lowest`]. An unreadable ratio never
 //! counts as normal.
 
-use posthaste_core::alert::{Bound, Seen};
+use posthaste_core::alert::{Bound, Reading};
 
 /// Returns the free ratio of the store's size limit.
 pub(super) fn free_ratio_of_limit(stored_bytes: u64, limit_bytes: u64) -> f64 {
@@ -12,16 +12,16 @@ pub(super) fn free_ratio_of_limit(stored_bytes: u64, limit_bytes: u64) -> f64 {
 
 /// Returns the smallest ratio that could be read. If another one could not be read, the result is unknown, unless the
 /// smallest already crosses the threshold.
-pub(super) fn lowest(bound: Bound, free_ratios: [Seen; 2]) -> Seen {
+pub(super) fn lowest(bound: Bound, free_ratios: [Reading; 2]) -> Reading {
     let known = free_ratios.iter().filter_map(|seen| match seen {
-        Seen::Value { value, .. } => Some(*value),
-        Seen::Unknown | Seen::Nothing => None,
+        Reading::Value { value, .. } => Some(*value),
+        Reading::Unknown | Reading::Nothing => None,
     });
     match known.reduce(f64::min) {
-        Some(ratio) if bound.is_crossed(ratio) => Seen::value(ratio),
-        Some(_) | None if free_ratios.contains(&Seen::Unknown) => Seen::Unknown,
-        Some(ratio) => Seen::value(ratio),
-        None => Seen::Nothing,
+        Some(ratio) if bound.is_crossed(ratio) => Reading::value(ratio),
+        Some(_) | None if free_ratios.contains(&Reading::Unknown) => Reading::Unknown,
+        Some(ratio) => Reading::value(ratio),
+        None => Reading::Nothing,
     }
 }
 
@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn an_unreadable_ratio_makes_the_result_unknown() {
-        let (full, free) = (Seen::value(0.05), Seen::value(0.5));
-        let (unknown, nothing) = (Seen::Unknown, Seen::Nothing);
+        let (full, free) = (Reading::value(0.05), Reading::value(0.5));
+        let (unknown, nothing) = (Reading::Unknown, Reading::Nothing);
         for (ratios, expected) in [
             ([full, free], full),
             ([free, full], full),

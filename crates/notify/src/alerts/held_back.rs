@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use posthaste_core::alert::Seen;
+use posthaste_core::alert::Reading;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_engine::owner_router::LimitedEndpoints;
@@ -20,15 +20,15 @@ const MAX_OPEN: usize = 20;
 pub(super) fn readings(
     limited: &LimitedEndpoints,
     with_open_alert: &BTreeSet<EndpointId>,
-) -> Vec<(EndpointId, Seen)> {
+) -> Vec<(EndpointId, Reading)> {
     let absent = match limited.is_complete {
-        true => Seen::Nothing,
-        false => Seen::Unknown,
+        true => Reading::Nothing,
+        false => Reading::Unknown,
     };
     let of_open = with_open_alert.iter().map(|endpoint| {
         let report = limited.endpoints.get(endpoint);
         let seen = report.map_or(absent, |report| {
-            Seen::value(report.duration().as_secs_f64())
+            Reading::value(report.duration().as_secs_f64())
         });
         (*endpoint, seen)
     });
@@ -42,6 +42,8 @@ pub(super) fn readings(
     others.truncate(MAX_OPEN.saturating_sub(with_open_alert.len()));
     let others = others.into_iter();
     of_open
-        .chain(others.map(|(duration, endpoint)| (endpoint, Seen::value(duration.as_secs_f64()))))
+        .chain(
+            others.map(|(duration, endpoint)| (endpoint, Reading::value(duration.as_secs_f64()))),
+        )
         .collect()
 }

@@ -3,7 +3,7 @@
 //! [`from_counters`] computes the value of each alert in [`FROM_COUNTERS`] from the sums of a window. [`buckets`]
 //! chooses the stats buckets that cover the window. Pure.
 
-use posthaste_core::alert::{AlertName, Seen};
+use posthaste_core::alert::{AlertName, Reading};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{BucketWidth, StatCounters};
 use posthaste_telemetry::metrics::health::Ratio;
@@ -18,15 +18,15 @@ pub const FROM_COUNTERS: [AlertName; 5] = [
 ];
 
 /// Computes the values, in the order of [`FROM_COUNTERS`]. The ratios are those of the stats.
-pub fn from_counters(counters: &StatCounters) -> [(AlertName, Seen); 5] {
-    let seen = |ratio: Ratio| Seen::ratio(ratio.part, ratio.whole);
+pub fn from_counters(counters: &StatCounters) -> [(AlertName, Reading); 5] {
+    let seen = |ratio: Ratio| Reading::ratio(ratio.part, ratio.whole);
     let [retry, dead, attempts, second, growing] = FROM_COUNTERS;
     [
         (retry, seen(Ratio::retries(counters))),
         (dead, seen(Ratio::dead_letters(counters))),
         (attempts, seen(Ratio::attempts_per_success(counters))),
         (second, seen(Ratio::second_attempt_successes(counters))),
-        (growing, Seen::value(counters.failed as f64)),
+        (growing, Reading::value(counters.failed as f64)),
     ]
 }
 
@@ -59,13 +59,13 @@ mod tests {
             ..StatCounters::default()
         };
         let values = from_counters(&counters).map(|(_, seen)| seen);
-        let value = |value, samples| Seen::Value { value, samples };
+        let value = |value, samples| Reading::Value { value, samples };
         let expected = [
             value(0.25, 80),
             value(0.04, 100),
             value(1.125, 96),
             value(0.75, 16),
-            Seen::value(4.0),
+            Reading::value(4.0),
         ];
         assert_eq!(values, expected);
     }
@@ -74,16 +74,16 @@ mod tests {
     fn a_ratio_without_samples_is_not_read() {
         let [retry, dead, attempts, second, growing] = from_counters(&StatCounters::default());
         for (name, seen) in [retry, dead, attempts, second] {
-            assert_eq!(seen, Seen::Nothing, "{name}");
+            assert_eq!(seen, Reading::Nothing, "{name}");
         }
-        assert_eq!(growing.1, Seen::value(0.0));
+        assert_eq!(growing.1, Reading::value(0.0));
         let no_success = StatCounters {
             attempts: 7,
             retries: 7,
             ..StatCounters::default()
         };
         let [retry, _, attempts, _, _] = from_counters(&no_success);
-        assert_eq!([retry.1, attempts.1], [Seen::Nothing; 2]);
+        assert_eq!([retry.1, attempts.1], [Reading::Nothing; 2]);
     }
 
     #[test]
