@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use posthaste_engine::database::{EgressDialer, with_password};
 use posthaste_store::OpenError;
-use posthaste_store::postgres::{Dial, Place, ServerUrl, Session};
+use posthaste_store::postgres::{Dial, ServerAddress, ServerUrl, Session};
 use rustix::param::clock_ticks_per_second;
 use url::Url;
 
@@ -142,10 +142,10 @@ fn refused(error: OpenError) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn is_local(host: &Place) -> bool {
+fn is_local(host: &ServerAddress) -> bool {
     match host {
-        Place::Unix { .. } => true,
-        Place::Tcp { host, .. } => {
+        ServerAddress::Unix { .. } => true,
+        ServerAddress::Tcp { host, .. } => {
             let ip: Result<std::net::IpAddr, _> = host.parse();
             host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
         }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn only_a_loopback_host_is_local() {
         let local = |host: &str| {
-            is_local(&Place::Tcp {
+            is_local(&ServerAddress::Tcp {
                 host: host.to_owned(),
                 port: 5_432,
             })

@@ -37,7 +37,7 @@ const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 /// The address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     /// A TCP port.
     Tcp {
         /// Name or IP address.
@@ -70,9 +70,9 @@ pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Connects to a server. The returned stream is ready for the PostgreSQL protocol.
-pub async fn dial(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
+pub async fn dial(address: &ServerAddress, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s");
-    timeout(CONNECT_TIMEOUT, open(place, trust))
+    timeout(CONNECT_TIMEOUT, open(address, trust))
         .await
         .map_err(late)?
 }
@@ -81,10 +81,10 @@ pub async fn dial(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn 
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn open(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
-    match place {
-        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-        Place::Tcp { host, port } => {
+async fn open(address: &ServerAddress, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
+    match address {
+        ServerAddress::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        ServerAddress::Tcp { host, port } => {
             let socket = TcpStream::connect((host.as_str(), *port)).await?;
             socket.set_nodelay(true)?;
             secure(socket, host, trust).await

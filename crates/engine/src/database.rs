@@ -9,7 +9,7 @@ use std::path::Path;
 
 use posthaste_egress::Roots;
 use posthaste_egress::database::{self, TlsVerification};
-use posthaste_store::postgres::{Dial, DialFuture, Place, ServerUrl, Tls, TlsMode, Wire};
+use posthaste_store::postgres::{Dial, DialFuture, ServerAddress, ServerUrl, Tls, TlsMode, Wire};
 
 /// Maximum size of a file of root certificates, in bytes.
 const MAX_ROOTS_BYTES: u64 = 16 << 20;
@@ -26,14 +26,14 @@ pub fn with_password(server: &ServerUrl) -> ServerUrl {
 pub struct EgressDialer;
 
 impl Dial for EgressDialer {
-    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
-        let place = match place.clone() {
-            Place::Tcp { host, port } => database::Place::Tcp { host, port },
-            Place::Unix { path } => database::Place::Unix(path),
+    fn dial(&self, address: &ServerAddress, tls: &Tls) -> DialFuture {
+        let address = match address.clone() {
+            ServerAddress::Tcp { host, port } => database::ServerAddress::Tcp { host, port },
+            ServerAddress::Unix { path } => database::ServerAddress::Unix(path),
         };
         let trust = trust(tls);
         Box::pin(async move {
-            let wire = database::dial(&place, &trust?).await?;
+            let wire = database::dial(&address, &trust?).await?;
             Ok(Box::new(wire) as Box<dyn Wire>)
         })
     }

@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 
 use super::db_error::DbError;
-use super::dial::{Place, ServerUrl, Wire};
+use super::dial::{ServerAddress, ServerUrl, Wire};
 use super::settings::PostgresSettings;
 use super::statement_cache::StatementCache;
 use crate::StoreError;
@@ -64,14 +64,14 @@ pub(super) enum ConnectError {
     /// The server does not answer.
     Unreachable {
         /// The address.
-        place: Place,
+        address: ServerAddress,
         /// The cause.
         why: String,
     },
     /// The server refuses the connection, or its answer is an error.
     Refused(DbError),
     /// The server is a read-only standby.
-    Standby(Place),
+    Standby(ServerAddress),
     /// The server is too old.
     TooOld(u32),
 }
@@ -79,12 +79,12 @@ pub(super) enum ConnectError {
 impl std::fmt::Display for ConnectError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ConnectError::Unreachable { place, why } => {
-                write!(formatter, "{place} cannot be reached: {why}")
+            ConnectError::Unreachable { address, why } => {
+                write!(formatter, "{address} cannot be reached: {why}")
             }
             ConnectError::Refused(fault) => fault.fmt(formatter),
-            ConnectError::Standby(place) => {
-                write!(formatter, "{place} is a standby and takes no writes")
+            ConnectError::Standby(address) => {
+                write!(formatter, "{address} is a standby and takes no writes")
             }
             ConnectError::TooOld(version) => write!(
                 formatter,
@@ -108,13 +108,13 @@ pub(super) async fn connect(
     url: &ServerUrl,
 ) -> Result<(PgConnection, ConnectionDriver), ConnectError> {
     let mut last = None;
-    for (number, place) in url.addresses_to_try() {
+    for (number, address) in url.addresses_to_try() {
         // If the caller stops waiting while this address is silent, the next call starts with the next address.
         url.set_first_address(number + 1);
-        let linked = match timeout(CONNECT_TIMEOUT, reach(settings, url, place)).await {
+        let linked = match timeout(CONNECT_TIMEOUT, reach(settings, url, address)).await {
             Ok(linked) => linked,
             Err(_) => Err(ConnectError::Unreachable {
-                place: place.clone(),
+                address: address.clone(),
                 why: format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
             }),
         };
@@ -132,11 +132,11 @@ pub(super) async fn connect(
 async fn reach(
     settings: &PostgresSettings,
     url: &ServerUrl,
-    place: &Place,
+    address: &ServerAddress,
 ) -> Result<(PgConnection, ConnectionDriver), ConnectError> {
-    let dialled = settings.dial.dial(place, url.tls()).await;
+    let dialled = settings.dial.dial(address, url.tls()).await;
     let wire = dialled.map_err(|error| ConnectError::Unreachable {
-        place: place.clone(),
+        address: address.clone(),
         why: error.to_string(),
     })?;
     let mut config = url.config().clone();
@@ -158,12 +158,12 @@ async fn reach(
         standby = set_up(&conn) => standby?,
         lost = &mut driver => {
             let why = lost.err().map_or("it hung up".to_owned(), |error| error.to_string());
-            let place = place.clone();
-            return Err(ConnectError::Unreachable { place, why });
+            let address = address.clone();
+            return Err(ConnectError::Unreachable { address, why });
         }
     };
     if standby {
-        return Err(ConnectError::Standby(place.clone()));
+        return Err(ConnectError::Standby(address.clone()));
     }
     Ok((conn, driver))
 }

@@ -20,7 +20,7 @@ const DEFAULT_PORT: u16 = 5_432;
 
 /// The network address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     /// A TCP port.
     Tcp {
         /// Host name or IP address.
@@ -35,12 +35,14 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp { host, port } if host.contains(':') => write!(formatter, "[{host}]:{port}"),
-            Place::Tcp { host, port } => write!(formatter, "{host}:{port}"),
-            Place::Unix { path } => write!(formatter, "{}", path.display()),
+            ServerAddress::Tcp { host, port } if host.contains(':') => {
+                write!(formatter, "[{host}]:{port}")
+            }
+            ServerAddress::Tcp { host, port } => write!(formatter, "{host}:{port}"),
+            ServerAddress::Unix { path } => write!(formatter, "{}", path.display()),
         }
     }
 }
@@ -82,14 +84,14 @@ pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + S
 pub trait Dial: Send + Sync {
     /// Connects to an address and negotiates TLS as PostgreSQL does: a request of eight bytes, an answer of one byte,
     /// then the handshake. The returned stream is ready for the PostgreSQL protocol.
-    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture;
+    fn dial(&self, address: &ServerAddress, tls: &Tls) -> DialFuture;
 }
 
 /// The addresses, user, database and TLS settings of a server. Its password is never shown.
 #[derive(Clone)]
 pub struct ServerUrl {
     config: Config,
-    places: Vec<Place>,
+    addresses: Vec<ServerAddress>,
     tls: Tls,
     /// Index of the address to try first. Shared by all clones.
     first: Arc<AtomicUsize>,
@@ -114,20 +116,20 @@ pub enum ServerUrlError {
 
 impl ServerUrl {
     /// The addresses, in the order of the URL.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn addresses(&self) -> &[ServerAddress] {
+        &self.addresses
     }
 
     /// Returns the addresses with their indexes, starting with the one that is most likely to answer.
-    pub(super) fn addresses_to_try(&self) -> impl Iterator<Item = (usize, &Place)> {
-        let first = self.first.load(Ordering::Relaxed) % self.places.len();
-        let numbered = || self.places.iter().enumerate();
+    pub(super) fn addresses_to_try(&self) -> impl Iterator<Item = (usize, &ServerAddress)> {
+        let first = self.first.load(Ordering::Relaxed) % self.addresses.len();
+        let numbered = || self.addresses.iter().enumerate();
         numbered().skip(first).chain(numbered().take(first))
     }
 
     /// Sets the address that the next connection attempt starts with.
-    pub(super) fn set_first_address(&self, place: usize) {
-        self.first.store(place, Ordering::Relaxed);
+    pub(super) fn set_first_address(&self, address: usize) {
+        self.first.store(address, Ordering::Relaxed);
     }
 
     /// The TLS settings.
@@ -166,8 +168,8 @@ impl ServerUrl {
     }
 
     /// Replaces the addresses with a single one.
-    pub fn with_address(mut self, place: Place) -> ServerUrl {
-        self.places = vec![place];
+    pub fn with_address(mut self, address: ServerAddress) -> ServerUrl {
+        self.addresses = vec![address];
         self.first = Arc::default();
         self
     }
@@ -181,9 +183,9 @@ impl ServerUrl {
 impl fmt::Display for ServerUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "postgres://{}@", self.user())?;
-        for (number, place) in self.places.iter().enumerate() {
+        for (number, address) in self.addresses.iter().enumerate() {
             let comma = if number > 0 { "," } else { "" };
-            write!(formatter, "{comma}{place}")?;
+            write!(formatter, "{comma}{address}")?;
         }
         write!(formatter, "/{}", self.database())
     }
@@ -220,8 +222,8 @@ impl FromStr for ServerUrl {
                 std::error::Error::source(&error).map_or(error.to_string(), |it| it.to_string());
             ServerUrlError::Malformed(why)
         })?;
-        let places = places(&config);
-        if places.is_empty() {
+        let addresses = addresses(&config);
+        if addresses.is_empty() {
             return Err(ServerUrlError::NoHost);
         }
         // The text before the last `@` belongs to the password, and hosts and databases are shown.
@@ -230,7 +232,7 @@ impl FromStr for ServerUrl {
         }
         Ok(ServerUrl {
             config,
-            places,
+            addresses,
             tls,
             first: Arc::default(),
         })
@@ -252,7 +254,7 @@ impl FromStr for TlsMode {
     }
 }
 
-fn places(config: &Config) -> Vec<Place> {
+fn addresses(config: &Config) -> Vec<ServerAddress> {
     let ports = config.get_ports();
     let port_of = |number: usize| {
         let port = ports.get(number).or(ports.first());
@@ -261,12 +263,12 @@ fn places(config: &Config) -> Vec<Place> {
     let hosts = config.get_hosts().iter().enumerate();
     hosts
         .map(|(number, host)| match host {
-            Host::Tcp(host) => Place::Tcp {
+            Host::Tcp(host) => ServerAddress::Tcp {
                 host: host.clone(),
                 port: port_of(number),
             },
             #[cfg(unix)]
-            Host::Unix(directory) => Place::Unix {
+            Host::Unix(directory) => ServerAddress::Unix {
                 path: directory.join(format!(".s.PGSQL.{}", port_of(number))),
             },
         })
@@ -307,11 +309,11 @@ mod tests {
         let url = read(
             "postgres://ada:secret@db.example:6432/hooks?sslmode=verify-full&sslrootcert=%2Fca.pem",
         );
-        let place = Place::Tcp {
+        let address = ServerAddress::Tcp {
             host: "db.example".to_owned(),
             port: 6_432,
         };
-        assert_eq!(url.places(), [place]);
+        assert_eq!(url.addresses(), [address]);
         assert_eq!((url.user(), url.database()), ("ada", "hooks"));
         assert_eq!(url.tls().mode, TlsMode::VerifyFull);
         assert_eq!(url.tls().root_cert, Some(PathBuf::from("/ca.pem")));
@@ -331,7 +333,7 @@ mod tests {
     fn sockets_of_this_machine_and_several_hosts_are_places() {
         let url = read("postgres://ada@%2Frun%2Fpostgresql/hooks");
         let path = PathBuf::from("/run/postgresql/.s.PGSQL.5432");
-        assert_eq!(url.places(), [Place::Unix { path }]);
+        assert_eq!(url.addresses(), [ServerAddress::Unix { path }]);
         let url = read("postgres://ada@one:1,two:2/hooks");
         assert_eq!(url.to_string(), "postgres://ada@one:1,two:2/hooks");
     }

@@ -48,7 +48,7 @@ pub use admin_connection::Session;
 pub(crate) use connection::Params;
 pub(crate) use copy_connection::CopyConnection;
 pub(crate) use db_error::DbError;
-pub use dial::{Dial, DialFuture, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
+pub use dial::{Dial, DialFuture, ServerAddress, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
 pub(crate) use schema::columns::Id;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
 pub use schema::schema_sql;

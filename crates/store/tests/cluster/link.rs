@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use posthaste_store::postgres::{Dial, DialFuture, Place, Tls, Wire};
+use posthaste_store::postgres::{Dial, DialFuture, ServerAddress, Tls, Wire};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::postgres::PlainDial;
@@ -71,7 +71,7 @@ impl DatabaseLink {
 }
 
 impl Dial for DatabaseLink {
-    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
+    fn dial(&self, place: &ServerAddress, tls: &Tls) -> DialFuture {
         let link = self.clone();
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {

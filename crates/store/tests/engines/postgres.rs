@@ -7,7 +7,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Tick, Timestamp};
 use posthaste_store::postgres::{
-    Dial, DialFuture, Place, PostgresSettings, PostgresStore, ServerUrl, Tls, Wire,
+    Dial, DialFuture, PostgresSettings, PostgresStore, ServerAddress, ServerUrl, Tls, Wire,
 };
 use posthaste_store::{Change, ClusterEvents, Done, HandOver, Store, StoreSettings};
 use posthaste_store_testing::contract::Harness;
@@ -17,16 +17,18 @@ use serde_json::Value;
 pub(crate) struct PlainDial;
 
 impl Dial for PlainDial {
-    fn dial(&self, place: &Place, _: &Tls) -> DialFuture {
+    fn dial(&self, place: &ServerAddress, _: &Tls) -> DialFuture {
         let place = place.clone();
         Box::pin(async move {
             let wire: Box<dyn Wire> = match place {
-                Place::Tcp { host, port } => {
+                ServerAddress::Tcp { host, port } => {
                     let stream = tokio::net::TcpStream::connect((host, port)).await?;
                     stream.set_nodelay(true)?;
                     Box::new(stream)
                 }
-                Place::Unix { path } => Box::new(tokio::net::UnixStream::connect(path).await?),
+                ServerAddress::Unix { path } => {
+                    Box::new(tokio::net::UnixStream::connect(path).await?)
+                }
             };
             Ok(wire)
         })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::postgres::{Dial, DialFuture, Place, ReconnectBackoff, Tls, Wire};
+use posthaste_store::postgres::{Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls, Wire};
 use posthaste_store::{
     BucketWidth, CreateResult, Retention, Scope, StatCounters, StatEntry, StatsStore, Store,
     StoreError,
@@ -52,7 +52,7 @@ impl TcpProxy {
 struct ByCable(Arc<TcpProxy>);
 
 impl Dial for ByCable {
-    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
+    fn dial(&self, place: &ServerAddress, tls: &Tls) -> DialFuture {
         let cable = self.0.clone();
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {

@@ -6,7 +6,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{LimitOverrides, RateLimit};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
-use posthaste_store::postgres::{Place, PostgresStore, ServerUrl};
+use posthaste_store::postgres::{PostgresStore, ServerAddress, ServerUrl};
 use posthaste_store::{OpenError, Store, StoreSettings};
 use posthaste_store_testing::contract::Recorder;
 
@@ -107,7 +107,7 @@ fn an_older_schema_is_migrated_with_its_data() {
 fn open_errors_say_what_to_do() {
     let database = Database::create_empty();
     let url = database.url();
-    let nowhere = Place::Unix {
+    let nowhere = ServerAddress::Unix {
         path: "/nowhere/.s.PGSQL.5432".into(),
     };
     let error = refusal(url.clone().with_address(nowhere));
