@@ -100,7 +100,7 @@ impl Client {
             Some(meter) => meter.first_byte_at(),
             None => progress.handed_over_at,
         };
-        let (outcome, mishap, headers, snippet, snippet_truncated) = match ended {
+        let (outcome, send_error, headers, snippet, snippet_truncated) = match ended {
             Ok(answer) => {
                 let Answer {
                     status,
@@ -115,19 +115,25 @@ impl Client {
                 };
                 (outcome, None, headers, snippet, truncated)
             }
-            Err(AttemptFailure::Remote(mishap)) => {
-                let mishap = match shows_nothing {
-                    true => mishap.without_identity(),
-                    false => mishap,
+            Err(AttemptFailure::Remote(send_error)) => {
+                let send_error = match shows_nothing {
+                    true => send_error.without_identity(),
+                    false => send_error,
                 };
-                let outcome = Outcome::Failed(mishap.fault());
-                (outcome, Some(mishap), HeaderMap::new(), Vec::new(), false)
+                let outcome = Outcome::Failed(send_error.fault());
+                (
+                    outcome,
+                    Some(send_error),
+                    HeaderMap::new(),
+                    Vec::new(),
+                    false,
+                )
             }
             Err(AttemptFailure::Local(fault)) => return Err(fault),
         };
         Ok(SendReport {
             outcome,
-            mishap,
+            send_error,
             latency: started_at.elapsed(),
             first_byte_at: first_byte_at.map(Instant::into_std),
             headers,
@@ -226,9 +232,9 @@ impl Shared {
             truncated: false,
         };
         let read = self.read_body(&mut body, keep_bytes, &mut answer).await;
-        let whole = read.map_err(|mishap| match lease.connection().is_flooded() {
+        let whole = read.map_err(|send_error| match lease.connection().is_flooded() {
             true => SendError::Flooded,
-            false => mishap,
+            false => send_error,
         })?;
         // After status 101 the connection no longer speaks HTTP, and the client never asks for another
         // protocol.

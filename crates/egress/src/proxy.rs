@@ -241,13 +241,13 @@ impl ProxyConnector {
         let dialled = dial::connect(&addresses, self.proxy.port).await;
         let socket = dialled.map_err(|error| match explain::connect_error(&error) {
             AttemptFailure::Local(ours) => ours.into(),
-            AttemptFailure::Remote(mishap) => fault(ProxyFault::Unreached(mishap)),
+            AttemptFailure::Remote(send_error) => fault(ProxyFault::Unreached(send_error)),
         })?;
         if !self.proxy.secure {
             return Ok(ProxyStream::Plain(socket));
         }
         let secured = self.secured(socket).await;
-        secured.map_err(|mishap| fault(ProxyFault::Insecure(mishap)))
+        secured.map_err(|send_error| fault(ProxyFault::Insecure(send_error)))
     }
 
     #[expect(

@@ -21,7 +21,7 @@ pub struct SendReport {
     /// The outcome in the form that classification works with.
     pub outcome: Outcome,
     /// The send error, if there is no response.
-    pub mishap: Option<SendError>,
+    pub send_error: Option<SendError>,
     /// Time from the call to its end, including resolving and connecting.
     pub latency: Duration,
     /// Time at which the first byte of the request was written to the network, if one was. On an HTTP/2
@@ -43,7 +43,7 @@ impl fmt::Debug for SendReport {
         formatter
             .debug_struct("Report")
             .field("outcome", &self.outcome)
-            .field("mishap", &self.mishap)
+            .field("mishap", &self.send_error)
             .field("latency", &self.latency)
             .field("headers", &self.headers.len())
             .field("snippet_bytes", &self.snippet.len())
@@ -55,8 +55,8 @@ impl fmt::Debug for SendReport {
 impl SendReport {
     /// Describes the outcome for operators and tenants. Contains no resolved address.
     pub fn detail(&self) -> String {
-        match (&self.mishap, self.outcome) {
-            (Some(mishap), _) => mishap.to_string(),
+        match (&self.send_error, self.outcome) {
+            (Some(send_error), _) => send_error.to_string(),
             (None, Outcome::Answered { status, .. }) => answered(status),
             (None, Outcome::StaleToken) => answered(HttpStatus::UNAUTHORIZED),
             (None, Outcome::Failed(fault)) => fault.kind().name().to_owned(),

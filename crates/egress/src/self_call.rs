@@ -1,6 +1,6 @@
 //! Self-call check: refuses destinations that would reach this same server.
 //!
-//! [`EgressRules::leads_back`] knows the addresses on which this server listens. Which addresses belong to this
+//! [`EgressRules::is_self_call`] knows the addresses on which this server listens. Which addresses belong to this
 //! machine is tested here by binding a UDP socket to the address. That succeeds only for local addresses, sends
 //! nothing, and reflects the network interfaces at this moment. The test is made only for destinations on the
 //! server's own port.
@@ -21,7 +21,7 @@ pub fn refuse_own(rules: &EgressRules, to: &Destination) -> Result<(), Refusal> 
         // Names that always mean this server were refused when the URL was parsed.
         Host::Name(_) => return Ok(()),
     };
-    match rules.leads_back(ip, to.port(), is_local) {
+    match rules.is_self_call(ip, to.port(), is_local) {
         Ok(false) => Ok(()),
         // If the test fails, refuse.
         Ok(true) | Err(_) => Err(Refusal::Address(ForbiddenAddress::OwnListener)),
@@ -35,7 +35,7 @@ pub(crate) fn vet(
     port: u16,
 ) -> Result<(), AttemptFailure> {
     for ip in addresses {
-        match rules.leads_back(*ip, port, is_local) {
+        match rules.is_self_call(*ip, port, is_local) {
             Ok(false) => {}
             Ok(true) => return Err(SendError::Forbidden(ForbiddenAddress::OwnListener).into()),
             Err(error) => return Err(explain::connect_error(&error)),

@@ -299,8 +299,8 @@ pub(crate) enum AttemptFailure {
 }
 
 impl From<SendError> for AttemptFailure {
-    fn from(mishap: SendError) -> AttemptFailure {
-        AttemptFailure::Remote(mishap)
+    fn from(send_error: SendError) -> AttemptFailure {
+        AttemptFailure::Remote(send_error)
     }
 }
 

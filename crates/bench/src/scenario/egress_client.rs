@@ -233,8 +233,8 @@ async fn send_hardened(
                     permit: None,
                 };
                 let report = client.send(request).await.map_err(io::Error::other)?;
-                if let Some(mishap) = report.mishap {
-                    return Err(io::Error::other(mishap));
+                if let Some(send_error) = report.send_error {
+                    return Err(io::Error::other(send_error));
                 }
             }
             Ok(())

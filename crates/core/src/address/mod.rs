@@ -11,7 +11,7 @@
 //!   egress crate for every resolved address and for the connected peer. A host name that passes here still has to
 //!   be resolved and vetted.
 //! - **No self-calls.** The addresses that this server listens on are refused, even if the operator allows them; see
-//!   [`EgressRules::leads_back`].
+//!   [`EgressRules::is_self_call`].
 //! - **No information leak.** A refusal names the broken rule, never an address.
 //!
 //! All functions are pure; resolving and connecting happen elsewhere.

@@ -14,7 +14,7 @@ impl EgressRules {
     /// Returns true if a connection to this address and port would end at one of `own_sockets`.
     ///
     /// `is_local` returns whether an address belongs to this machine.
-    pub fn leads_back<E>(
+    pub fn is_self_call<E>(
         &self,
         ip: IpAddr,
         port: u16,
@@ -22,12 +22,12 @@ impl EgressRules {
     ) -> Result<bool, E> {
         for own in self.own_sockets.iter().filter(|own| own.port() == port) {
             for ip in self.equivalent_addresses(ip) {
-                let leads_back = match reaches(own, ip) {
+                let is_self_call = match reaches(own, ip) {
                     Reach::Never => false,
                     Reach::Always => true,
                     Reach::IfLocal => is_local(ip)?,
                 };
-                if leads_back {
+                if is_self_call {
                     return Ok(true);
                 }
             }
@@ -35,12 +35,12 @@ impl EgressRules {
         Ok(false)
     }
 
-    /// Like [`EgressRules::leads_back`], but without asking the operating system: returns true only if it is
+    /// Like [`EgressRules::is_self_call`], but without asking the operating system: returns true only if it is
     /// certain.
     pub(super) fn is_certain_self_call(&self, ip: IpAddr, port: u16) -> bool {
         let unknown = |_| Ok::<bool, std::convert::Infallible>(false);
-        match self.leads_back(ip, port, unknown) {
-            Ok(leads_back) => leads_back,
+        match self.is_self_call(ip, port, unknown) {
+            Ok(is_self_call) => is_self_call,
             Err(never) => match never {},
         }
     }
@@ -115,11 +115,11 @@ mod tests {
             asked.borrow_mut().push(ip.to_string());
             Ok::<_, ()>(local.contains(&ip.to_string().as_str()))
         };
-        let verdict = rules.leads_back(ip.parse().unwrap(), port, is_local);
+        let verdict = rules.is_self_call(ip.parse().unwrap(), port, is_local);
         (verdict.unwrap(), asked.into_inner())
     }
 
-    fn leads_back(rules: &EgressRules, ip: &str, port: u16) -> bool {
+    fn is_self_call(rules: &EgressRules, ip: &str, port: u16) -> bool {
         asked(rules, ip, port).0
     }
 
@@ -127,14 +127,14 @@ mod tests {
     fn a_listening_address_is_refused_at_its_port_only() {
         let rules = listening_on(&["127.0.0.1:8420"]);
         for ours in ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::"] {
-            assert!(leads_back(&rules, ours, 8420), "{ours}");
-            assert!(!leads_back(&rules, ours, 8421), "{ours}");
+            assert!(is_self_call(&rules, ours, 8420), "{ours}");
+            assert!(!is_self_call(&rules, ours, 8421), "{ours}");
         }
         for other in ["127.0.0.2", "::1", OURS, OTHERS] {
             assert_eq!(asked(&rules, other, 8420), (false, vec![]), "{other}");
         }
         let rules = listening_on(&["[::ffff:127.0.0.1]:8420"]);
-        assert!(leads_back(&rules, "127.0.0.1", 8420));
+        assert!(is_self_call(&rules, "127.0.0.1", 8420));
     }
 
     #[test]
@@ -149,15 +149,15 @@ mod tests {
                 OURS,
                 "::ffff:192.168.7.7",
             ] {
-                assert!(leads_back(rules, ours, 8420), "{ours}");
+                assert!(is_self_call(rules, ours, 8420), "{ours}");
                 assert_eq!(asked(rules, ours, 443), (false, vec![]), "{ours}");
             }
             assert_eq!(asked(rules, OTHERS, 8420), (false, vec![OTHERS.to_owned()]));
         }
         for ours in ["::1", OURS_V6] {
-            assert!(leads_back(&both, ours, 8420), "{ours}");
+            assert!(is_self_call(&both, ours, 8420), "{ours}");
             assert!(
-                !leads_back(&v4, ours, 8420),
+                !is_self_call(&v4, ours, 8420),
                 "{ours} does not reach an IPv4 socket"
             );
         }
@@ -166,10 +166,10 @@ mod tests {
     #[test]
     fn a_self_call_through_nat64_is_refused() {
         let mut rules = listening_on(&["192.168.7.7:8420"]);
-        assert!(!leads_back(&rules, "64:ff9b::c0a8:707", 8420));
+        assert!(!is_self_call(&rules, "64:ff9b::c0a8:707", 8420));
         rules.nat64_prefixes = vec!["64:ff9b::/96".parse().unwrap()];
-        assert!(leads_back(&rules, "64:ff9b::c0a8:707", 8420));
-        assert!(!leads_back(&rules, "64:ff9b::c0a8:708", 8420));
+        assert!(is_self_call(&rules, "64:ff9b::c0a8:707", 8420));
+        assert!(!is_self_call(&rules, "64:ff9b::c0a8:708", 8420));
     }
 
     #[test]
@@ -178,11 +178,11 @@ mod tests {
         let unable = |_| Err("no more files");
         let ip = |text: &str| text.parse().unwrap();
         assert_eq!(
-            rules.leads_back(ip(OTHERS), 8420, unable),
+            rules.is_self_call(ip(OTHERS), 8420, unable),
             Err("no more files")
         );
-        assert_eq!(rules.leads_back(ip(OTHERS), 443, unable), Ok(false));
-        assert_eq!(rules.leads_back(ip("127.0.0.1"), 8420, unable), Ok(true));
+        assert_eq!(rules.is_self_call(ip(OTHERS), 443, unable), Ok(false));
+        assert_eq!(rules.is_self_call(ip("127.0.0.1"), 8420, unable), Ok(true));
     }
 
     #[test]

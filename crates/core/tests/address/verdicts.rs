@@ -77,7 +77,7 @@ pub(crate) fn check(raw: &str, rules: &EgressRules) {
     match destination.host() {
         Host::Ip(ip) => {
             assert_eq!(rules.vet(*ip), Ok(()), "{raw:?}");
-            assert_eq!(rules.leads_back(*ip, port, ours), Ok(false), "{raw:?}");
+            assert_eq!(rules.is_self_call(*ip, port, ours), Ok(false), "{raw:?}");
         }
         Host::Name(name) => {
             assert_eq!(name, host, "{raw:?}");

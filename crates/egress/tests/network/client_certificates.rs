@@ -97,7 +97,7 @@ async fn a_missing_or_untrusted_client_certificate_has_its_own_error() {
     for version in [&TLS13, &TLS12] {
         let mut receiver = guarded(&authority, &guests, version).await;
         let client = trusting(authority.roots());
-        for (shown, mishap) in [
+        for (shown, send_error) in [
             (None, SendError::ClientCertificateRequired),
             (
                 Some(identity(&strangers)),
@@ -105,7 +105,7 @@ async fn a_missing_or_untrusted_client_certificate_has_its_own_error() {
             ),
         ] {
             let report = post_as(&client, &receiver, shown.as_ref()).await;
-            assert_eq!(report.mishap, Some(mishap), "{version:?}");
+            assert_eq!(report.send_error, Some(send_error), "{version:?}");
             assert_eq!(fault(&report), Fault::Tls);
             assert!(report.detail().contains("client certificate"));
             assert_eq!(client.idle_connections(), 0);
@@ -134,7 +134,10 @@ async fn connections_are_not_shared_between_identities() {
     assert!(!post_as(&client, &receiver, Some(&other)).await.reused);
     // A request without the identity must not use the connection of one with it.
     let report = post_as(&client, &receiver, None).await;
-    assert_eq!(report.mishap, Some(SendError::ClientCertificateRequired));
+    assert_eq!(
+        report.send_error,
+        Some(SendError::ClientCertificateRequired)
+    );
     let of_another = Request {
         pool_key: PoolKey::new("globex"),
         identity: Some(one),

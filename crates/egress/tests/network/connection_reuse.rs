@@ -133,7 +133,7 @@ async fn a_written_request_is_never_sent_again() {
     let report = post(&client, &receiver.url()).await;
     assert!(report.reused);
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(SendError::ClosedBeforeAnswer));
+    assert_eq!(report.send_error, Some(SendError::ClosedBeforeAnswer));
     receiver.ended().await;
     assert_eq!(receiver.untaken_requests(), 2);
     assert_eq!(receiver.connections(), 1);

@@ -29,7 +29,7 @@ fn resolving(answers: &[&str]) -> Client {
 
 fn check_unsafe(report: &SendReport, kind: ForbiddenAddress) {
     assert_eq!(fault(report), Fault::UnsafeDestination);
-    assert_eq!(report.mishap, Some(SendError::Forbidden(kind)));
+    assert_eq!(report.send_error, Some(SendError::Forbidden(kind)));
     assert_eq!(report.first_byte_at, None);
     for digits in ["127.", "10.", "169.", "::"] {
         assert!(!report.detail().contains(digits), "{}", report.detail());
@@ -50,10 +50,10 @@ async fn a_name_is_resolved_and_sent_as_host() {
 async fn an_unresolvable_name_is_a_dns_fault() {
     let report = post(&resolving(&[]), "https://other.example.com/").await;
     assert_eq!(fault(&report), Fault::Dns);
-    assert_eq!(report.mishap, Some(SendError::Unresolved));
+    assert_eq!(report.send_error, Some(SendError::Unresolved));
     let report = post(&resolving(&[""]), &format!("https://{NAME}/")).await;
     assert_eq!(fault(&report), Fault::Dns);
-    assert_eq!(report.mishap, Some(SendError::NoAddress));
+    assert_eq!(report.send_error, Some(SendError::NoAddress));
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn the_destination_is_checked_by_the_rules_of_the_client() {
     ] {
         let report = post(&strict(rules), &receiver.named(scheme, "127.0.0.1")).await;
         assert_eq!(fault(&report), Fault::UnsafeDestination);
-        assert_eq!(report.mishap, Some(SendError::Unsafe(refusal)));
+        assert_eq!(report.send_error, Some(SendError::Unsafe(refusal)));
     }
     assert_eq!(receiver.connections(), 0);
 }
@@ -139,7 +139,7 @@ async fn the_next_address_is_tried_when_one_refuses() {
     let client = resolving(&["127.0.0.2 127.0.0.3 127.0.0.1"]);
     assert_eq!(status(&post(&client, &url).await), 200);
     let report = post(&resolving(&["127.0.0.2 127.0.0.3"]), &url).await;
-    assert_eq!(report.mishap, Some(SendError::Refused));
+    assert_eq!(report.send_error, Some(SendError::Refused));
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn all_of_1000_addresses_are_vetted_and_few_are_tried() {
     assert_eq!(receiver.connections(), 0);
     // Nothing listens on any of them, and the client stops after a few.
     let report = post(&resolving(&[&many]), &url).await;
-    assert_eq!(report.mishap, Some(SendError::Refused));
+    assert_eq!(report.send_error, Some(SendError::Refused));
     let report = post(&resolving(&[&format!("127.0.0.1 {many}")]), &url).await;
     assert_eq!(status(&report), 200);
 }
@@ -235,6 +235,6 @@ async fn the_connected_peer_is_vetted() {
     let report = post(&opening(&["0.0.0.0/32"]), &url).await;
     check_unsafe(&report, ForbiddenAddress::Loopback);
     let report = post(&opening(&["0.0.0.0/32", "127.0.0.0/8"]), &url).await;
-    assert_eq!(report.mishap, Some(SendError::UnexpectedPeer));
+    assert_eq!(report.send_error, Some(SendError::UnexpectedPeer));
     assert_eq!(report.first_byte_at, None);
 }

@@ -48,7 +48,7 @@ async fn endless_interim_responses_end_the_connection() {
         format!("HTTP/1.1 103 Hints\r\nlink: {}\r\n\r\n", "x".repeat(4_000)),
     ] {
         let report = flooded("", &interim).await;
-        assert_eq!(report.mishap, Some(SendError::Flooded));
+        assert_eq!(report.send_error, Some(SendError::Flooded));
         assert!(report.first_byte_at.is_some());
     }
 }
@@ -64,15 +64,15 @@ async fn chunks_with_long_extensions_end_the_connection() {
         (format!("{HEAD}0\r\nx: "), "y"),
     ] {
         let report = flooded(&first, again).await;
-        let mishap = report.mishap.unwrap();
+        let send_error = report.send_error.unwrap();
         assert!(
             [
                 SendError::Flooded,
                 SendError::Malformed,
                 SendError::HeadTooLarge
             ]
-            .contains(&mishap),
-            "{mishap}"
+            .contains(&send_error),
+            "{send_error}"
         );
     }
 }
@@ -81,15 +81,15 @@ async fn chunks_with_long_extensions_end_the_connection() {
 async fn endless_blank_lines_end_the_connection() {
     for blank in ["\r\n", "\n"] {
         let report = flooded("", blank).await;
-        let mishap = report.mishap.unwrap();
+        let send_error = report.send_error.unwrap();
         assert!(
             [
                 SendError::Flooded,
                 SendError::Malformed,
                 SendError::HeadTooLarge
             ]
-            .contains(&mishap),
-            "{mishap}"
+            .contains(&send_error),
+            "{send_error}"
         );
     }
 }
@@ -119,5 +119,5 @@ async fn unused_allowance_is_not_available_to_the_next_request() {
     }
     let receiver = Receiver::answering(format!("{}{OK}", interims.repeat(8))).await;
     let report = post(&client, &receiver.url()).await;
-    assert_eq!(report.mishap, Some(SendError::Flooded));
+    assert_eq!(report.send_error, Some(SendError::Flooded));
 }

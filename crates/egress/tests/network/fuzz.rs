@@ -140,7 +140,7 @@ impl World {
         let report = post(&self.client, &self.hostile.url()).await;
         // The receiver has closed the connection, so the request must not time out.
         assert!(
-            !matches!(report.mishap, Some(SendError::TimedOut(_))),
+            !matches!(report.send_error, Some(SendError::TimedOut(_))),
             "{report:?}"
         );
         match report.outcome {

@@ -32,7 +32,7 @@ async fn failed(client: &Client, receiver: &Receiver) -> SendError {
     assert!(report.detail().starts_with("TLS failed: "));
     assert_eq!(report.first_byte_at, None);
     assert_eq!(client.idle_connections(), 0);
-    report.mishap.unwrap()
+    report.send_error.unwrap()
 }
 
 fn served(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> Arc<ServerConfig> {
@@ -80,9 +80,9 @@ async fn every_bad_certificate_has_its_own_error() {
         (as_authority, SendError::CertificateSelfSigned),
     ] {
         let receiver = secured(config, OK).await;
-        let mishap = failed(&client, &receiver).await;
-        assert_eq!(mishap, expected);
-        words.push(mishap.to_string());
+        let send_error = failed(&client, &receiver).await;
+        assert_eq!(send_error, expected);
+        words.push(send_error.to_string());
     }
     words.sort();
     words.dedup();
@@ -214,8 +214,8 @@ async fn wrong_handshake_bytes_have_distinct_errors() {
     ] {
         let (receiver, mut sent) = greeting(said, end).await;
         let client = trusting(Roots::mozilla());
-        let mishap = failed(&client, &receiver).await;
-        assert!(expected.contains(&mishap), "{said:?}: {mishap:?}");
+        let send_error = failed(&client, &receiver).await;
+        assert!(expected.contains(&send_error), "{said:?}: {send_error:?}");
         let sent = sent.recv().await.unwrap();
         let sent = String::from_utf8_lossy(&sent);
         assert!(!sent.contains("secret") && !sent.contains("POST"));
@@ -232,7 +232,10 @@ async fn a_stalled_handshake_times_out() {
             ..confidential(&receiver)
         };
         let report: SendReport = client.send(hurried).await.unwrap();
-        assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Securing)));
+        assert_eq!(
+            report.send_error,
+            Some(SendError::TimedOut(Phase::Securing))
+        );
         assert_eq!(fault(&report), Fault::Tls);
         let sent = sent.recv().await.unwrap();
         assert!(!String::from_utf8_lossy(&sent).contains("secret"));

@@ -14,16 +14,16 @@ use tokio::sync::Semaphore;
 use crate::fixture::*;
 
 /// Returns the send error for a receiver that sends these bytes and closes the connection.
-async fn mishap(said: &'static [u8]) -> SendError {
+async fn send_error(said: &'static [u8]) -> SendError {
     let receiver = Receiver::saying(said).await;
     let report = post(&client(), &receiver.url()).await;
-    let mishap = report
-        .mishap
+    let send_error = report
+        .send_error
         .clone()
         .unwrap_or_else(|| panic!("the request did not fail: {report:?}"));
-    assert_eq!(fault(&report), mishap.fault());
-    assert_eq!(mishap.fault(), Fault::Connection);
-    mishap
+    assert_eq!(fault(&report), send_error.fault());
+    assert_eq!(send_error.fault(), Fault::Connection);
+    send_error
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn a_closed_port_is_a_refused_connection() {
     drop(listener);
     let report = post(&client(), &format!("http://{address}/")).await;
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(SendError::Refused));
+    assert_eq!(report.send_error, Some(SendError::Refused));
     assert_eq!(report.first_byte_at, None);
     assert!(!report.detail().contains("127.0.0.1"));
 }
@@ -44,24 +44,24 @@ async fn a_reset_connection_is_a_connection_fault() {
     let receiver = Receiver::new(|peer| async move { peer.socket.readable().await.ok() }).await;
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(SendError::Reset));
+    assert_eq!(report.send_error, Some(SendError::Reset));
 }
 
 #[tokio::test]
 async fn an_incomplete_response_is_a_fault() {
-    assert_eq!(mishap(b"").await, SendError::ClosedBeforeAnswer);
+    assert_eq!(send_error(b"").await, SendError::ClosedBeforeAnswer);
     assert_eq!(
-        mishap(b"HTTP/1.1 200 O").await,
+        send_error(b"HTTP/1.1 200 O").await,
         SendError::ClosedBeforeAnswer
     );
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n";
-    assert_eq!(mishap(head).await, SendError::ClosedBeforeAnswer);
+    assert_eq!(send_error(head).await, SendError::ClosedBeforeAnswer);
     let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-    assert_eq!(mishap(interim).await, SendError::ClosedBeforeAnswer);
+    assert_eq!(send_error(interim).await, SendError::ClosedBeforeAnswer);
     let body = b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nshort";
-    assert_eq!(mishap(body).await, SendError::ClosedMidAnswer);
+    assert_eq!(send_error(body).await, SendError::ClosedMidAnswer);
     let chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n";
-    assert_eq!(mishap(chunks).await, SendError::ClosedMidAnswer);
+    assert_eq!(send_error(chunks).await, SendError::ClosedMidAnswer);
 }
 
 #[tokio::test]
@@ -81,16 +81,16 @@ async fn a_response_that_is_not_http_is_malformed() {
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nok",
     ] {
         let said_text = String::from_utf8_lossy(said);
-        assert_eq!(mishap(said).await, SendError::Malformed, "{said_text}");
+        assert_eq!(send_error(said).await, SendError::Malformed, "{said_text}");
     }
 }
 
 #[tokio::test]
 async fn invalid_statuses_are_malformed() {
     let six_hundred = b"HTTP/1.1 600 Odd\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(mishap(six_hundred).await, SendError::Status(600));
+    assert_eq!(send_error(six_hundred).await, SendError::Status(600));
     let last = b"HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(mishap(last).await, SendError::Status(999));
+    assert_eq!(send_error(last).await, SendError::Status(999));
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn an_endless_head_is_refused() {
     .await;
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(SendError::HeadTooLarge));
+    assert_eq!(report.send_error, Some(SendError::HeadTooLarge));
     receiver.ended().await;
 }
 
@@ -115,7 +115,7 @@ async fn too_many_headers_are_refused() {
     let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let receiver = Receiver::answering(head).await;
     let report = post(&client(), &receiver.url()).await;
-    assert_eq!(report.mishap, Some(SendError::HeadTooLarge));
+    assert_eq!(report.send_error, Some(SendError::HeadTooLarge));
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_head_up_to_the_limit_is_read() {
     assert_eq!(status(&post(&client(), &receiver.url()).await), 200);
     let receiver = Receiver::answering(head(17_000)).await;
     let report = post(&client(), &receiver.url()).await;
-    assert_eq!(report.mishap, Some(SendError::HeadTooLarge));
+    assert_eq!(report.send_error, Some(SendError::HeadTooLarge));
 }
 
 #[tokio::test]
@@ -222,7 +222,10 @@ async fn a_receiver_that_never_reads_times_out() {
         ..request(&receiver.url())
     };
     let report = client.send(big).await.unwrap();
-    assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Awaiting)));
+    assert_eq!(
+        report.send_error,
+        Some(SendError::TimedOut(Phase::Awaiting))
+    );
     assert!(report.first_byte_at.is_some());
     // If the connection had stayed open, the receiver would never see its end.
     listen.add_permits(1);

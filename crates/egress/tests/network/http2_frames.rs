@@ -264,7 +264,11 @@ async fn floods_end_the_connection_at_once() {
                 Fault::Connection,
                 "{misbehaviour:?} {report:?}"
             );
-            assert_eq!(report.mishap, Some(SendError::Flooded), "{misbehaviour:?}");
+            assert_eq!(
+                report.send_error,
+                Some(SendError::Flooded),
+                "{misbehaviour:?}"
+            );
         }
     }
     for flood in [empty_data, padding] {
@@ -386,7 +390,7 @@ async fn a_closed_flow_control_window_times_out() {
         let misbehaviour = Misbehaviour::Greet(greeting);
         let (report, next) = send_twice(&client, &authority, misbehaviour, SHORT).await;
         let late = SendError::TimedOut(Phase::Awaiting);
-        assert_eq!(report.mishap, Some(late), "{misbehaviour:?}");
+        assert_eq!(report.send_error, Some(late), "{misbehaviour:?}");
         assert!(!next.reused, "{misbehaviour:?}");
     }
 }
@@ -455,7 +459,10 @@ async fn a_receiver_that_stops_reading_leaves_no_tasks() {
         ..request(&receiver.named("https", NAME))
     };
     let report = client.send(request).await.unwrap();
-    assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Awaiting)));
+    assert_eq!(
+        report.send_error,
+        Some(SendError::TimedOut(Phase::Awaiting))
+    );
     let ended = async {
         // The receiver's own task remains.
         while tasks() > before + 1 {

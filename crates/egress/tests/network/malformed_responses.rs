@@ -394,8 +394,8 @@ fn check(shape: &Shape, report: &SendReport, next: &SendReport) {
             assert_eq!(status(report), *code, "{told}");
             assert!(!next.reused, "{told}");
         }
-        Failed(mishap) => {
-            assert_eq!(report.mishap.as_ref(), Some(mishap), "{told}");
+        Failed(send_error) => {
+            assert_eq!(report.send_error.as_ref(), Some(send_error), "{told}");
             assert_eq!(fault(report), Fault::Connection, "{told}");
             assert!(!next.reused, "{told}");
         }

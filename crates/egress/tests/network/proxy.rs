@@ -107,7 +107,7 @@ async fn tls_through_the_tunnel_uses_the_name_of_the_receiver() {
         };
         let report = Client::new(distrusting).send(confidential(&url)).await;
         let report = report.unwrap();
-        assert_eq!(report.mishap, Some(SendError::CertificateUnknownIssuer));
+        assert_eq!(report.send_error, Some(SendError::CertificateUnknownIssuer));
     }
 }
 
@@ -160,7 +160,7 @@ async fn destinations_are_vetted_before_the_proxy_connects() {
             ..via(&format!("http://{}", proxy.address))
         });
         let report = post(&client, &receiver.named("http", NAME)).await;
-        assert_eq!(report.mishap, Some(SendError::Forbidden(kind)));
+        assert_eq!(report.send_error, Some(SendError::Forbidden(kind)));
     }
     // The proxy may be at an address that destinations may not have. Literal destinations stay forbidden.
     let strict = Client::new(ClientSettings {
@@ -235,7 +235,7 @@ async fn answered(said: &'static [u8]) -> Result<SendError, ProxyFault> {
         Ok(report) => {
             assert_eq!(report.first_byte_at, None);
             assert_eq!(fault(&report), Fault::Connection);
-            Ok(report.mishap.unwrap())
+            Ok(report.send_error.unwrap())
         }
         Err(LocalFault::Proxy(fault)) => Err(fault),
         Err(other) => panic!("expected a proxy fault, got {other}"),
@@ -350,7 +350,10 @@ async fn a_timeout_before_the_connect_request_is_a_local_fault() {
 
     let report = late(through(&silent), "http://127.0.0.1:9999/").await;
     let report = report.unwrap();
-    assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Connecting)));
+    assert_eq!(
+        report.send_error,
+        Some(SendError::TimedOut(Phase::Connecting))
+    );
     assert_eq!(fault(&report), Fault::Timeout);
 }
 
@@ -438,7 +441,7 @@ async fn the_next_address_is_tried_if_the_proxy_does_not_reach_the_first() {
     let report = reached("127.0.0.2 127.0.0.3").await;
     assert_eq!(status(&report), 200);
     let report = reached("127.0.0.4 127.0.0.5 127.0.0.6 127.0.0.3").await;
-    assert_eq!(report.mishap, Some(SendError::UnreachableThroughProxy));
+    assert_eq!(report.send_error, Some(SendError::UnreachableThroughProxy));
     assert_eq!(proxy.connections(), 5);
     assert_eq!(proxy.untaken_requests(), 5);
 }

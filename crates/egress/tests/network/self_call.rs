@@ -41,7 +41,7 @@ async fn a_name_of_this_server_is_refused() {
                 "{own} {addresses}"
             );
             let forbidden = SendError::Forbidden(ForbiddenAddress::OwnListener);
-            assert_eq!(report.mishap, Some(forbidden), "{own} {addresses}");
+            assert_eq!(report.send_error, Some(forbidden), "{own} {addresses}");
             assert!(!report.detail().contains("127."), "{}", report.detail());
         }
         for host in [
@@ -53,7 +53,7 @@ async fn a_name_of_this_server_is_refused() {
             let report = post(&client_of(own, ""), &ourselves.named("http", host)).await;
             let refusal = Refusal::Address(ForbiddenAddress::OwnListener);
             assert_eq!(
-                report.mishap,
+                report.send_error,
                 Some(SendError::Unsafe(refusal)),
                 "{own} {host}"
             );

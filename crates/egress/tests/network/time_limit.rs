@@ -13,7 +13,7 @@ use crate::fixture::*;
 
 /// The latency must be at least the limit, and at most 20 times it, for a busy machine.
 fn check(report: &SendReport, phase: Phase) {
-    assert_eq!(report.mishap, Some(SendError::TimedOut(phase)));
+    assert_eq!(report.send_error, Some(SendError::TimedOut(phase)));
     assert!(report.latency >= SHORT, "{:?}", report.latency);
     assert!(report.latency < SHORT * 20, "{:?}", report.latency);
 }

@@ -158,7 +158,7 @@ async fn a_close_without_close_notify_ends_the_body() {
 #[tokio::test]
 async fn bad_certificates_have_distinct_errors() {
     let authority = Authority::new();
-    for (name, years, mishap) in [
+    for (name, years, send_error) in [
         (NAME, (2020, 2021), SendError::CertificateExpired),
         (NAME, (2099, 2100), SendError::CertificateNotYetValid),
         (
@@ -170,7 +170,7 @@ async fn bad_certificates_have_distinct_errors() {
     ] {
         let receiver = secured(authority.server(name, years, &[]), OK).await;
         let report = failing(authority.roots(), &receiver, NAME).await;
-        assert_eq!(report.mishap, Some(mishap));
+        assert_eq!(report.send_error, Some(send_error));
     }
 }
 
@@ -181,14 +181,14 @@ async fn an_unknown_issuer_is_refused() {
     let other = Authority::named("Other Trust");
     for roots in [Roots::mozilla(), Roots::none(), other.roots()] {
         let report = failing(roots, &receiver, NAME).await;
-        assert_eq!(report.mishap, Some(SendError::CertificateUnknownIssuer));
+        assert_eq!(report.send_error, Some(SendError::CertificateUnknownIssuer));
     }
 
     let own = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
     let receiver = secured(server(own.cert, &own.signing_key, &[]), OK).await;
     for roots in [Roots::mozilla(), authority.roots()] {
         let report = failing(roots, &receiver, NAME).await;
-        assert_eq!(report.mishap, Some(SendError::CertificateSelfSigned));
+        assert_eq!(report.send_error, Some(SendError::CertificateSelfSigned));
     }
 }
 
@@ -214,7 +214,7 @@ async fn greeting(said: &'static [u8]) -> (Receiver, mpsc::UnboundedReceiver<Vec
 
 #[tokio::test]
 async fn a_server_without_tls_gets_no_plain_text() {
-    for (said, mishap) in [
+    for (said, send_error) in [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(),
             SendError::NotTls,
@@ -238,7 +238,7 @@ async fn a_server_without_tls_gets_no_plain_text() {
         };
         let report = client.send(request).await.unwrap();
         assert_eq!(fault(&report), Fault::Tls);
-        assert_eq!(report.mishap, Some(mishap));
+        assert_eq!(report.send_error, Some(send_error));
         let sent = sent.recv().await.unwrap();
         let sent = String::from_utf8_lossy(&sent);
         assert!(sent.contains(NAME), "the ClientHello names the host");

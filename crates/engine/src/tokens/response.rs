@@ -32,12 +32,12 @@ const KNOWN_ERRORS: &[&str] = &[
 
 /// Returns the outcome of a token request.
 pub(super) fn parse(report: &SendReport) -> FetchOutcome {
-    if let Some(mishap) = &report.mishap {
+    if let Some(send_error) = &report.send_error {
         // The text was written for deliveries and names their receiver.
-        let why = mishap
+        let why = send_error
             .to_string()
             .replace("the receiver", "the token server");
-        return failed(mishap.fault(), &why, None);
+        return failed(send_error.fault(), &why, None);
     }
     match report.outcome {
         Outcome::Answered { status, .. } if status.class() == 2 => {
@@ -136,7 +136,7 @@ mod tests {
                 status: HttpStatus::new(status).unwrap(),
                 retry_after: Some(Span::from_secs(7)),
             },
-            mishap: None,
+            send_error: None,
             latency: Duration::ZERO,
             first_byte_at: None,
             headers: http::HeaderMap::new(),
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_mishap_keeps_its_fault_and_speaks_of_the_right_server() {
-        for (mishap, fault) in [
+        for (send_error, fault) in [
             (SendError::Unresolved, Fault::Dns),
             (SendError::NoSuchName, Fault::Dns),
             (SendError::TlsAlert, Fault::Tls),
@@ -274,8 +274,8 @@ mod tests {
             (SendError::Refused, Fault::Connection),
         ] {
             let report = SendReport {
-                outcome: Outcome::Failed(mishap.fault()),
-                mishap: Some(mishap),
+                outcome: Outcome::Failed(send_error.fault()),
+                send_error: Some(send_error),
                 ..report(200, b"")
             };
             let (found, detail) = why(parse(&report));
