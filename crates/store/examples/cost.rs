@@ -101,8 +101,8 @@ fn main() {
                 let server: ServerUrl = url.parse().expect("a URL");
                 database = Some(server.database().to_owned());
                 let server = engines::settings(server);
-                let orders = Arc::new(engines::NoOrders);
-                let store = PostgresStore::open(server, settings, taken.clone(), orders);
+                let cluster_events = Arc::new(engines::IgnoreClusterEvents);
+                let store = PostgresStore::open(server, settings, taken.clone(), cluster_events);
                 Arc::new(store.expect("it opens"))
             }
         };

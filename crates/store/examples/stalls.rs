@@ -56,8 +56,13 @@ fn main() {
         .map_or(10, |text| text.parse().expect("seconds"));
     let lasts = Duration::from_secs(seconds);
     let settings = StoreSettings::new(Rng::seeded(1));
-    let orders = Arc::new(engines::NoOrders);
-    let store = PostgresStore::open(engines::settings(url), settings, Arc::new(Nothing), orders);
+    let cluster_events = Arc::new(engines::IgnoreClusterEvents);
+    let store = PostgresStore::open(
+        engines::settings(url),
+        settings,
+        Arc::new(Nothing),
+        cluster_events,
+    );
     let store = Arc::new(store.expect("it opens"));
     while store.owned_shards().len() < 256 {
         std::thread::sleep(Duration::from_millis(10));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use engines::{NoOrders, PlainDial};
+use engines::{IgnoreClusterEvents, PlainDial};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
@@ -398,7 +398,7 @@ impl Harness for Carried {
             assert_all_there(&compared.expect("it is copied"));
         }
         let settings = engines::settings(there.server);
-        let store = PostgresStore::open(settings, store, hand_over, Arc::new(NoOrders));
+        let store = PostgresStore::open(settings, store, hand_over, Arc::new(IgnoreClusterEvents));
         Arc::new(store.expect("it opens"))
     }
 }
@@ -412,7 +412,12 @@ fn a_partial_copy_cannot_be_served() {
     let open = || {
         let settings = engines::settings(there.server.clone());
         let store = StoreSettings::new(Rng::seeded(1));
-        PostgresStore::open(settings, store, Arc::new(Nobody), Arc::new(NoOrders))
+        PostgresStore::open(
+            settings,
+            store,
+            Arc::new(Nobody),
+            Arc::new(IgnoreClusterEvents),
+        )
     };
     database.query("DELETE FROM meta WHERE name = 'copy_done'");
     let refused = open().err().expect("it is not whole");

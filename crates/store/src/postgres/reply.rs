@@ -32,7 +32,7 @@ impl<T> Drop for Reply<T> {
 }
 
 /// Creates an answer, and the callback that gives it.
-pub(super) fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
+pub(super) fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
         // The caller may have stopped waiting.

@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) contents: Arc<FetchedPayloadCache>,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Receives ownership changes from the membership.
-    pub(super) orders: Arc<dyn ClusterEvents>,
+    pub(super) cluster_events: Arc<dyn ClusterEvents>,
 }
 
 impl Shared {

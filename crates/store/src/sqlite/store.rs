@@ -106,7 +106,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let task = Task::new(0, run, done).with_row_cost(SCATTERED_ROW_COST);
         self.queue.push(QueueClass::Internal, Box::new(task));
         answer
@@ -126,7 +126,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         self.queue.push(class, Box::new(Task::new(0, run, done)));
         answer
     }
@@ -136,14 +136,14 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         self.readers.read(kind, read, done);
         answer
     }
 }
 
 /// Returns an answer, and the callback that completes it.
-fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
+fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
         // The caller may have dropped the answer.
@@ -426,7 +426,7 @@ impl Store for SqliteStore {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
         let class = QueueClass::of(events.first().map(|event| &event.tenant));
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let task = AcceptTask::new(now, events, quotas, done);
         self.queue.push(class, Box::new(task));
         answer
@@ -543,7 +543,7 @@ impl Store for SqliteStore {
     ) -> Answer<Replay> {
         // A reader searches for the deliveries, so that the long search does not block the writer. A first empty
         // operation makes the search start after everything that was requested earlier for the tenant.
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let class = QueueClass::of(Some(&tenant));
         let create_class = class.clone();
         let (queue, readers) = (self.queue.clone(), self.readers.clone());
@@ -643,7 +643,7 @@ impl Store for SqliteStore {
     }
 
     fn close(&self) -> Answer<()> {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         if self.queue.is_closed() {
             done(Err(StoreError::Closed));
             return answer;

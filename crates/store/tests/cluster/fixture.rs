@@ -108,12 +108,17 @@ impl Fixture {
         settings.lease = Span::from_millis(lease_ms);
         name.clone_into(&mut settings.name);
         adjust(&mut settings);
-        let orders = EventForwarder {
+        let cluster_events = EventForwarder {
             name,
             log: self.log.clone(),
         };
         let rng = StoreSettings::new(Rng::seeded(7));
-        let store = PostgresStore::open(settings, rng, Arc::new(IgnoreHandOver), Arc::new(orders));
+        let store = PostgresStore::open(
+            settings,
+            rng,
+            Arc::new(IgnoreHandOver),
+            Arc::new(cluster_events),
+        );
         let store = store.expect("it opens");
         let cluster = store.cluster().expect("nodes share it");
         Node {

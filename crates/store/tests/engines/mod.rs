@@ -14,7 +14,9 @@ use posthaste_store_testing::contract::Harness;
     unused_imports,
     reason = "not every test that has engines uses all of them"
 )]
-pub(crate) use postgres::{Database, Held, NoOrders, PlainDial, PostgresHarness, settings};
+pub(crate) use postgres::{
+    Database, Held, IgnoreClusterEvents, PlainDial, PostgresHarness, settings,
+};
 
 /// A file that is deleted when the test ends.
 pub(crate) struct SqliteHarness {

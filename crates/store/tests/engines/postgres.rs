@@ -36,9 +36,9 @@ impl Dial for PlainDial {
 }
 
 /// A node that ignores its cluster events.
-pub(crate) struct NoOrders;
+pub(crate) struct IgnoreClusterEvents;
 
-impl ClusterEvents for NoOrders {
+impl ClusterEvents for IgnoreClusterEvents {
     fn granted(&self, _: Vec<Shard>) {}
     fn revoked(&self, _: Vec<Shard>, done: Done<()>) {
         done(Ok(()));
@@ -155,7 +155,7 @@ impl Harness for PostgresHarness {
         // The contract tests make one request at a time. Every further connection would plan the same statements
         // again, which is most of the cost of these tests.
         settings.quick_readers = 1;
-        let store = PostgresStore::open(settings, store, hand_over, Arc::new(NoOrders));
+        let store = PostgresStore::open(settings, store, hand_over, Arc::new(IgnoreClusterEvents));
         Arc::new(store.expect("it opens"))
     }
 }

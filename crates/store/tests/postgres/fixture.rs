@@ -20,7 +20,7 @@ use posthaste_store::{
 };
 use posthaste_store_testing::contract::Recorder;
 
-use crate::engines::{Database, NoOrders, settings};
+use crate::engines::{Database, IgnoreClusterEvents, settings};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 pub(crate) const HERE: EndpointId = EndpointId(1);
@@ -47,7 +47,7 @@ pub(crate) fn node(database: &Database, seed: u64) -> Node {
 pub(crate) fn node_with(settings: PostgresSettings, seed: u64) -> Node {
     let hand = Arc::new(Recorder::default());
     let store = StoreSettings::new(Rng::seeded(seed));
-    let store = PostgresStore::open(settings, store, hand.clone(), Arc::new(NoOrders));
+    let store = PostgresStore::open(settings, store, hand.clone(), Arc::new(IgnoreClusterEvents));
     let store = store.expect("it opens");
     Node { store, hand }
 }

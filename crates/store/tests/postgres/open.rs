@@ -10,13 +10,13 @@ use posthaste_store::postgres::{PostgresStore, ServerAddress, ServerUrl};
 use posthaste_store::{OpenError, Store, StoreSettings};
 use posthaste_store_testing::contract::Recorder;
 
-use crate::engines::{Database, NoOrders, settings};
+use crate::engines::{Database, IgnoreClusterEvents, settings};
 use crate::fixture::{node, run};
 
 fn open(url: ServerUrl) -> Result<PostgresStore, OpenError> {
     let store = StoreSettings::new(Rng::seeded(1));
     let hand = Arc::new(Recorder::default());
-    PostgresStore::open(settings(url), store, hand, Arc::new(NoOrders))
+    PostgresStore::open(settings(url), store, hand, Arc::new(IgnoreClusterEvents))
 }
 
 fn refusal(url: ServerUrl) -> OpenError {

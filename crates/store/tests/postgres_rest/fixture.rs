@@ -20,7 +20,7 @@ use posthaste_store::{
     StoreSettings, Tenant, Written,
 };
 
-use crate::engines::{Database, NoOrders, settings};
+use crate::engines::{Database, IgnoreClusterEvents, settings};
 
 /// The start of a day.
 pub(crate) const MIDNIGHT: u64 = 1_700_006_400_000;
@@ -91,7 +91,7 @@ impl Given {
             settings,
             store,
             Arc::new(IgnoreHandOver),
-            Arc::new(NoOrders),
+            Arc::new(IgnoreClusterEvents),
         );
         Given {
             store: store.expect("it opens"),

@@ -230,7 +230,7 @@ impl<'a> ListenerConnection<'a> {
                 for (endpoint, due) in &work {
                     membership.shared.due_watermarks.lower(*endpoint, *due);
                 }
-                membership.shared.orders.work(work);
+                membership.shared.cluster_events.work(work);
             }
             NotifyMessage::UnlistedWork => membership.work.notify_one(),
             NotifyMessage::NodeRpc => membership.node_rpc.wake(),

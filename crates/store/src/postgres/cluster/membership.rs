@@ -25,7 +25,7 @@ use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, poller, rpc_exchange};
 use crate::fair_queue::QueueClass;
-use crate::postgres::reply::{Reply, promise};
+use crate::postgres::reply::{Reply, reply_channel};
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
@@ -189,7 +189,7 @@ impl Membership {
             + Send
             + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let operation = Task::boxed(run, done);
         self.shared.queue.push(QueueClass::Internal, operation);
         answer
@@ -258,7 +258,7 @@ impl Cluster for Membership {
     }
 
     fn request_shares(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let reply = Reply::new(done);
         // After the task has ended, dropping the reply answers the caller.
         let _ = self.share_requests.send(ShareRequest { demands, reply });
@@ -266,7 +266,7 @@ impl Cluster for Membership {
     }
 
     fn retire(&self) -> Answer<()> {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         if let Err(refused) = self.inputs.send(MembershipInput::Retire(done))
             && let MembershipInput::Retire(done) = refused.0
         {

@@ -68,7 +68,7 @@ enum Phase {
     /// The store is closed. The task ends as soon as this node has left.
     Closing,
     /// The node could not announce that it leaves. The other nodes will detect it.
-    GivenUp,
+    LeaveFailed,
 }
 
 impl MembershipTask {
@@ -130,7 +130,7 @@ impl MembershipTask {
         match self.phase {
             Phase::Running | Phase::Retired => false,
             Phase::Closing => self.state_machine.wake().is_none(),
-            Phase::GivenUp => true,
+            Phase::LeaveFailed => true,
         }
     }
 
@@ -244,7 +244,7 @@ impl MembershipTask {
         let in_progress = self.in_progress.take();
         let failed = answer == Input::Failed;
         if failed && self.phase == Phase::Closing {
-            self.phase = Phase::GivenUp;
+            self.phase = Phase::LeaveFailed;
             return;
         }
         self.handle(answer);
@@ -295,7 +295,7 @@ impl MembershipTask {
                 if self.phase == Phase::Running {
                     tracing::warn!(target: LOG_TARGET, "this node could not renew its lease in time: it sends nothing");
                 }
-                membership.shared.orders.expired();
+                membership.shared.cluster_events.expired();
             }
             Command::Retired => {
                 if self.phase == Phase::Running {
@@ -319,7 +319,7 @@ impl MembershipTask {
         membership.shared.due_watermarks.forget();
         let shards: Vec<Shard> = holdings.iter().map(|holding| holding.shard).collect();
         tracing::debug!(target: LOG_TARGET, count = shards.len(), "shards are granted");
-        membership.shared.orders.granted(shards);
+        membership.shared.cluster_events.granted(shards);
     }
 
     fn revoke(&mut self, holding: Holding) {
@@ -331,8 +331,8 @@ impl MembershipTask {
         let done = Box::new(move |_: Result<(), crate::StoreError>| {
             membership.send(MembershipInput::Done(holding));
         });
-        let orders = &self.membership.shared.orders;
-        orders.revoked(vec![holding.shard], done);
+        let cluster_events = &self.membership.shared.cluster_events;
+        cluster_events.revoked(vec![holding.shard], done);
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::membership::Membership;
 use super::rpc_exchange::MAX_AT_ONCE;
-use crate::postgres::reply::promise;
+use crate::postgres::reply::reply_channel;
 use crate::{Answer, Done, StoreError};
 
 /// Maximum size of a question or an answer.
@@ -71,7 +71,7 @@ struct OpenQuestion {
 impl NodeRpc {
     /// Sends a question to another node.
     pub(super) fn ask(&self, node: NodeNo, question: &Value, within: Duration) -> Answer<Value> {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         if let Err((why, done)) = self.put_question(node, question.to_string(), within, done) {
             done(Err(why));
         }

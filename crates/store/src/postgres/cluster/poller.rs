@@ -83,16 +83,16 @@ pub(super) async fn follow_change_log(membership: Arc<Membership>) {
         let since = membership.now();
         let more = match read(&membership, seen).await {
             Ok((evaluation, first)) => {
-                let orders = &membership.shared.orders;
+                let cluster_events = &membership.shared.cluster_events;
                 if evaluation.missed {
                     tracing::info!(target: LOG_TARGET, "changes were missed: what is kept in mind is read anew");
                 }
                 // Before the first read no change was reported, so cached data may be out of date.
                 if evaluation.missed || first {
-                    orders.missed();
+                    cluster_events.missed();
                 }
                 if !evaluation.changed.is_empty() {
-                    orders.changed(evaluation.changed);
+                    cluster_events.changed(evaluation.changed);
                 }
                 seen = Some(evaluation.seen);
                 if !evaluation.more {
@@ -180,7 +180,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
             Ok(mut found) => {
                 found.retain(|(endpoint, _)| membership.owned_shards.owns(*endpoint));
                 if !found.is_empty() {
-                    membership.shared.orders.work(found);
+                    membership.shared.cluster_events.work(found);
                 }
             }
             Err(why) => tracing::debug!(target: LOG_TARGET, %why, "work cannot be looked for"),

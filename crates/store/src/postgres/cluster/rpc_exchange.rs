@@ -312,5 +312,5 @@ fn handle_message(membership: &Arc<Membership>, message: ReceivedMessage) {
         result: Err(StoreError::Unavailable("it was not answered".to_owned())),
     };
     let done = Box::new(move |result| answering.give(result));
-    membership.shared.orders.asked(question, done);
+    membership.shared.cluster_events.asked(question, done);
 }

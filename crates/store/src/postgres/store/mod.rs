@@ -32,7 +32,7 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::read;
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::read::{counts, dead_letters, fetch, lists, owner_lookup};
-use crate::postgres::reply::{Reply, promise};
+use crate::postgres::reply::{Reply, reply_channel};
 use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
@@ -78,7 +78,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let class = QueueClass::of(tenant.into());
         self.shared.queue.push(class, Task::boxed(run, done));
         answer
@@ -90,7 +90,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let operation = Task::boxed(run, done);
         self.shared.background.push(QueueClass::Internal, operation);
         answer
@@ -102,7 +102,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         self.shared.readers.read(kind, false, read, done);
         answer
     }
@@ -114,7 +114,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         self.shared.readers.read(kind, true, read, done);
         answer
     }
@@ -357,7 +357,7 @@ impl Store for PostgresStore {
             .iter()
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let queue = match quotas.is_limited() {
             true => &self.shared.metered,
             false => &self.shared.queue,
@@ -484,7 +484,7 @@ impl Store for PostgresStore {
         except: Arc<[DeliveryId]>,
         limit: usize,
     ) -> Answer<SweepResult> {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let ownership = self.membership.owned_shards.ownership(endpoint);
         // If this node lost the shard, the present owner sweeps the endpoint.
         let nothing = SweepResult {
@@ -512,7 +512,7 @@ impl Store for PostgresStore {
     ) -> Answer<Replay> {
         // A reader searches for the deliveries, and the background writer stores them, so that neither blocks the other
         // writes. The search starts only after every operation that was enqueued before it for the tenant.
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         let class = QueueClass::of(Some(&tenant));
         let (background, readers) = (self.shared.background.clone(), self.shared.readers.clone());
         let plan = move |passed: Result<(), StoreError>| {
@@ -634,7 +634,7 @@ impl Store for PostgresStore {
     }
 
     fn close(&self) -> Answer<()> {
-        let (done, answer) = promise();
+        let (done, answer) = reply_channel();
         if self.shared.queue.is_closed() {
             done(Err(StoreError::Closed));
             return answer;

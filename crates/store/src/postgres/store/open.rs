@@ -25,7 +25,7 @@ impl PostgresStore {
         settings: PostgresSettings,
         store: StoreSettings,
         hand_over: Arc<dyn HandOver>,
-        orders: Arc<dyn ClusterEvents>,
+        cluster_events: Arc<dyn ClusterEvents>,
     ) -> Result<PostgresStore, OpenError> {
         let shared = Shared {
             queue: Arc::new(WriteQueue::new(store.max_waiting_writes)),
@@ -37,7 +37,7 @@ impl PostgresStore {
             due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
             hand_over,
-            orders,
+            cluster_events,
         };
         let (thread, membership) = thread::start(settings, store, shared.clone())?;
         Ok(PostgresStore {
