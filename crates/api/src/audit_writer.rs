@@ -20,7 +20,7 @@ use super::code::Code;
 use super::origin::Origin;
 use super::problem::Problem;
 use super::route::{Access, Route, Verb};
-use super::settings::Pace;
+use super::settings::RequestRate;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::api::trail";
@@ -37,7 +37,7 @@ const AUDITED_READS: [&str; 1] = ["get_endpoint_secret"];
 
 /// Rate limit of audited requests per tenant, so that a tenant cannot fill the disk with audit entries. It
 /// does not apply to events. To repeat many deliveries, a tenant creates a replay.
-const AUDITED_RATE: Pace = Pace {
+const AUDITED_RATE: RequestRate = RequestRate {
     per_second: 100,
     burst: 2_000,
 };

@@ -29,7 +29,7 @@ use super::problem::{Problem, ResourceKind};
 use super::quota::TenantRates;
 use super::rate_limit::Meter;
 use super::refusal::Refusal;
-use super::settings::Pace;
+use super::settings::RequestRate;
 use crate::hash_key;
 
 /// Log target of this module.
@@ -42,7 +42,7 @@ pub(super) const MAX_KNOWN_KEYS: usize = 10_000;
 /// Capacity of the cache of tenants.
 pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
 /// Rate limit of log lines about failed authentications, so that callers cannot fill the log.
-const FAILURE_LOG_RATE: Pace = Pace {
+const FAILURE_LOG_RATE: RequestRate = RequestRate {
     per_second: 1,
     burst: 10,
 };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::time::{Span, Tick};
 
-use super::settings::Pace;
+use super::settings::RequestRate;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -22,9 +22,9 @@ pub struct Meter {
 
 impl Meter {
     /// Takes `count` requests from the limit, or returns the time to wait before a retry.
-    pub fn spend(&self, now: Tick, pace: Pace, count: u32) -> Result<(), Span> {
-        let interval_ns = NS_PER_SECOND / u64::from(pace.per_second.max(1));
-        let burst = u64::from(pace.burst.max(1));
+    pub fn spend(&self, now: Tick, rate: RequestRate, count: u32) -> Result<(), Span> {
+        let interval_ns = NS_PER_SECOND / u64::from(rate.per_second.max(1));
+        let burst = u64::from(rate.burst.max(1));
         let room_ns = interval_ns * burst;
         let needed_ns = interval_ns * u64::from(count).min(burst);
         let cost_ns = interval_ns * u64::from(count);
@@ -100,7 +100,7 @@ mod tests {
         assert!(meter.wait(Tick(2_000_000)).is_some(), "no overflow");
     }
 
-    const PACE: Pace = Pace {
+    const PACE: RequestRate = RequestRate {
         per_second: 10,
         burst: 5,
     };

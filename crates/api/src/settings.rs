@@ -38,7 +38,7 @@ pub struct ApiSettings {
     /// Maximum time for requests in progress to finish during a shutdown.
     pub grace: Duration,
     /// Rate limit of each key.
-    pub key_rate: Pace,
+    pub key_rate: RequestRate,
     /// Hashes of the admin keys in the configuration.
     pub admin_keys: Vec<KeyHash>,
     /// Networks of trusted reverse proxies, whose `X-Forwarded-For` is honoured.
@@ -72,7 +72,7 @@ pub struct OwnerEmailSettings {
 
 /// A rate limit of API requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct RequestRate {
     /// Sustained requests per second.
     pub per_second: u32,
     /// Burst size: requests allowed at once after an idle period.
@@ -111,7 +111,7 @@ impl Default for ApiSettings {
             body_memory_bytes: 256 << 20,
             tenant_body_memory_bytes: None,
             grace: Duration::from_secs(10),
-            key_rate: Pace {
+            key_rate: RequestRate {
                 per_second: 50_000,
                 burst: 100_000,
             },

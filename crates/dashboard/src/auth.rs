@@ -22,7 +22,7 @@ use posthaste_api::hash_key;
 use posthaste_api::origin::{self, Origin};
 use posthaste_api::problem::Problem;
 use posthaste_api::rate_limit::Meter;
-use posthaste_api::settings::Pace;
+use posthaste_api::settings::RequestRate;
 use posthaste_core::id::SessionId;
 use posthaste_store::{KeyHash, LoginSession, SessionIdentity};
 use ring::digest::{SHA256, digest};
@@ -37,7 +37,7 @@ const COOKIE_NAME: &str = "posthaste_session";
 /// over TLS.
 const SECURE_COOKIE_NAME: &str = "__Host-posthaste_session";
 /// Rate limit of one portal link: more than a group of people sharing it needs, far less than a script could send.
-const LINK_RATE_LIMIT: Pace = Pace {
+const LINK_RATE_LIMIT: RequestRate = RequestRate {
     per_second: 50,
     burst: 500,
 };

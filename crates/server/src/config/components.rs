@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_api::hash_key;
-use posthaste_api::settings::{ApiSettings, OwnerEmailSettings, Pace};
+use posthaste_api::settings::{ApiSettings, OwnerEmailSettings, RequestRate};
 use posthaste_egress::{Proxy, Roots};
 use posthaste_engine::vault::{KeySource, key_file_beside};
 use posthaste_notify::notifications::mail::SmtpMailer;
@@ -79,7 +79,7 @@ impl Config {
             body_memory_bytes: limits.body_memory_bytes.into(),
             tenant_body_memory_bytes: limits.tenant_body_memory_bytes.map(u64::from),
             grace: Duration::from_millis(self.grace.as_millis()),
-            key_rate: Pace {
+            key_rate: RequestRate {
                 per_second: limits.requests_per_second,
                 burst: limits.request_burst,
             },
