@@ -130,14 +130,14 @@ impl Disk {
             blocked: false,
             unreadable: Vec::new(),
         };
-        for (wanted_at, id) in self.waiting.get(&endpoint).into_iter().flatten() {
+        for (next_attempt_at, id) in self.waiting.get(&endpoint).into_iter().flatten() {
             let delivery = &self.deliveries[id];
             if ordered && !self.is_oldest_of_its_key(delivery) {
                 fetched.blocked = true;
-            } else if *wanted_at <= due_by && fetched.deliveries.len() < limit {
+            } else if *next_attempt_at <= due_by && fetched.deliveries.len() < limit {
                 fetched.deliveries.push(delivery.clone());
             } else {
-                fetched.next_due = Some(*wanted_at);
+                fetched.next_due = Some(*next_attempt_at);
                 break;
             }
         }
@@ -155,7 +155,7 @@ impl Disk {
             Record::Attempt(attempt) => {
                 let after = &attempt.delivery;
                 let before = &self.deliveries[&after.id()];
-                let is_current = before.wanted_at().is_some()
+                let is_current = before.next_attempt_at().is_some()
                     && before.facts().attempts + 1 == after.facts().attempts;
                 if !is_current {
                     return Written::Superseded;
@@ -267,7 +267,7 @@ impl Disk {
     fn put(&mut self, delivery: Delivery) {
         if let Some(before) = self.deliveries.get(&delivery.id()) {
             let (id, endpoint) = (before.id(), before.facts().endpoint);
-            if let Some(at) = before.wanted_at() {
+            if let Some(at) = before.next_attempt_at() {
                 self.waiting.entry(endpoint).or_default().remove(&(at, id));
             }
             if let Some(key) = before.facts().ordering {
@@ -282,7 +282,7 @@ impl Disk {
             Status::InProgress,
             "deliveries in progress are never stored"
         );
-        if let Some(at) = delivery.wanted_at() {
+        if let Some(at) = delivery.next_attempt_at() {
             let waiting = self.waiting.entry(facts.endpoint).or_default();
             waiting.insert((at, facts.id));
             if let Some(key) = facts.ordering {

@@ -174,10 +174,12 @@ impl Ledger {
             .expect("a delivery that is sent is in the store")
             .clone();
         let latest_wall = self.latest_wall;
-        match row.wanted_at() {
-            Some(wanted_at) => self.expect(wanted_at <= latest_wall, Oracle::NotEarly, || {
-                format!("{id} was sent at {latest_wall:?}, wanted at {wanted_at:?}")
-            }),
+        match row.next_attempt_at() {
+            Some(next_attempt_at) => {
+                self.expect(next_attempt_at <= latest_wall, Oracle::NotEarly, || {
+                    format!("{id} was sent at {latest_wall:?}, wanted at {next_attempt_at:?}")
+                })
+            }
             None => {
                 let oracle = if row.status() == Status::Cancelled {
                     Oracle::NothingAfterCancel

@@ -255,7 +255,7 @@ impl Mutation {
     pub(crate) fn tamper_record(self, record: Record) -> Record {
         match (self, record) {
             (Mutation::RefusedProbeFails, Record::Attempt(mut attempt)) => {
-                let is_waiting = attempt.delivery.wanted_at().is_some();
+                let is_waiting = attempt.delivery.next_attempt_at().is_some();
                 if is_waiting && is_refused_probe(&attempt) {
                     let state = State::Failed {
                         at: attempt.settlement.finished_at,

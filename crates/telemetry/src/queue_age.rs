@@ -103,7 +103,7 @@ async fn first_in_order(
 ) -> Result<Option<Timestamp>, StoreError> {
     let fetched = store.fetch(endpoint, now, 1, true).await?;
     let first = fetched.deliveries.first();
-    Ok(first.and_then(|delivery| delivery.wanted_at()))
+    Ok(first.and_then(|delivery| delivery.next_attempt_at()))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Holds {
 
     /// Returns what holds a delivery back.
     pub(super) fn of(&self, stored: &StoredDelivery, in_flight: bool) -> DeliveryHold {
-        let due = stored.delivery.wanted_at().filter(|_| !in_flight);
+        let due = stored.delivery.next_attempt_at().filter(|_| !in_flight);
         match self.obstacles.get(&stored.delivery.facts().endpoint) {
             Some(obstacle) => obstacle.for_delivery(due, self.now),
             None => DeliveryHold::none(self.now),

@@ -132,11 +132,11 @@ impl DeliverySummary {
         let facts = stored.delivery.facts();
         let state = stored.delivery.state();
         let status = status_now(stored, in_flight);
-        let wanted_at = match status {
+        let next_attempt_at = match status {
             // A delivery that will be late when it may be sent has no further attempt if its policy drops it.
             Status::Pending | Status::Retrying => {
-                let wanted_at = stored.delivery.wanted_at();
-                let possible_at = wanted_at.map(|at| at.max(hold.not_before));
+                let next_attempt_at = stored.delivery.next_attempt_at();
+                let possible_at = next_attempt_at.map(|at| at.max(hold.not_before));
                 possible_at.filter(|at| !stored.delivery.is_dropped_at(*at, policy))
             }
             Status::Held
@@ -158,7 +158,7 @@ impl DeliverySummary {
                 .saturating_sub(facts.spent)
                 .saturating_add(policy.max_attempts),
             created_at: stored.created_at.to_string(),
-            next_attempt_at: wanted_at.map(|at| at.to_string()),
+            next_attempt_at: next_attempt_at.map(|at| at.to_string()),
             held_back_by: hold.held_back.map(|it| it.by),
             held_back_until: hold
                 .held_back

@@ -154,7 +154,7 @@ impl Delivery {
     }
 
     /// Returns when the delivery is due; `None` if it is being sent or has ended.
-    pub fn wanted_at(&self) -> Option<Timestamp> {
+    pub fn next_attempt_at(&self) -> Option<Timestamp> {
         match self.state {
             State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => Some(turn.at),
             State::InProgress { .. }

@@ -119,7 +119,7 @@ impl Delivery {
             finished_at: now,
             outcome,
             meaning,
-            next_attempt_at: self.wanted_at(),
+            next_attempt_at: self.next_attempt_at(),
             retry_after,
         })
     }

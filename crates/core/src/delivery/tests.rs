@@ -71,7 +71,7 @@ fn attempt_or_probe(
 
 /// Makes every due attempt until the delivery ends.
 fn run(delivery: &mut Delivery, outcome: Outcome, policy: &RetryPolicy) {
-    while let Some(at) = delivery.wanted_at() {
+    while let Some(at) = delivery.next_attempt_at() {
         attempt(delivery, at, outcome, policy);
     }
 }
@@ -116,7 +116,7 @@ fn each_ambiguous_status_has_its_own_retry_limit() {
     let policy = fixed(1, 50);
     let mut delivery = fresh();
     let mut sequence = [404, 503, 409, 404, 503, 409, 404, 404].into_iter();
-    while let Some(at) = delivery.wanted_at() {
+    while let Some(at) = delivery.next_attempt_at() {
         attempt(
             &mut delivery,
             at,
@@ -238,7 +238,7 @@ fn a_replay_starts_a_new_round_under_the_old_id() {
     let later = DUE.after(Span::from_days(10));
     delivery.replay(later, GIVE_UP_AFTER).unwrap();
     assert_eq!(delivery.id(), fresh().id());
-    assert_eq!(delivery.wanted_at(), Some(later));
+    assert_eq!(delivery.next_attempt_at(), Some(later));
     assert_eq!(delivery.facts().give_up_at, later.after(GIVE_UP_AFTER));
     let settled = attempt(&mut delivery, later, status(500, None), &policy);
     assert_eq!((settled.number, settled.trigger), (3, Trigger::Manual));
@@ -431,7 +431,7 @@ proptest! {
         );
         let mut made = 0;
         for code in codes.iter().cycle() {
-            let Some(at) = delivery.wanted_at() else { break };
+            let Some(at) = delivery.next_attempt_at() else { break };
             prop_assert!(at <= delivery.facts().give_up_at);
             delivery.begin(at, false).unwrap();
             delivery.settle(at, status(*code, None), terms, &mut rng).unwrap();
@@ -453,7 +453,7 @@ fn a_refused_probe_neither_fails_nor_delays_its_delivery_for_long() {
     };
     let mut delivery = fresh();
     for probe in 1..=20 {
-        let at = delivery.wanted_at().unwrap();
+        let at = delivery.next_attempt_at().unwrap();
         delivery.begin(at, true).unwrap();
         let settings = RetrySettings {
             policy: &policy,
@@ -469,7 +469,7 @@ fn a_refused_probe_neither_fails_nor_delays_its_delivery_for_long() {
     }
     assert_eq!((delivery.facts().attempts, delivery.facts().spent), (20, 0));
     // An ordinary attempt is judged by the policy again.
-    let at = delivery.wanted_at().unwrap();
+    let at = delivery.next_attempt_at().unwrap();
     attempt(&mut delivery, at, status(403, None), &policy);
     assert_eq!(failed(&delivery), Some(DeadReason::Permanent));
 }

@@ -350,7 +350,7 @@ impl Dispatcher {
         delivery: &mut Delivery,
         settlement: &mut SettledAttempt,
     ) {
-        if delivery.wanted_at().is_none() {
+        if delivery.next_attempt_at().is_none() {
             return;
         }
         let ended = match self.lanes[lane].gate.status() {

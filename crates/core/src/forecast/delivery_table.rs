@@ -75,11 +75,11 @@ impl DeliveryTable {
 
     fn put(&mut self, delivery: Delivery) {
         let id = delivery.id();
-        let before = self.deliveries.get(&id).and_then(Delivery::wanted_at);
+        let before = self.deliveries.get(&id).and_then(Delivery::next_attempt_at);
         if let Some(at) = before {
             self.waiting.remove(&(at, id));
         }
-        if let Some(at) = delivery.wanted_at() {
+        if let Some(at) = delivery.next_attempt_at() {
             self.waiting.insert((at, id));
         }
         self.deliveries.insert(id, delivery);

@@ -143,7 +143,7 @@ impl Backlog {
     /// stays in the store.
     pub fn offer(&mut self, delivery: Delivery, now: Timestamp) {
         let delivery = released(delivery);
-        let Some(wanted_at) = delivery.wanted_at() else {
+        let Some(next_attempt_at) = delivery.next_attempt_at() else {
             panic!(
                 "{} was accepted in state {:?}",
                 delivery.id(),
@@ -157,8 +157,11 @@ impl Backlog {
         let may_overtake = self.ordered
             && delivery.facts().ordering.is_some()
             && (self.tangled || self.fetching.is_some() || self.waits_for_held(&delivery));
-        if wanted_at > now || self.ready.len() >= self.capacity_for_accepted(now) || may_overtake {
-            self.note_stored(wanted_at);
+        if next_attempt_at > now
+            || self.ready.len() >= self.capacity_for_accepted(now)
+            || may_overtake
+        {
+            self.note_stored(next_attempt_at);
         } else {
             self.push_ready(delivery);
         }
@@ -249,7 +252,7 @@ impl Backlog {
     fn add_fetched(&mut self, delivery: Delivery, settled: &[(DeliveryId, u32)]) {
         let delivery = released(delivery);
         let (id, attempts) = (delivery.id(), delivery.facts().attempts);
-        let Some(wanted_at) = delivery.wanted_at() else {
+        let Some(next_attempt_at) = delivery.next_attempt_at() else {
             panic!("{id} was fetched in state {:?}", delivery.status());
         };
         if let Some(at_attempt) = self.known.get(&id) {
@@ -267,7 +270,7 @@ impl Backlog {
         if self.ready.len() < self.capacity {
             self.push_ready(delivery);
         } else {
-            self.note_stored(wanted_at);
+            self.note_stored(next_attempt_at);
         }
     }
 
@@ -276,11 +279,11 @@ impl Backlog {
     pub fn settled(&mut self, delivery: &Delivery, now: Timestamp) -> bool {
         let (id, ordering) = (delivery.id(), delivery.facts().ordering);
         let attempts_before = self.forget(id, now);
-        if delivery.wanted_at().is_some() {
+        if delivery.next_attempt_at().is_some() {
             self.spill_successors(ordering);
         }
         self.free_key(ordering);
-        match delivery.wanted_at() {
+        match delivery.next_attempt_at() {
             Some(at) => self.note_stored(at),
             // The next delivery of the key may go now, and only the store knows which one that is.
             None if self.ordered && self.tangled && ordering.is_some() => self.note_stored(now),
@@ -399,7 +402,7 @@ impl Backlog {
 
     fn put_back(&mut self, delivery: &Delivery) {
         self.known.remove(&delivery.id());
-        if let Some(at) = delivery.wanted_at() {
+        if let Some(at) = delivery.next_attempt_at() {
             self.note_stored(at);
         }
     }

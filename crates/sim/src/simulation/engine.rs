@@ -216,7 +216,7 @@ impl World {
             let waits = self
                 .disk
                 .delivery(delivery.id())
-                .and_then(Delivery::wanted_at);
+                .and_then(Delivery::next_attempt_at);
             if waits.is_some_and(|at| at <= wall) {
                 self.ledger.handed_over(delivery.id(), at_ms);
             }

@@ -256,7 +256,8 @@ impl World {
     }
 
     fn cancel_some(&mut self) {
-        for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
+        for (delivery, endpoint) in
+            self.some_deliveries(|delivery| delivery.next_attempt_at().is_some())
         {
             let Some(epoch) = self.running_epoch() else {
                 return;
@@ -306,7 +307,8 @@ impl World {
     }
 
     fn retry_some_now(&mut self) {
-        for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
+        for (delivery, endpoint) in
+            self.some_deliveries(|delivery| delivery.next_attempt_at().is_some())
         {
             let Some(epoch) = self.running_epoch() else {
                 return;

@@ -185,7 +185,7 @@ pub(super) async fn unfinished_work_returns_every_endpoint_with_its_earliest_due
     world.succeed(ended, at(10)).await;
     let again = send(3, 10).await.deliveries[0].id;
     world.fail_retryably(again, at(10)).await;
-    let again_at = world.delivery(again).await.wanted_at().unwrap();
+    let again_at = world.delivery(again).await.next_attempt_at().unwrap();
     send(4, HOUR).await;
     // Waiting deliveries of a deleted endpoint must still be failed.
     world

@@ -39,7 +39,7 @@ async fn assert_sent_as_new(
         "the replayed delivery is a new one"
     );
     assert_eq!(
-        delivery.wanted_at(),
+        delivery.next_attempt_at(),
         Some(due),
         "a scheduled delivery keeps its due time"
     );
@@ -129,7 +129,10 @@ pub(super) async fn missed_events_are_sent(harness: &dyn Harness) {
         Status::Succeeded
     );
     assert_eq!(
-        world.delivery(to_late(&waits).unwrap()).await.wanted_at(),
+        world
+            .delivery(to_late(&waits).unwrap())
+            .await
+            .next_attempt_at(),
         Some(at(12))
     );
     assert_eq!(

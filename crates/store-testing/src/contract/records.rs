@@ -85,7 +85,7 @@ pub(super) async fn a_delivery_is_read_back_completely(harness: &dyn Harness) {
         let fetched = world
             .fetch(after.facts().endpoint, at(99 * HOUR), 1, false)
             .await;
-        if after.wanted_at().is_some() {
+        if after.next_attempt_at().is_some() {
             assert_eq!(fetched.deliveries, [after]);
         }
     }

@@ -318,8 +318,14 @@ pub(super) async fn deliveries_retried_meanwhile_are_skipped(harness: &dyn Harne
         assert_eq!((replay.replayed, endpoints), (4, vec![made]));
         assert_eq!(world.status(sent[0]).await, Status::Succeeded);
         assert_eq!(world.status(sent[1]).await, Status::Cancelled);
-        assert_eq!(world.delivery(sent[2]).await.wanted_at(), Some(at(201)));
-        assert_eq!(world.delivery(sent[3]).await.wanted_at(), Some(at(300)));
+        assert_eq!(
+            world.delivery(sent[2]).await.next_attempt_at(),
+            Some(at(201))
+        );
+        assert_eq!(
+            world.delivery(sent[3]).await.next_attempt_at(),
+            Some(at(300))
+        );
         // Restore the earlier state.
         for delivery in &sent[..2] {
             let retried = world.store.retry(at(400), id("acme"), *delivery).await;

@@ -162,7 +162,8 @@ impl Tables {
         let after = attempt.delivery;
         let endpoint = after.facts().endpoint;
         let is_current = |before: &Delivery| {
-            before.wanted_at().is_some() && before.facts().attempts + 1 == after.facts().attempts
+            before.next_attempt_at().is_some()
+                && before.facts().attempts + 1 == after.facts().attempts
         };
         let row = self.deliveries.get_mut(&after.id());
         let Some(row) = row.filter(|row| is_current(&row.delivery)) else {
@@ -202,7 +203,7 @@ impl Tables {
     pub(super) fn unfinished_work(&self) -> Vec<(EndpointId, Timestamp)> {
         let mut earliest: BTreeMap<EndpointId, Timestamp> = BTreeMap::new();
         for row in self.deliveries.values() {
-            if let Some(at) = row.delivery.wanted_at() {
+            if let Some(at) = row.delivery.next_attempt_at() {
                 let due = earliest.entry(row.delivery.facts().endpoint).or_insert(at);
                 *due = at.min(*due);
             }

@@ -203,7 +203,7 @@ impl Tables {
             .values()
             .map(|row| &row.delivery)
             .filter(|delivery| delivery.facts().endpoint == endpoint)
-            .filter_map(|delivery| Some((delivery.wanted_at()?, delivery)))
+            .filter_map(|delivery| Some((delivery.next_attempt_at()?, delivery)))
             .collect();
         waiting.sort_by_key(|(at, delivery)| (*at, delivery.id()));
         waiting

@@ -64,17 +64,17 @@ pub(super) fn fetch(
                 continue;
             }
         };
-        let wanted_at = delivery.wanted_at().unwrap_or_default();
+        let next_attempt_at = delivery.next_attempt_at().unwrap_or_default();
         if ordered && !is_oldest_of_its_key(conn, no, &delivery)? {
             fetched.blocked = true;
             passed_over += 1;
             if passed_over > MAX_PASSED_OVER {
                 return fetch_by_key(conn, no, due_by, limit);
             }
-        } else if wanted_at <= due_by && fetched.deliveries.len() < limit {
+        } else if next_attempt_at <= due_by && fetched.deliveries.len() < limit {
             fetched.deliveries.push(delivery);
         } else {
-            fetched.next_due = Some(wanted_at);
+            fetched.next_due = Some(next_attempt_at);
             break;
         }
     }

@@ -15,7 +15,7 @@ impl Bench {
         let row = self.disk.row(id);
         assert_eq!(row.facts().endpoint, attempt.endpoint);
         assert!(
-            row.wanted_at().is_some(),
+            row.next_attempt_at().is_some(),
             "{id} is sent in status {}",
             row.status().name()
         );

@@ -118,7 +118,7 @@ impl Bench {
         let found: Vec<(EndpointId, Timestamp)> = self
             .disk
             .rows()
-            .filter_map(|row| Some((row.facts().endpoint, row.wanted_at()?)))
+            .filter_map(|row| Some((row.facts().endpoint, row.next_attempt_at()?)))
             .collect();
         for (endpoint, due) in found {
             self.handle(Input::Work { endpoint, due });

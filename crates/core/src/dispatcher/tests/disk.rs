@@ -40,7 +40,7 @@ impl Disk {
     }
 
     pub(super) fn waits(&self, id: DeliveryId) -> bool {
-        self.rows[&id].wanted_at().is_some()
+        self.rows[&id].next_attempt_at().is_some()
     }
 
     /// Returns the unfinished deliveries of the same endpoint and key that are older than this one.
@@ -49,7 +49,7 @@ impl Disk {
         self.rows
             .range(..id)
             .map(|(_, row)| row)
-            .filter(|row| row.wanted_at().is_some())
+            .filter(|row| row.next_attempt_at().is_some())
             .filter(|row| row.facts().endpoint == facts.endpoint)
             .filter(|row| facts.ordering.is_some() && row.facts().ordering == facts.ordering)
             .map(Delivery::id)
@@ -67,7 +67,9 @@ impl Disk {
         let mut blocked = false;
         let mut open: Vec<(Timestamp, &Delivery)> = Vec::new();
         for row in self.rows.values() {
-            let Some(at) = row.wanted_at() else { continue };
+            let Some(at) = row.next_attempt_at() else {
+                continue;
+            };
             if row.facts().endpoint != endpoint {
                 continue;
             }
@@ -111,7 +113,7 @@ impl Disk {
 
     fn write_attempt(&mut self, record: &AttemptRecord) -> bool {
         let row = self.row_mut(record.delivery.id());
-        let is_current = row.wanted_at().is_some()
+        let is_current = row.next_attempt_at().is_some()
             && row.facts().attempts + 1 == record.delivery.facts().attempts;
         if is_current {
             *row = record.delivery.clone();
@@ -128,7 +130,7 @@ impl Disk {
     ) {
         for row in self.rows.values_mut() {
             let spared = except.contains(&row.id());
-            if row.facts().endpoint != endpoint || row.wanted_at().is_none() || spared {
+            if row.facts().endpoint != endpoint || row.next_attempt_at().is_none() || spared {
                 continue;
             }
             let swept = if reason == DeadReason::EndpointDeleted {

@@ -184,6 +184,6 @@ fn the_next_delivery_of_an_ordering_key_follows_a_dropped_one() {
         bench
             .disk
             .rows()
-            .all(|row| Delivery::wanted_at(row).is_none())
+            .all(|row| Delivery::next_attempt_at(row).is_none())
     );
 }

@@ -209,7 +209,7 @@ impl RandomRun {
         let unreported: Vec<DeliveryId> = self.unreported.iter().map(|(_, it)| it.id()).collect();
         let rows = self.bench.disk.rows();
         let waiting: Vec<DeliveryId> = rows
-            .filter(|row| row.wanted_at().is_some() && !unreported.contains(&row.id()))
+            .filter(|row| row.next_attempt_at().is_some() && !unreported.contains(&row.id()))
             .map(Delivery::id)
             .collect();
         if !waiting.is_empty() {

@@ -287,7 +287,7 @@ proptest! {
         for _ in 0..40 {
             bench.run(Span::from_mins(5), ok());
         }
-        let unfinished = bench.disk.rows().filter(|row| row.wanted_at().is_some()).count();
+        let unfinished = bench.disk.rows().filter(|row| row.next_attempt_at().is_some()).count();
         prop_assert_eq!(unfinished, 0);
     }
 }

@@ -194,7 +194,7 @@ fn the_dispatcher_wakes_when_a_retry_is_due() {
     let id = bench.accept_one(endpoint);
     bench.finish(id, down());
     let due = bench.now.wall.after(RETRY);
-    assert_eq!(bench.disk.row(id).wanted_at(), Some(due));
+    assert_eq!(bench.disk.row(id).next_attempt_at(), Some(due));
     assert_eq!(bench.dispatcher.wake().wall, Some(due));
     bench.take_sent();
     bench.advance(Span::from_millis(9_999));

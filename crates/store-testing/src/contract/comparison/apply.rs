@@ -336,7 +336,7 @@ impl Side<'_> {
             owner = owner.or(found.map(|(stored, _)| (tenant, stored.delivery)));
         }
         let current = owner.as_ref().map(|(_, delivery)| delivery.clone());
-        let current = current.filter(|delivery| delivery.wanted_at().is_some());
+        let current = current.filter(|delivery| delivery.next_attempt_at().is_some());
         let seen = self.seen.get(&named).cloned();
         let before = if effects.stale {
             seen

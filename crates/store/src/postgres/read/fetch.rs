@@ -118,13 +118,13 @@ fn take_due(found: &[Row], due_by: Timestamp, limit: usize) -> Result<Fetched, D
             continue;
         };
         let blocked: bool = row.get(COLUMN_COUNT);
-        let wanted_at = delivery.wanted_at().unwrap_or_default();
+        let next_attempt_at = delivery.next_attempt_at().unwrap_or_default();
         if blocked {
             fetched.blocked = true;
-        } else if wanted_at <= due_by && fetched.deliveries.len() < limit {
+        } else if next_attempt_at <= due_by && fetched.deliveries.len() < limit {
             fetched.deliveries.push(delivery);
         } else {
-            fetched.next_due = Some(wanted_at);
+            fetched.next_due = Some(next_attempt_at);
             break;
         }
     }
@@ -199,9 +199,9 @@ async fn by_key(
         let Some(delivery) = readable(&mut fetched, row)? else {
             continue;
         };
-        let wanted_at = delivery.wanted_at().unwrap_or_default();
-        if wanted_at > due_by || fetched.deliveries.len() == limit {
-            fetched.next_due = Some(wanted_at);
+        let next_attempt_at = delivery.next_attempt_at().unwrap_or_default();
+        if next_attempt_at > due_by || fetched.deliveries.len() == limit {
+            fetched.next_due = Some(next_attempt_at);
             break;
         }
         fetched.deliveries.push(delivery);

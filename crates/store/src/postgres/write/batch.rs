@@ -282,7 +282,7 @@ impl Writer {
         let mut accepted = plan.accepted;
         let due_watermarks = &self.context.due_watermarks;
         for it in batch.current() {
-            if let Some(due) = it.attempt.delivery.wanted_at() {
+            if let Some(due) = it.attempt.delivery.next_attempt_at() {
                 due_watermarks.lower(it.attempt.delivery.facts().endpoint, due);
             }
         }

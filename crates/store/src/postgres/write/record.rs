@@ -421,7 +421,7 @@ pub(in crate::postgres) async fn retry(
         RetryResult::Replayed { endpoint }
     };
     changed_delivery::write_changed(context, &row, &after).await?;
-    context.notify_work(endpoint, after.wanted_at().unwrap_or(now));
+    context.notify_work(endpoint, after.next_attempt_at().unwrap_or(now));
     Ok(retried)
 }
 
