@@ -3,13 +3,13 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::validation::ValidationErrors;
-use posthaste_store::OwnedObject;
+use posthaste_store::TenantObject;
 use serde_json::json;
 
 use super::body;
 use super::code::Code;
 use super::problem::Problem;
-use super::resources::{IdOwner, id_owner_schemas};
+use super::resources::{TenantOfId, tenant_of_id_schemas};
 use super::route::{
     Access, Call, Content, Group, Parameter, RequestBody, Route, SuccessResponse, Verb,
 };
@@ -37,7 +37,7 @@ pub(super) static GROUP: Group = Group {
         fails: &[(404, Code::NotFound)],
         handler: |call| Box::pin(find(call)),
     }],
-    schemas: id_owner_schemas,
+    schemas: tenant_of_id_schemas,
 };
 
 /// `GET /v1/find`.
@@ -57,12 +57,12 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
         let detail = format!("There is no such {kind}. It may have been removed, or its tenant.");
         return Err(Problem::new(Code::NotFound, detail));
     };
-    let owner = IdOwner {
+    let found = TenantOfId {
         kind: kind.to_owned(),
         id,
         tenant_id: tenant.to_string(),
     };
-    Ok(body::answer(StatusCode::OK, &owner))
+    Ok(body::answer(StatusCode::OK, &found))
 }
 
 fn wrong(message: &str) -> Problem {
@@ -72,12 +72,12 @@ fn wrong(message: &str) -> Problem {
 }
 
 /// Returns the resource that an id names, by its prefix.
-fn read(id: &str) -> Option<(&'static str, OwnedObject)> {
+fn read(id: &str) -> Option<(&'static str, TenantObject)> {
     let (prefix, _) = id.split_once('_')?;
     Some(match prefix {
-        "dlv" => ("delivery", OwnedObject::Delivery(id.parse().ok()?)),
-        "evt" => ("event", OwnedObject::Event(id.parse().ok()?)),
-        "ep" => ("endpoint", OwnedObject::Endpoint(id.parse().ok()?)),
+        "dlv" => ("delivery", TenantObject::Delivery(id.parse().ok()?)),
+        "evt" => ("event", TenantObject::Event(id.parse().ok()?)),
+        "ep" => ("endpoint", TenantObject::Endpoint(id.parse().ok()?)),
         _ => return None,
     })
 }

@@ -14,8 +14,8 @@ use posthaste_store::LimitName;
 use crate::resources::{
     AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
     CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
-    EndpointSecret, Event, EventSummary, IdOwner, Plans, PortalLink, ProblemBody, Replay, Stats,
-    StatsSeries, Tenant, Usage,
+    EndpointSecret, Event, EventSummary, Plans, PortalLink, ProblemBody, Replay, Stats,
+    StatsSeries, Tenant, TenantOfId, Usage,
 };
 use crate::route::Content;
 use crate::{openapi, routes};
@@ -333,7 +333,7 @@ fn every_response_schema_agrees_with_its_type() {
         Agreement::with("Attention").check::<Attention>(),
         Agreement::with("Alert").loose("detail").check::<Alert>(),
         Agreement::with("AuditEntry").check::<AuditEntry>(),
-        Agreement::with("Found").check::<IdOwner>(),
+        Agreement::with("Found").check::<TenantOfId>(),
     ];
     for response in routes::all().flat_map(|route| route.gives) {
         let (Content::Json(name) | Content::List(name)) = response.content else {

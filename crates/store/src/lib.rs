@@ -30,7 +30,6 @@ mod limit_columns;
 mod maintenance;
 mod outbox;
 mod owner_emails;
-mod owner_lookup;
 mod page;
 mod plans;
 pub mod postgres;
@@ -44,6 +43,7 @@ mod skip_ranges;
 pub mod sqlite;
 mod stats;
 mod store;
+mod tenant_lookup;
 mod write_group;
 mod write_queue_state;
 
@@ -81,7 +81,6 @@ pub use owner_emails::{
     EMAIL_LIMIT_REACHED, EmailAllowance, MAX_CONFIRMATION_PAUSE, MAX_CONFIRMATION_TRIES,
     MAX_CONFIRMATION_WAIT, OwnerEmailLimits, OwnerEmails,
 };
-pub use owner_lookup::OwnedObject;
 pub use page::{Page, PageRequest};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, NodeRates, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
@@ -91,4 +90,5 @@ pub use sessions::{LoginSession, SessionIdentity};
 pub use settings::{DEFAULT_MAX_DELIVERIES_PER_REQUEST, StoreSettings};
 pub use stats::{BucketWidth, MAX_STAT_ENTRIES, StatCounters, StatEntry, StatsStore};
 pub use store::{Answer, Done, Store};
+pub use tenant_lookup::TenantObject;
 pub use write_queue_state::{WaitingWrites, WriteQueueState};

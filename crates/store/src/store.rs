@@ -16,10 +16,10 @@ use crate::{
     Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession, NewEvent,
-    Outbox, OwnedObject, OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay,
-    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, WriteQueueState,
-    Written,
+    Outbox, OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
+    ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
+    WriteQueueState, Written,
 };
 
 /// The future result of a call to the store.
@@ -146,7 +146,7 @@ pub trait Store: Alerts + StatsStore + Outbox + OwnerEmails + Send + Sync {
     ) -> Answer<Page<AuditEntry, AuditId>>;
 
     /// Returns the tenant that an object belongs to, if both exist. A deleted endpoint counts as not existing.
-    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>>;
+    fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>>;
 
     // Endpoints.
 

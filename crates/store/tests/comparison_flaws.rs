@@ -565,7 +565,7 @@ impl Store for Flawed {
         sessions(now: Timestamp, tenant: TenantId, page: PageRequest<SessionId>) -> Answer<Page<LoginSession, SessionId>>;
         end_session(now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool>;
         begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
-        tenant_of(named: OwnedObject) -> Answer<Option<TenantId>>;
+        tenant_of(named: TenantObject) -> Answer<Option<TenantId>>;
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;

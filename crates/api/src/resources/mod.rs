@@ -21,7 +21,6 @@ mod event;
 mod headers;
 mod held_after_faults;
 mod held_back;
-mod id_owner;
 mod list_page;
 mod portal_link;
 mod problem;
@@ -30,6 +29,7 @@ mod replay;
 pub(crate) mod schema;
 mod stats;
 mod tenant;
+mod tenant_of_id;
 mod usage;
 
 pub use alert::{Alert, AlertScope, AlertState};
@@ -50,7 +50,6 @@ pub use endpoint_secret::{EndpointSecret, PreviousSecret};
 pub use event::{AcceptedEvent, Event, EventDelivery, EventSummary};
 pub use headers::Headers;
 pub use held_back::held_back_text;
-pub use id_owner::IdOwner;
 pub use list_page::ListPage;
 pub use portal_link::{CreatedPortalLink, PortalLink};
 pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
@@ -63,6 +62,7 @@ pub use stats::{
     StatsWindows,
 };
 pub use tenant::Tenant;
+pub use tenant_of_id::TenantOfId;
 pub use usage::{LimitUsage, Plan, Plans, Usage};
 
 pub(crate) use alert::schemas as alert_schemas;
@@ -78,7 +78,6 @@ pub(crate) use endpoint_health::schema as endpoint_health_schema;
 pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};
 pub(crate) use event::schemas as event_schemas;
 pub(crate) use held_after_faults::held_status;
-pub(crate) use id_owner::schemas as id_owner_schemas;
 pub(crate) use list_page::list_schema;
 pub(crate) use portal_link::schemas as portal_link_schemas;
 pub(crate) use problem::schema as problem_schema;
@@ -86,4 +85,5 @@ pub(crate) use protection::{in_flight_schema, schemas as protection_schemas, tim
 pub(crate) use replay::schemas as replay_schemas;
 pub(crate) use stats::schemas as stats_schemas;
 pub(crate) use tenant::schema as tenant_schema;
+pub(crate) use tenant_of_id::schemas as tenant_of_id_schemas;
 pub(crate) use usage::{schemas as usage_schemas, source_name};

@@ -2,7 +2,7 @@
 
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
-use posthaste_api::resources::IdOwner;
+use posthaste_api::resources::TenantOfId;
 
 use crate::page::PageResult;
 use crate::page_request::PageRequest;
@@ -21,11 +21,11 @@ async fn find_in_server(request: PageRequest) -> Result<PageResult, Problem> {
         return Err(Problem::new(Code::NotFound, detail));
     }
     let path = path_of(id)?;
-    let owner: IdOwner = request
+    let found: TenantOfId = request
         .get(&format!("/v1/find?id={}", url_encoded(id)))
         .await?;
     Ok(PageResult::Redirect(
-        request.link_for_tenant(&owner.tenant_id, &path),
+        request.link_for_tenant(&found.tenant_id, &path),
     ))
 }
 

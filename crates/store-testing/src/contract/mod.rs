@@ -25,7 +25,6 @@ mod manual_retries;
 mod missed_events;
 mod notifications;
 mod owner_emails;
-mod owner_lookup;
 mod quotas;
 mod records;
 mod reopening;
@@ -35,6 +34,7 @@ mod retention_periods;
 mod sessions;
 mod stats_buckets;
 mod sweeps;
+mod tenant_lookup;
 mod tenants;
 
 pub use harness::{Harness, ModelHarness, Recorder};
@@ -92,7 +92,7 @@ macro_rules! every_case {
                 an_email_that_was_not_sent_is_claimed_again
                 emails_are_limited_per_tenant_and_day
             }
-            owner_lookup {
+            tenant_lookup {
                 an_id_alone_determines_its_tenant
             }
             endpoints {

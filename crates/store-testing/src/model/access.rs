@@ -11,7 +11,7 @@ use super::tables::{AuditRow, SessionRow, Tables, TenantVersion, page};
 use posthaste_store::rules::{first_kept, fitted};
 use posthaste_store::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, KeyHash,
-    LoginSession, OwnedObject, Page, PageRequest, SessionIdentity,
+    LoginSession, Page, PageRequest, SessionIdentity, TenantObject,
 };
 
 impl Tables {
@@ -138,20 +138,20 @@ impl Tables {
     }
 
     /// Deleted objects belong to no tenant, and neither do the objects of a deleted tenant.
-    pub(super) fn tenant_of(&self, named: OwnedObject) -> Option<TenantId> {
+    pub(super) fn tenant_of(&self, named: TenantObject) -> Option<TenantId> {
         let (owner, tenant) = match named {
-            OwnedObject::Endpoint(endpoint) => {
+            TenantObject::Endpoint(endpoint) => {
                 let found = self.endpoints.get(&endpoint)?;
                 if found.row.status == EndpointStatus::Deleted {
                     return None;
                 }
                 (found.owner, &found.row.endpoint.tenant)
             }
-            OwnedObject::Event(event) => {
+            TenantObject::Event(event) => {
                 let found = self.events.get(&event)?;
                 (found.owner, &found.tenant)
             }
-            OwnedObject::Delivery(delivery) => {
+            TenantObject::Delivery(delivery) => {
                 let found = self.deliveries.get(&delivery)?;
                 let event = &self.events[&found.delivery.facts().event];
                 (event.owner, &event.tenant)

@@ -36,10 +36,10 @@ use posthaste_store::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
-    KeyHash, LoginSession, NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay,
+    KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay,
     ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
-    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage,
-    Written,
+    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection,
+    Usage, Written,
 };
 use tables::Tables;
 
@@ -231,7 +231,7 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.audit(&filter, page)))
     }
 
-    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
+    fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
         answer(self.read(|tables| tables.tenant_of(named)))
     }
 

@@ -32,8 +32,8 @@ use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
 use super::writer::{ToRetry, Writer};
 use super::{
-    audit, backlog, dead_letters, directory, endpoints, event_rows, fan_out, lists, owner_lookup,
-    record, replays, retention, sessions, usage,
+    audit, backlog, dead_letters, directory, endpoints, event_rows, fan_out, lists, record,
+    replays, retention, sessions, tenant_lookup, usage,
 };
 use crate::audit::fitted;
 use crate::closed::Closed;
@@ -43,9 +43,9 @@ use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash,
-    LoginSession, NewEvent, OpenError, OwnedObject, Page, PageRequest, Quotas, ReplaceResult,
-    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity,
-    Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant,
+    LoginSession, NewEvent, OpenError, Page, PageRequest, Quotas, ReplaceResult, Replay,
+    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity, Store,
+    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject,
     TenantSelection, Usage, WriteQueueState, Written,
 };
 
@@ -359,9 +359,9 @@ impl Store for SqliteStore {
         })
     }
 
-    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
+    fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
         self.read(ReadClass::Quick, move |conn| {
-            owner_lookup::tenant_of(conn, named)
+            tenant_lookup::tenant_of(conn, named)
         })
     }
 

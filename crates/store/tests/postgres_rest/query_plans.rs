@@ -3,8 +3,8 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    AuditFilter, AuditScope, DeliveryFilter, EventFilter, OwnedObject, PageRequest, ReplayFilter,
-    ReplayScope, Retention, Store, StoredStatus, TenantSelection,
+    AuditFilter, AuditScope, DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope,
+    Retention, Store, StoredStatus, TenantObject, TenantSelection,
 };
 
 use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
@@ -160,9 +160,9 @@ fn run_typical_requests(fixture: &Given) {
         .deliveries(id("acme"), DeliveryFilter::default(), page);
     let newest = run(newest).expect("a delivery").items.remove(0).delivery;
     for named in [
-        OwnedObject::Delivery(newest.id()),
-        OwnedObject::Event(newest.facts().event),
-        OwnedObject::Endpoint(newest.facts().endpoint),
+        TenantObject::Delivery(newest.id()),
+        TenantObject::Event(newest.facts().event),
+        TenantObject::Endpoint(newest.facts().endpoint),
     ] {
         assert_eq!(run(fixture.store.tenant_of(named)), Ok(Some(id("acme"))));
     }

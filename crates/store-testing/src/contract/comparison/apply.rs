@@ -25,8 +25,9 @@ use crate::contract::fixture::{
 };
 use posthaste_store::{
     Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
-    DisabledReason, Endpoint, Idempotency, Ingest, NewEvent, OwnedObject, Quotas, ReplayFilter,
-    ReplayScope, ReplayStatus, Retention, RetryResult, Scope, StatCounters, StatEntry, Tenant, Via,
+    DisabledReason, Endpoint, Idempotency, Ingest, NewEvent, Quotas, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, RetryResult, Scope, StatCounters, StatEntry, Tenant, TenantObject,
+    Via,
 };
 
 impl Side<'_> {
@@ -155,8 +156,8 @@ impl Side<'_> {
                     }
                 }
                 let event = self.names.events[delivery.0];
-                let tenant = store.tenant_of(OwnedObject::Delivery(named)).await;
-                let event = store.tenant_of(OwnedObject::Event(event)).await;
+                let tenant = store.tenant_of(TenantObject::Delivery(named)).await;
+                let event = store.tenant_of(TenantObject::Event(event)).await;
                 self.describe(&(described, tenant, event))
             }
             Operation::Fetch {

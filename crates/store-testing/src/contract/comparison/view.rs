@@ -12,7 +12,7 @@ use posthaste_core::rng::Rng;
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
 use crate::contract::fixture::{all, at, id};
-use posthaste_store::{AlertFilter, AuditFilter, AuditScope, BucketWidth, OwnedObject, Scope};
+use posthaste_store::{AlertFilter, AuditFilter, AuditScope, BucketWidth, Scope, TenantObject};
 
 /// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
@@ -67,7 +67,7 @@ impl Side<'_> {
                     .await
                     .expect("the count can be read"),
             )));
-            put(self.describe(&self.store.tenant_of(OwnedObject::Endpoint(endpoint)).await));
+            put(self.describe(&self.store.tenant_of(TenantObject::Endpoint(endpoint)).await));
             scopes.push(Scope::Endpoint(endpoint));
         }
         put(self.describe(&self.store.attention_list(None, pages.limit()).await));

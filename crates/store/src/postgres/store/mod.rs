@@ -31,7 +31,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read;
 use crate::postgres::read::readers::ReadKind;
-use crate::postgres::read::{counts, dead_letters, fetch, lists, owner_lookup};
+use crate::postgres::read::{counts, dead_letters, fetch, lists, tenant_lookup};
 use crate::postgres::reply::{Reply, reply_channel};
 use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
@@ -43,10 +43,10 @@ use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
-    NewEvent, OwnedObject, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantSelection, Usage, WriteQueueState,
-    Written,
+    NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
+    Retention, RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
+    WriteQueueState, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -272,9 +272,9 @@ impl Store for PostgresStore {
         })
     }
 
-    fn tenant_of(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
+    fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
         self.read(ReadKind::Quick, async move |conn: &PgConnection| {
-            owner_lookup::owner(conn, named).await
+            tenant_lookup::tenant_of(conn, named).await
         })
     }
 

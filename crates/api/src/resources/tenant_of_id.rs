@@ -1,4 +1,4 @@
-//! The owner of an id.
+//! The tenant that an id belongs to.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::schema::{Schema, object, text, with_examples};
 
 /// The resource that an id names, and the tenant that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdOwner {
+pub struct TenantOfId {
     /// The kind of resource: `delivery`, `event` or `endpoint`.
     pub kind: String,
     /// The id.
@@ -16,7 +16,7 @@ pub struct IdOwner {
     pub tenant_id: String,
 }
 
-/// Returns the schema of [`IdOwner`].
+/// Returns the schema of [`TenantOfId`].
 pub(crate) fn schemas() -> Vec<Schema> {
     let shape = object(json!({
         "kind": {"enum": ["delivery", "event", "endpoint"]},

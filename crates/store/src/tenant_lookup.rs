@@ -4,7 +4,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 
 /// An object that belongs to a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnedObject {
+pub enum TenantObject {
     /// A delivery.
     Delivery(DeliveryId),
     /// An event.

@@ -5,23 +5,23 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::delivery_rows::parse;
 use super::row_keys::{id_bytes, look_up};
-use crate::OwnedObject;
+use crate::TenantObject;
 
 /// Returns the tenant that an object belongs to, if both exist.
 pub(super) fn tenant_of(
     conn: &Connection,
-    named: OwnedObject,
+    named: TenantObject,
 ) -> rusqlite::Result<Option<TenantId>> {
     let read = |row: &Row<'_>| parse(row.get_ref(0)?.as_str()?);
     match named {
-        OwnedObject::Endpoint(endpoint) => conn
+        TenantObject::Endpoint(endpoint) => conn
             .prepare_cached(
                 "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
                  WHERE e.id = ?1 AND e.standing <> 3 AND t.deleted = 0",
             )?
             .query_row([id_bytes(endpoint.0)], read)
             .optional(),
-        OwnedObject::Event(event) => {
+        TenantObject::Event(event) => {
             let Some(place) = look_up(event.0) else {
                 return Ok(None);
             };
@@ -32,7 +32,7 @@ pub(super) fn tenant_of(
             .query_row(place, read)
             .optional()
         }
-        OwnedObject::Delivery(delivery) => {
+        TenantObject::Delivery(delivery) => {
             let Some(place) = look_up(delivery.0) else {
                 return Ok(None);
             };

@@ -8,7 +8,7 @@ use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
 use super::fixture::{World, at, endpoint, event, id};
-use posthaste_store::OwnedObject;
+use posthaste_store::TenantObject;
 
 pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
@@ -32,34 +32,34 @@ pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
     let acme = Some("acme".to_owned());
     let other = Some("other".to_owned());
     for (named, expected) in [
-        (OwnedObject::Endpoint(ours), acme.clone()),
-        (OwnedObject::Endpoint(theirs), other.clone()),
-        (OwnedObject::Endpoint(EndpointId(99)), None),
-        (OwnedObject::Event(event_of_acme.id), acme.clone()),
-        (OwnedObject::Event(event_of_other.id), other.clone()),
-        (OwnedObject::Event(EventId(event_of_acme.id.0 ^ 1)), None),
-        (OwnedObject::Event(EventId(7)), None),
-        (OwnedObject::Delivery(waiting), acme.clone()),
-        (OwnedObject::Delivery(ended), acme.clone()),
-        (OwnedObject::Delivery(DeliveryId(ended.0 ^ 1)), None),
-        (OwnedObject::Delivery(DeliveryId(event_of_acme.id.0)), None),
-        (OwnedObject::Delivery(DeliveryId(u128::MAX)), None),
+        (TenantObject::Endpoint(ours), acme.clone()),
+        (TenantObject::Endpoint(theirs), other.clone()),
+        (TenantObject::Endpoint(EndpointId(99)), None),
+        (TenantObject::Event(event_of_acme.id), acme.clone()),
+        (TenantObject::Event(event_of_other.id), other.clone()),
+        (TenantObject::Event(EventId(event_of_acme.id.0 ^ 1)), None),
+        (TenantObject::Event(EventId(7)), None),
+        (TenantObject::Delivery(waiting), acme.clone()),
+        (TenantObject::Delivery(ended), acme.clone()),
+        (TenantObject::Delivery(DeliveryId(ended.0 ^ 1)), None),
+        (TenantObject::Delivery(DeliveryId(event_of_acme.id.0)), None),
+        (TenantObject::Delivery(DeliveryId(u128::MAX)), None),
     ] {
         assert_eq!(tenant_of(named).await, expected, "{named:?}");
     }
     // A deleted endpoint belongs to no tenant; its deliveries still belong to theirs.
     world.set_status(ours, EndpointStatus::Deleted).await;
-    assert_eq!(tenant_of(OwnedObject::Endpoint(ours)).await, None);
-    assert_eq!(tenant_of(OwnedObject::Delivery(ended)).await, acme);
+    assert_eq!(tenant_of(TenantObject::Endpoint(ours)).await, None);
+    assert_eq!(tenant_of(TenantObject::Delivery(ended)).await, acme);
     // The objects of a deleted tenant belong to no tenant, and not to a later one with the same id either.
     world.store.delete_tenant(at(4), id("acme")).await.unwrap();
     world.add_tenant("acme").await;
     for named in [
-        OwnedObject::Event(event_of_acme.id),
-        OwnedObject::Delivery(waiting),
-        OwnedObject::Delivery(ended),
+        TenantObject::Event(event_of_acme.id),
+        TenantObject::Delivery(waiting),
+        TenantObject::Delivery(ended),
     ] {
         assert_eq!(tenant_of(named).await, None, "{named:?}");
     }
-    assert_eq!(tenant_of(OwnedObject::Endpoint(theirs)).await, other);
+    assert_eq!(tenant_of(TenantObject::Endpoint(theirs)).await, other);
 }

@@ -1,30 +1,30 @@
-//! Looks up the tenant of a resource.
+//! Looks up the tenant of an object.
 
 use posthaste_core::id::TenantId;
 
-use crate::OwnedObject;
+use crate::TenantObject;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, parse};
 
-/// Returns the tenant of a resource, if neither of them is deleted.
-pub(in crate::postgres) async fn owner(
+/// Returns the tenant that an object belongs to, if neither is deleted.
+pub(in crate::postgres) async fn tenant_of(
     conn: &PgConnection,
-    named: OwnedObject,
+    named: TenantObject,
 ) -> Result<Option<TenantId>, DbError> {
     let (id, sql) = match named {
-        OwnedObject::Endpoint(endpoint) => (
+        TenantObject::Endpoint(endpoint) => (
             endpoint.0,
             "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
              WHERE e.id = $1 AND e.standing <> 3 AND NOT t.deleted",
         ),
-        OwnedObject::Event(event) => (
+        TenantObject::Event(event) => (
             event.0,
             "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
              WHERE v.id = $1 AND NOT t.deleted",
         ),
         // One statement, so that a delivery that ends at this moment is found in one of the tables.
-        OwnedObject::Delivery(delivery) => (
+        TenantObject::Delivery(delivery) => (
             delivery.0,
             "SELECT t.id FROM (SELECT tenant_no FROM waiting WHERE id = $1 \
              UNION ALL SELECT tenant_no FROM ended WHERE id = $1) d \
