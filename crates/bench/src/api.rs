@@ -22,7 +22,7 @@ const MAX_ERROR_CHARS: usize = 300;
 
 /// The settings of an endpoint to create.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct NewEndpoint {
     /// URL of the endpoint.
     pub url: String,
     /// Subscription.
@@ -143,18 +143,18 @@ impl Api {
     pub async fn make_endpoint(
         &mut self,
         tenant: &str,
-        wanted: &Wanted,
+        new_endpoint: &NewEndpoint,
     ) -> Result<CreatedEndpoint, Failure> {
         let path = format!("/v1/tenants/{tenant}/endpoints");
         let mut endpoint = json!({
-            "url": wanted.url,
-            "event_types": wanted.event_types,
+            "url": new_endpoint.url,
+            "event_types": new_endpoint.event_types,
         });
-        if let Some(limits) = wanted.limits {
+        if let Some(limits) = new_endpoint.limits {
             endpoint["max_in_flight"] = limits.max_in_flight.into();
             endpoint["rate_limit"] = json!(limits.rate);
         }
-        if let Some(policy) = &wanted.retry_policy {
+        if let Some(policy) = &new_endpoint.retry_policy {
             endpoint["retry_policy"] = policy.clone();
         }
         let made = self.post(&path, Some(&endpoint)).await?;

@@ -77,7 +77,7 @@ impl Database {
 
     /// Returns the processor time of all processes of the database server; `None` if they are not visible from here.
     pub async fn cpu(&self) -> Option<Duration> {
-        let is_visible = self.server.places().iter().all(is_local);
+        let is_visible = self.server.addresses().iter().all(is_local);
         let session = self.session().await.ok().filter(|_| is_visible)?;
         let pid = session
             .numbers("SELECT pg_backend_pid()::bigint")
@@ -131,7 +131,7 @@ pub fn describe(store: &str) -> Vec<String> {
         if let Ok("off") = session.text("SHOW fsync").await.as_deref() {
             lines.push("fsync is off, so nothing is safe and the figures mean little".to_owned());
         }
-        if !server.places().iter().all(is_local) {
+        if !server.addresses().iter().all(is_local) {
             lines.push("its processor time is not seen from here".to_owned());
         }
         lines

@@ -116,18 +116,18 @@ impl FaultInjector {
 
     /// Decides the answer to a request.
     pub fn answer(&mut self, arrived_at: u64, number: usize) -> StatusCode {
-        let refusal = self.refusal(arrived_at, number);
+        let rejection = self.rejection(arrived_at, number);
         if self.answers.len() < MAX_ANSWERS {
             self.answers.push(Answer {
                 arrived_at,
                 number,
-                accepted: refusal.is_none(),
+                accepted: rejection.is_none(),
             });
         }
-        refusal.unwrap_or(StatusCode::OK)
+        rejection.unwrap_or(StatusCode::OK)
     }
 
-    fn refusal(&mut self, arrived_at: u64, number: usize) -> Option<StatusCode> {
+    fn rejection(&mut self, arrived_at: u64, number: usize) -> Option<StatusCode> {
         let first_at = *self.first_at.get_or_insert(arrived_at);
         match self.faults {
             Faults::Random { percent, status } => {

@@ -13,7 +13,7 @@ use posthaste_core::sign::SharedSecret;
 use tempfile::TempDir;
 use tokio::time::{interval, sleep};
 
-use super::api::{Api, CreatedEndpoint, Wanted};
+use super::api::{Api, CreatedEndpoint, NewEndpoint};
 use super::database::Database;
 use super::failure::Failure;
 use super::producer::{ApiTarget, Load, produce};
@@ -101,21 +101,21 @@ impl Fixture {
         })
     }
 
-    /// Starts the server with endpoints as `wanted`, and a recorder for these numbers of endpoints and events.
+    /// Starts the server with endpoints as `new_endpoint`, and a recorder for these numbers of endpoints and events.
     pub async fn server(
         settings: &Settings,
         (endpoints, events): (usize, usize),
-        wanted: impl Fn(usize, String) -> Wanted,
+        new_endpoint: impl Fn(usize, String) -> NewEndpoint,
     ) -> Result<Fixture, Failure> {
         let recorder = Recorder::new(endpoints, events);
-        Fixture::nodes(settings, recorder, wanted, NodeLayout::Single).await
+        Fixture::nodes(settings, recorder, new_endpoint, NodeLayout::Single).await
     }
 
     /// Starts one or two nodes, as [`Fixture::server`] does.
     pub async fn nodes(
         settings: &Settings,
         recorder: Recorder,
-        wanted: impl Fn(usize, String) -> Wanted,
+        new_endpoint: impl Fn(usize, String) -> NewEndpoint,
         layout: NodeLayout,
     ) -> Result<Fixture, Failure> {
         let recorder = Arc::new(recorder);
@@ -152,7 +152,7 @@ impl Fixture {
         let key = api.make_tenant(&tenant, recorder.endpoints()).await?;
         let mut endpoints = Vec::new();
         for index in 0..recorder.endpoints() {
-            let endpoint = wanted(index, receivers.url(index));
+            let endpoint = new_endpoint(index, receivers.url(index));
             let endpoint = api.make_endpoint(&tenant, &endpoint).await?;
             receivers.trust(index, &endpoint.secret)?;
             endpoints.push(endpoint);
@@ -251,18 +251,18 @@ impl Fixture {
         progress: &Progress,
     ) -> Result<(), Failure> {
         let arrived = self.recorder.arrivals(endpoints.clone());
-        let wanted = arrived + (load.events.len() * endpoints.len()) as u64;
+        let new_endpoint = arrived + (load.events.len() * endpoints.len()) as u64;
         let producing = produce(&self.target, load, &self.recorder);
         let at = || self.recorder.arrivals(endpoints.clone());
         progress.track(producing, at).await?;
-        self.await_arrivals(wanted, endpoints.clone(), STALL_TIMEOUT, progress)
+        self.await_arrivals(new_endpoint, endpoints.clone(), STALL_TIMEOUT, progress)
             .await
     }
 
-    /// Waits until `wanted` events have arrived at these endpoints. Fails after `max_silence` without an arrival.
+    /// Waits until `new_endpoint` events have arrived at these endpoints. Fails after `max_silence` without an arrival.
     pub async fn await_arrivals(
         &self,
-        wanted: u64,
+        new_endpoint: u64,
         endpoints: Range<usize>,
         max_silence: Duration,
         progress: &Progress,
@@ -270,7 +270,7 @@ impl Fixture {
         let mut polls = interval(POLL_INTERVAL);
         let arrivals = || self.recorder.arrivals(endpoints.clone());
         let (mut arrived, mut arrived_at) = (arrivals(), Instant::now());
-        while arrived < wanted {
+        while arrived < new_endpoint {
             polls.tick().await;
             let now = arrivals();
             if now != arrived {
@@ -278,7 +278,7 @@ impl Fixture {
                 progress.set(arrived);
             } else if arrived_at.elapsed() > max_silence {
                 return Err(Failure::Stalled {
-                    what: format!("the arrival of {} more", wanted - arrived),
+                    what: format!("the arrival of {} more", new_endpoint - arrived),
                     seconds: max_silence.as_secs(),
                     stderr_tail: self.process.stderr_tail(),
                 });

@@ -348,9 +348,9 @@ mod tests {
         inner.spans("steps", Span::ZERO, Span::from_days(1), 10);
         inner.finish();
         fields.finish();
-        let told: Vec<&str> = errors.iter().map(|m| m.field.as_str()).collect();
+        let reported: Vec<&str> = errors.iter().map(|m| m.field.as_str()).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "missing",
                 "name",

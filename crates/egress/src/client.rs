@@ -264,11 +264,11 @@ impl Shared {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            let room = keep_bytes - answer.snippet.len();
+            let free_bytes = keep_bytes - answer.snippet.len();
             answer
                 .snippet
-                .extend_from_slice(&data[..data.len().min(room)]);
-            answer.truncated |= data.len() > room;
+                .extend_from_slice(&data[..data.len().min(free_bytes)]);
+            answer.truncated |= data.len() > free_bytes;
             read_bytes = read_bytes.saturating_add(data.len());
             if read_bytes > self.settings.max_response_body_bytes {
                 return Ok(false);
@@ -331,24 +331,24 @@ mod tests {
 
     #[test]
     fn the_keep_alive_timeout_of_the_receiver_is_honoured() {
-        let told = |value| {
+        let parsed = |value| {
             let headers = HeaderMap::from_iter([(
                 http::HeaderName::from_static("keep-alive"),
                 HeaderValue::from_static(value),
             )]);
             parse_keep_alive(&headers)
         };
-        assert_eq!(told("timeout=5"), Some(Duration::from_secs(4)));
+        assert_eq!(parsed("timeout=5"), Some(Duration::from_secs(4)));
         assert_eq!(
-            told("max=100, Timeout = \"7\""),
+            parsed("max=100, Timeout = \"7\""),
             Some(Duration::from_secs(6))
         );
-        assert_eq!(told("timeout=0"), Some(Duration::ZERO));
-        assert_eq!(told("timeout=1"), Some(Duration::ZERO));
-        assert_eq!(told("timeout=-1"), None);
-        assert_eq!(told("timeout=99999999999999999999"), None);
-        assert_eq!(told("timeout"), None);
-        assert_eq!(told("max=5"), None);
+        assert_eq!(parsed("timeout=0"), Some(Duration::ZERO));
+        assert_eq!(parsed("timeout=1"), Some(Duration::ZERO));
+        assert_eq!(parsed("timeout=-1"), None);
+        assert_eq!(parsed("timeout=99999999999999999999"), None);
+        assert_eq!(parsed("timeout"), None);
+        assert_eq!(parsed("max=5"), None);
         assert_eq!(parse_keep_alive(&HeaderMap::new()), None);
     }
 }

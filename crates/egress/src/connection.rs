@@ -155,10 +155,10 @@ impl Connection {
                     .handshake(io)
                     .await?;
                 let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-                let heard = Arc::clone(&allowed);
+                let stream_limit = Arc::clone(&allowed);
                 tasks.execute(poll_fn(move |cx| {
                     let ended = Pin::new(&mut connection).poll(cx).map(drop);
-                    heard.store(connection.current_max_send_streams(), Ordering::Relaxed);
+                    stream_limit.store(connection.current_max_send_streams(), Ordering::Relaxed);
                     ended
                 }));
                 Sender::Http2 { sender, allowed }

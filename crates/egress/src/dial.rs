@@ -204,12 +204,12 @@ mod tests {
     #[test]
     fn a_missing_address_family_is_not_reported_as_missing_ports() {
         let no_address = || io::Error::from(ErrorKind::AddrNotAvailable);
-        let told =
+        let error_of =
             |way| explain::connect_error(&classify_address_not_available(no_address(), &way));
-        assert_eq!(told(Err(no_address())), SendError::Unreachable.into());
-        assert_eq!(told(Ok(())), LocalFault::Exhausted.into());
+        assert_eq!(error_of(Err(no_address())), SendError::Unreachable.into());
+        assert_eq!(error_of(Ok(())), LocalFault::Exhausted.into());
         let full = io::Error::from_raw_os_error(24);
-        assert_eq!(told(Err(full)), LocalFault::Exhausted.into());
+        assert_eq!(error_of(Err(full)), LocalFault::Exhausted.into());
         let home = SocketAddr::from((Ipv4Addr::LOCALHOST, 443));
         assert!(check_route(home).is_ok());
     }

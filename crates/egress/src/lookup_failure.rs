@@ -84,12 +84,12 @@ impl Failure {
 /// Returns why the C library did not resolve a name. The standard library passes on only its text, which glibc and musl
 /// each write in one fixed way. The text decides nothing but the words of the error: every failure here is a DNS failure.
 fn name_failure(text: &str) -> Failure {
-    let told = |texts: &[&str]| texts.iter().any(|told| text.ends_with(told));
-    if told(&NO_SUCH_NAME) {
+    let is_one_of = |messages: &[&str]| messages.iter().any(|message| text.ends_with(message));
+    if is_one_of(&NO_SUCH_NAME) {
         Failure::NoSuchName
-    } else if told(&NO_ADDRESS) {
+    } else if is_one_of(&NO_ADDRESS) {
         Failure::NoAddress
-    } else if told(&TEMPORARY) {
+    } else if is_one_of(&TEMPORARY) {
         Failure::Temporary
     } else {
         Failure::Failed
@@ -101,21 +101,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_of_a_failed_lookup_is_told() {
-        let told = |text: &str| {
+    fn the_message_of_the_c_library_is_classified() {
+        let failure = |text: &str| {
             let text = format!("failed to lookup address information: {text}");
             Failure::of(&io::Error::other(text))
         };
         for text in NO_SUCH_NAME {
-            assert_eq!(told(text), Failure::NoSuchName);
+            assert_eq!(failure(text), Failure::NoSuchName);
         }
         for text in NO_ADDRESS {
-            assert_eq!(told(text), Failure::NoAddress);
+            assert_eq!(failure(text), Failure::NoAddress);
         }
         for text in TEMPORARY {
-            assert_eq!(told(text), Failure::Temporary);
+            assert_eq!(failure(text), Failure::Temporary);
         }
-        assert_eq!(told("something else"), Failure::Failed);
+        assert_eq!(failure("something else"), Failure::Failed);
         let no_files = Failure::of(&io::Error::from_raw_os_error(24));
         assert!(matches!(no_files, Failure::Unable(_, Some(24))));
     }

@@ -146,10 +146,10 @@ impl<L> LookupScheduler<L> {
         let Some(lookups) = self.running.get_mut(zone) else {
             return;
         };
-        let Some(place) = lookups.iter().position(|other| *other == began) else {
+        let Some(index) = lookups.iter().position(|other| *other == began) else {
             return;
         };
-        lookups.swap_remove(place);
+        lookups.swap_remove(index);
         if lookups.is_empty() {
             self.running.remove(zone);
         }

@@ -42,7 +42,7 @@ pub const MAX_LINE_BYTES: usize = 2_048;
 pub const MAX_LINES: usize = 100;
 /// Maximum number of bytes that a server may send in one session. A whole session has about 1,000 bytes.
 pub const MAX_SESSION_BYTES: usize = 64 * 1_024;
-/// Maximum number of characters of a refusal that are kept for display.
+/// Maximum number of characters of an error reply that are kept for display.
 const MAX_SHOWN_CHARS: usize = 200;
 /// Size of the read buffer. A response mostly arrives in one piece.
 const READ_BYTES: usize = 1_024;
@@ -86,10 +86,10 @@ pub enum Undialled {
     #[error("the server does not offer STARTTLS, and nothing is sent in the open unless told so")]
     NotOffered,
     /// The server responded with an error code.
-    #[error("the server answered {asked} with {code} {text}")]
+    #[error("the server answered {step} with {code} {text}")]
     Refused {
         /// The command that it responded to.
-        asked: Asked,
+        step: SmtpStep,
         /// Its reply code.
         code: u16,
         /// The text of the response, truncated and without control characters.
@@ -116,7 +116,7 @@ pub enum Undialled {
 
 /// The last SMTP command that was sent before TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum SmtpStep {
     /// None yet: the greeting is awaited.
     Connecting,
     /// EHLO, which asks for the server's extensions.
@@ -125,12 +125,12 @@ pub enum Asked {
     StartTls,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for SmtpStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Asked::Connecting => "the connection",
-            Asked::Ehlo => "EHLO",
-            Asked::StartTls => "STARTTLS",
+            SmtpStep::Connecting => "the connection",
+            SmtpStep::Ehlo => "EHLO",
+            SmtpStep::StartTls => "STARTTLS",
         })
     }
 }
@@ -188,9 +188,9 @@ async fn ask_for_tls<S>(socket: &mut S, hello: &str) -> Result<(), Undialled>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    expect(socket, Asked::Connecting, 220).await?;
+    expect(socket, SmtpStep::Connecting, 220).await?;
     send_command(socket, &format!("EHLO {hello}\r\n")).await?;
-    let offered = expect(socket, Asked::Ehlo, 250).await?;
+    let offered = expect(socket, SmtpStep::Ehlo, 250).await?;
     // The first line is only a greeting.
     let offers_tls = offered
         .iter()
@@ -200,7 +200,7 @@ where
         return Err(Undialled::NotOffered);
     }
     send_command(socket, "STARTTLS\r\n").await?;
-    expect(socket, Asked::StartTls, 220).await?;
+    expect(socket, SmtpStep::StartTls, 220).await?;
     Ok(())
 }
 
@@ -212,7 +212,7 @@ async fn send_command<S: AsyncWrite + Unpin>(socket: &mut S, line: &str) -> Resu
 /// Reads the next response. Returns its lines if it has this code.
 async fn expect<S: AsyncRead + Unpin>(
     socket: &mut S,
-    asked: Asked,
+    step: SmtpStep,
     wanted: u16,
 ) -> Result<Vec<String>, Undialled> {
     let Answer { code, lines } = read_reply(socket).await?;
@@ -223,7 +223,7 @@ async fn expect<S: AsyncRead + Unpin>(
     let words = lines.join(" ");
     let text = words.chars().filter(visible).take(MAX_SHOWN_CHARS);
     Err(Undialled::Refused {
-        asked,
+        step,
         code,
         text: text.collect(),
     })
@@ -238,16 +238,16 @@ struct Answer {
 /// Reads one response. Fails if more bytes follow it: they were sent before the next command and could be
 /// mistaken for a response inside TLS.
 async fn read_reply<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undialled> {
-    let mut said: Vec<u8> = Vec::with_capacity(READ_BYTES);
+    let mut received: Vec<u8> = Vec::with_capacity(READ_BYTES);
     let mut lines = Vec::new();
     let mut begin = 0;
     loop {
-        while let Some(length) = said[begin..].iter().position(|byte| *byte == b'\n') {
+        while let Some(length) = received[begin..].iter().position(|byte| *byte == b'\n') {
             let end = begin + length + 1;
-            let line = line(&said[begin..end])?;
+            let line = line(&received[begin..end])?;
             lines.push(line.words);
             if line.is_last {
-                return match end == said.len() {
+                return match end == received.len() {
                     true => Ok(Answer {
                         code: line.code,
                         lines,
@@ -260,13 +260,13 @@ async fn read_reply<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undi
             }
             begin = end;
         }
-        if said.len() - begin > MAX_LINE_BYTES {
+        if received.len() - begin > MAX_LINE_BYTES {
             return Err(Undialled::TooLong);
         }
         let mut piece = [0; READ_BYTES];
         match socket.read(&mut piece).await.map_err(Undialled::Broken)? {
             0 => return Err(Undialled::Broken(io::ErrorKind::UnexpectedEof.into())),
-            count => said.extend_from_slice(&piece[..count]),
+            count => received.extend_from_slice(&piece[..count]),
         }
     }
 }
@@ -369,8 +369,8 @@ impl AsyncRead for Stream {
             Carrier::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
             Carrier::Tls(secured) => Pin::new(secured).poll_read(cx, buffer),
         })?;
-        let heard = buffer.filled().len() - before;
-        self.allowance = self.allowance.saturating_sub(heard);
+        let received = buffer.filled().len() - before;
+        self.allowance = self.allowance.saturating_sub(received);
         Poll::Ready(Ok(()))
     }
 }
@@ -443,7 +443,7 @@ mod tests {
 
     /// Runs the exchange against a server that sends these responses: the first at once, the others after a
     /// command each.
-    async fn asked(answers: &[&str]) -> Result<(), Undialled> {
+    async fn step(answers: &[&str]) -> Result<(), Undialled> {
         let (mut ours, mut theirs) = tokio::io::duplex(1 << 20);
         let serving = async {
             for (index, answer) in answers.iter().enumerate() {
@@ -467,7 +467,7 @@ mod tests {
     #[tokio::test]
     async fn starttls_takes_three_steps() {
         let answers = ["220-a\r\n220 b\r\n", OFFER, "220 go ahead\r\n"];
-        assert!(asked(&answers).await.is_ok());
+        assert!(step(&answers).await.is_ok());
     }
 
     #[tokio::test]
@@ -477,13 +477,13 @@ mod tests {
             "250-STARTTLS\r\n250 HELP\r\n",
             "250-mx\r\n250 XSTARTTLS\r\n",
         ] {
-            let refused = asked(&["220 a\r\n", offer, "220 go ahead\r\n"]).await;
+            let refused = step(&["220 a\r\n", offer, "220 go ahead\r\n"]).await;
             assert!(matches!(refused, Err(Undialled::NotOffered)), "{offer}");
         }
     }
 
     #[tokio::test]
-    async fn a_refusal_names_the_command() {
+    async fn an_error_reply_names_the_command() {
         for (answers, told) in [
             (
                 vec!["421 too busy\x1b[31m\r\n"],
@@ -498,7 +498,7 @@ mod tests {
                 "STARTTLS with 454 not now",
             ),
         ] {
-            let refused = asked(&answers).await.unwrap_err();
+            let refused = step(&answers).await.unwrap_err();
             assert!(matches!(refused, Undialled::Refused { .. }));
             assert_eq!(refused.to_string(), format!("the server answered {told}"));
         }
@@ -516,7 +516,7 @@ mod tests {
             ],
             vec!["220 a\r\n", OFFER, "220 go ahead\r\n\x16"],
         ] {
-            let refused = asked(&answers).await;
+            let refused = step(&answers).await;
             assert!(matches!(refused, Err(Undialled::Injected)), "{answers:?}");
         }
     }
@@ -527,10 +527,10 @@ mod tests {
         let endless = "x".repeat(1 << 19);
         let many = "220-x\r\n".repeat(MAX_LINES + 1);
         for answer in [long, endless, many] {
-            let refused = asked(&[&answer]).await;
+            let refused = step(&[&answer]).await;
             assert!(matches!(refused, Err(Undialled::TooLong)));
         }
-        let cut = asked(&["220-x\r\n220"]).await;
+        let cut = step(&["220-x\r\n220"]).await;
         assert!(matches!(cut, Err(Undialled::Broken(_))));
     }
 }

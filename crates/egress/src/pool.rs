@@ -143,22 +143,22 @@ impl Pool {
         let entries = by_key.get_mut(key)?;
         // The most recently used connection is the most likely to be still open. Closed ones are removed here
         // or by the sweep; checking all of them for every request would cost more than sending it.
-        let mut place = entries.len();
+        let mut index = entries.len();
         let free = loop {
-            place = place.checked_sub(1)?;
-            let entry = &entries[place];
+            index = index.checked_sub(1)?;
+            let entry = &entries[index];
             if !entry.origin.is_of(to, identity) {
                 continue;
             }
             if !self.is_usable(entry, now) {
-                let gone = entries.remove(place);
+                let gone = entries.remove(index);
                 if let Some(serial) = gone.serial() {
                     resting.remove(&serial);
                 }
                 continue;
             }
             if self.has_room(entry) {
-                break place;
+                break index;
             }
         };
         let entry = &mut entries[free];
@@ -410,11 +410,11 @@ impl Lease {
             Protocol::Http1 => {
                 let (pool, key) = (Arc::clone(&self.pool), self.key.clone());
                 let origin = Arc::clone(&self.origin);
-                let Ok(place) = Arc::clone(&pool.settling).try_acquire_owned() else {
+                let Ok(index) = Arc::clone(&pool.settling).try_acquire_owned() else {
                     return;
                 };
                 tokio::spawn(async move {
-                    let _place = place;
+                    let _place = index;
                     if let Ok(Ok(())) = timeout(READY_TIMEOUT, connection.ready()).await {
                         pool.insert_idle(&key, origin, connection, idle);
                     }

@@ -87,15 +87,15 @@ impl FromStr for Proxy {
             Some(_) | None => return Err(ProxyError),
         };
         let authority = uri.authority().ok_or(ProxyError)?.as_str();
-        let (credentials, place) = match authority.rsplit_once('@') {
-            Some((credentials, place)) => (Some(credentials), place),
+        let (credentials, host_and_port) = match authority.rsplit_once('@') {
+            Some((credentials, host_and_port)) => (Some(credentials), host_and_port),
             None => (None, authority),
         };
-        let (host, port) = match place.rsplit_once(':') {
+        let (host, port) = match host_and_port.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 (host, port.parse().map_err(|_| ProxyError)?)
             }
-            Some(_) | None => (place, if secure { 443 } else { 80 }),
+            Some(_) | None => (host_and_port, if secure { 443 } else { 80 }),
         };
         let host = host.trim_matches(['[', ']']);
         let is_bare = uri.query().is_none() && ["", "/"].contains(&uri.path());
@@ -281,7 +281,7 @@ fn fault(fault: ProxyFault) -> AttemptFailure {
 
 /// Reads the proxy's response. Returns its status and the bytes after its head.
 async fn read_answer(proxy: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Bytes), ProxyFault> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut chunk = [0; 1_024];
     loop {
         let length = proxy.read(&mut chunk).await;
@@ -289,24 +289,24 @@ async fn read_answer(proxy: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Bytes
         if length == 0 {
             return Err(ProxyFault::Closed);
         }
-        let searched = heard.len().saturating_sub(END_OF_HEAD.len() - 1);
-        heard.extend_from_slice(&chunk[..length]);
-        let begins_right = heard
+        let searched = received.len().saturating_sub(END_OF_HEAD.len() - 1);
+        received.extend_from_slice(&chunk[..length]);
+        let begins_right = received
             .iter()
             .zip(b"HTTP/1.")
             .all(|(have, want)| have == want);
         if !begins_right {
             return Err(ProxyFault::Malformed);
         }
-        let mut windows = heard[searched..].windows(END_OF_HEAD.len());
+        let mut windows = received[searched..].windows(END_OF_HEAD.len());
         let end = windows.position(|window| window == END_OF_HEAD);
         let end = end.map(|at| searched + at + END_OF_HEAD.len());
-        if end.unwrap_or(heard.len()) > MAX_HEAD_BYTES {
+        if end.unwrap_or(received.len()) > MAX_HEAD_BYTES {
             return Err(ProxyFault::HeadTooLarge);
         }
         if let Some(end) = end {
-            let status = status(&heard).ok_or(ProxyFault::Malformed)?;
-            return Ok((status, Bytes::from(heard).split_off(end)));
+            let status = status(&received).ok_or(ProxyFault::Malformed)?;
+            return Ok((status, Bytes::from(received).split_off(end)));
         }
     }
 }

@@ -185,7 +185,7 @@ impl LookupQueue {
 
     /// Starts as many queued lookups as the limits allow.
     fn begin(self: &Arc<LookupQueue>) {
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         let mut state = self.lock();
         let now = Instant::now();
         let LookupState { scheduler, open } = &mut *state;
@@ -196,7 +196,7 @@ impl LookupQueue {
             {
                 open.began = Some(now);
             }
-            places.push(LookupSlot {
+            slots.push(LookupSlot {
                 queue: Arc::clone(self),
                 zone,
                 lookup,
@@ -205,8 +205,8 @@ impl LookupQueue {
             });
         }
         drop(state);
-        for place in places {
-            tokio::task::spawn_blocking(move || place.fill());
+        for slot in slots {
+            tokio::task::spawn_blocking(move || slot.fill());
         }
     }
 }

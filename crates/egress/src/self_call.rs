@@ -8,14 +8,14 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, UdpSocket};
 
-use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Host, Refusal};
+use posthaste_core::address::{Destination, DestinationError, EgressRules, ForbiddenAddress, Host};
 
 use crate::explain;
 use crate::send_error::{AttemptFailure, SendError};
 
 /// Refuses a destination that names this server by an address of its machine. A host name is checked when it is
 /// resolved, at every connection.
-pub fn refuse_own(rules: &EgressRules, to: &Destination) -> Result<(), Refusal> {
+pub fn refuse_self_call(rules: &EgressRules, to: &Destination) -> Result<(), DestinationError> {
     let ip = match to.host() {
         Host::Ip(ip) => *ip,
         // Names that always mean this server were refused when the URL was parsed.
@@ -24,7 +24,7 @@ pub fn refuse_own(rules: &EgressRules, to: &Destination) -> Result<(), Refusal> 
     match rules.is_self_call(ip, to.port(), is_local) {
         Ok(false) => Ok(()),
         // If the test fails, refuse.
-        Ok(true) | Err(_) => Err(Refusal::Address(ForbiddenAddress::OwnListener)),
+        Ok(true) | Err(_) => Err(DestinationError::Address(ForbiddenAddress::OwnListener)),
     }
 }
 
@@ -106,8 +106,9 @@ mod tests {
             own_sockets: Vec::new(),
             ..rules.clone()
         };
-        let own = Err(Refusal::Address(ForbiddenAddress::OwnListener));
-        let verdict = |url: &str| refuse_own(&rules, &Destination::parse(url, &open).unwrap());
+        let own = Err(DestinationError::Address(ForbiddenAddress::OwnListener));
+        let verdict =
+            |url: &str| refuse_self_call(&rules, &Destination::parse(url, &open).unwrap());
         assert_eq!(verdict("http://127.0.0.1:8420/"), own);
         assert_eq!(verdict("http://127.0.0.1:8421/"), Ok(()));
         assert_eq!(verdict("http://192.0.2.1:8420/"), Ok(()));

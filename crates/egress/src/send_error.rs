@@ -5,7 +5,7 @@
 //! classified where they occur, by the type of the underlying error and never by its message. The messages are
 //! shown to operators and tenants: they name what to check, and never contain a resolved address.
 
-use posthaste_core::address::{ForbiddenAddress, Refusal};
+use posthaste_core::address::{DestinationError, ForbiddenAddress};
 use posthaste_core::classify::Fault;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ pub enum Phase {
 pub enum SendError {
     /// The rules forbid the URL.
     #[error("unsafe destination: {0}")]
-    Unsafe(Refusal),
+    Unsafe(DestinationError),
     /// The URL's path or query cannot be written into a request.
     #[error("the URL's path or query cannot be sent; percent-encode it")]
     Target,

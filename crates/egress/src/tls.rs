@@ -63,10 +63,12 @@ impl ServerCertVerifier for SelfSignedDetector {
             ocsp_response,
             now,
         );
-        judged.map_err(|refusal| match is_self_signed(&refusal, end_entity) {
-            true => CertificateError::Other(OtherError(Arc::new(SelfSigned))).into(),
-            false => refusal,
-        })
+        judged.map_err(
+            |verify_error| match is_self_signed(&verify_error, end_entity) {
+                true => CertificateError::Other(OtherError(Arc::new(SelfSigned))).into(),
+                false => verify_error,
+            },
+        )
     }
 
     fn verify_tls12_signature(
@@ -96,12 +98,12 @@ impl ServerCertVerifier for SelfSignedDetector {
 
 /// Returns true if a certificate was refused because it is self-signed. `openssl req -x509` marks its
 /// certificates as certificate authorities; rustls refuses those before it looks for an issuer.
-fn is_self_signed(refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
+fn is_self_signed(verify_error: &Error, certificate: &CertificateDer<'_>) -> bool {
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the enum is non-exhaustive: rustls may add errors"
     )]
-    let nobody_known = match refusal {
+    let issuer_is_unknown = match verify_error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
         Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) => {
             let cause = cause.downcast_ref::<webpki::Error>();
@@ -111,5 +113,5 @@ fn is_self_signed(refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
     };
     let names_itself =
         |certificate: webpki::EndEntityCert<'_>| certificate.issuer() == certificate.subject();
-    nobody_known && webpki::EndEntityCert::try_from(certificate).is_ok_and(names_itself)
+    issuer_is_unknown && webpki::EndEntityCert::try_from(certificate).is_ok_and(names_itself)
 }

@@ -44,13 +44,14 @@ impl Retention {
     /// attempts are never kept longer than their event.
     pub fn of(&self, limits: &Limits, plan: Option<&str>) -> Kept {
         let plan = plan.and_then(|plan| self.plans.get(plan));
-        let said = |say: fn(&Limits) -> Option<Span>| say(limits).or_else(|| plan.and_then(say));
-        let deliveries = said(|limits| limits.retention).unwrap_or(self.deliveries);
+        let limit =
+            |read: fn(&Limits) -> Option<Span>| read(limits).or_else(|| plan.and_then(read));
+        let deliveries = limit(|limits| limits.retention).unwrap_or(self.deliveries);
         let within = |own: Option<Span>| own.map_or(deliveries, |own| own.min(deliveries));
         Kept {
             deliveries,
-            payloads: within(said(|limits| limits.payload_retention).or(self.payloads)),
-            attempts: within(said(|limits| limits.attempt_retention).or(self.attempts)),
+            payloads: within(limit(|limits| limits.payload_retention).or(self.payloads)),
+            attempts: within(limit(|limits| limits.attempt_retention).or(self.attempts)),
         }
     }
 

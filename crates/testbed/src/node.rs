@@ -98,7 +98,7 @@ impl Node {
         let mut child = command.spawn().expect("the program can be started");
         sender::started(child.id());
         let log = Arc::new(Mutex::new(Vec::new()));
-        let told = collect_lines(child.stdout.take().expect("a piped stream"), &log);
+        let lines = collect_lines(child.stdout.take().expect("a piped stream"), &log);
         collect_lines(child.stderr.take().expect("a piped stream"), &log);
         // Created before the node listens, so that dropping it ends the process in every case.
         let mut node = Node {
@@ -109,7 +109,7 @@ impl Node {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = told.recv_timeout(left) else {
+            let Ok(line) = lines.recv_timeout(left) else {
                 panic!(
                     "the node did not print its address:\n{}",
                     node.log().join("\n")
@@ -208,13 +208,13 @@ fn collect_lines(
     stream: impl Read + Send + 'static,
     log: &Arc<Mutex<Vec<String>>>,
 ) -> mpsc::Receiver<String> {
-    let (told, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     let log = log.clone();
     thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             eprintln!("{line}");
             log.lock().unwrap().push(line.clone());
-            let _ = told.send(line);
+            let _ = sender.send(line);
         }
     });
     lines

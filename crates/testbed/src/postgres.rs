@@ -215,8 +215,8 @@ fn init(programs: &PostgresPrograms, home: &Path) {
         .args(["--locale=C", "--no-sync", "--pgdata"])
         .arg(home.join("data"));
     let output = init.output().expect("initdb can be run");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "initdb failed: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "initdb failed: {message}");
 }
 
 /// Starts a process that waits for this one to end, and then stops the server and deletes its files.

@@ -41,8 +41,8 @@ impl PostgresPrograms {
     pub(crate) fn hand_over(&self, folder: &Path) {
         let Some(user) = &self.user else { return };
         let id = |flag: &str| {
-            let told = said(Command::new("id").arg(flag).arg(user));
-            told.trim().parse().expect("a number")
+            let id_text = stdout_of(Command::new("id").arg(flag).arg(user));
+            id_text.trim().parse().expect("a number")
         };
         std::os::unix::fs::chown(folder, Some(id("-u")), Some(id("-g")))
             .expect("root can change the owner");
@@ -67,7 +67,7 @@ fn in_path() -> Option<PathBuf> {
 
 /// Returns the user that runs the programs if this process is root.
 fn unprivileged() -> Option<String> {
-    if said(Command::new("id").arg("-u")).trim() != "0" {
+    if stdout_of(Command::new("id").arg("-u")).trim() != "0" {
         return None;
     }
     let known = |user: &&str| {
@@ -78,7 +78,7 @@ fn unprivileged() -> Option<String> {
     Some(user.expect("a user other than root").to_owned())
 }
 
-fn said(command: &mut Command) -> String {
+fn stdout_of(command: &mut Command) -> String {
     let Output { stdout, .. } = command.output().expect("the program can be run");
     String::from_utf8(stdout).expect("UTF-8")
 }

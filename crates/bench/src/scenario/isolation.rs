@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{unlimited, with_rate};
-use crate::api::Wanted;
+use crate::api::NewEndpoint;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::producer::{Load, produce, produce_batches};
@@ -43,14 +43,14 @@ const HEALTHY_TYPE: &str = "bench.healthy";
 const BAD_TYPE: &str = "bench.bad";
 
 /// Settings of both endpoints, each with its own event type.
-fn endpoint(settings: &Settings, index: usize, url: String) -> Wanted {
+fn endpoint(settings: &Settings, index: usize, url: String) -> NewEndpoint {
     let of = |name: &str| vec![name.to_owned()];
     let event_types = if index == HEALTHY {
         of(HEALTHY_TYPE)
     } else {
         of(BAD_TYPE)
     };
-    Wanted {
+    NewEndpoint {
         event_types,
         ..unlimited(settings, url)
     }
@@ -143,8 +143,8 @@ async fn hanging_round(
 ) -> Result<(Percentiles, Percentiles), Failure> {
     let healthy = WARM_UP + 2 * sample;
     let size = (2, healthy + HEAD_START + sample);
-    let wanted = |index, url| endpoint(settings, index, url);
-    let fixture = Fixture::server(settings, size, wanted).await?;
+    let new_endpoint = |index, url| endpoint(settings, index, url);
+    let fixture = Fixture::server(settings, size, new_endpoint).await?;
     fixture.receivers.set_behaviour(BAD, Behaviour::Hanging);
     let named = |what: &str| format!("{what}, round {nth} of {}", settings.rounds);
     healthy_lag(&fixture, settings, 0, WARM_UP, &named("warm-up")).await?;
@@ -172,14 +172,14 @@ async fn start_with_limit(
     events: usize,
     rate: RateLimit,
 ) -> Result<Fixture, Failure> {
-    let wanted = |index, url| {
+    let new_endpoint = |index, url| {
         let mut endpoint = endpoint(settings, index, url);
         if index == BAD {
             endpoint.limits = Some(with_rate(settings, rate));
         }
         endpoint
     };
-    Fixture::server(settings, (2, events), wanted).await
+    Fixture::server(settings, (2, events), new_endpoint).await
 }
 
 /// Scenario `backlog`: one endpoint has a large backlog. First it is paused; after a restart it drains at its rate

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::isolation::{PENDING, fill};
 use super::{unlimited, with_rate};
-use crate::api::Wanted;
+use crate::api::NewEndpoint;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::report::{Outcome, bytes, number, row};
@@ -41,13 +41,13 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let names: Arc<[Arc<str>]> = (0..ENDPOINTS)
         .map(|index| Arc::from(format!("bench.to{index}")))
         .collect();
-    let wanted = |index: usize, url| Wanted {
+    let new_endpoint = |index: usize, url| NewEndpoint {
         event_types: vec![names[index].to_string()],
         limits: Some(with_rate(settings, ONE_PER_SECOND)),
         ..unlimited(settings, url)
     };
     // The recorder counts no single arrivals: a slot for each event and endpoint would be a billion slots.
-    let fixture = Fixture::server(settings, (ENDPOINTS, 0), wanted).await?;
+    let fixture = Fixture::server(settings, (ENDPOINTS, 0), new_endpoint).await?;
     pause_or_resume_all(&fixture, "pause").await?;
     fixture.receivers.record_arrival_times();
     let types = Arc::clone(&names);

@@ -28,7 +28,7 @@ use std::ops::Range;
 
 use posthaste_core::lane::RateLimit;
 
-use super::api::{Limits, Wanted};
+use super::api::{Limits, NewEndpoint};
 use super::failure::Failure;
 use super::fixture::Fixture;
 use super::producer::Load;
@@ -54,8 +54,8 @@ async fn single_endpoint(settings: &Settings, events: usize) -> Result<Fixture, 
 }
 
 /// Settings of an endpoint with the highest possible limits.
-fn unlimited(settings: &Settings, url: String) -> Wanted {
-    Wanted {
+fn unlimited(settings: &Settings, url: String) -> NewEndpoint {
+    NewEndpoint {
         url,
         event_types: Vec::new(),
         limits: Some(with_rate(settings, Settings::unlimited())),

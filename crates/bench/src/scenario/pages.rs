@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::isolation::fill;
 use super::unlimited;
-use crate::api::{Api, Wanted};
+use crate::api::{Api, NewEndpoint};
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::prometheus;
@@ -54,11 +54,11 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED).max(FEW);
     let mut unlimited_api = settings.clone();
     unlimited_api.set.extend(NO_RATE_LIMIT.map(str::to_owned));
-    let wanted = |index: usize, url| Wanted {
+    let new_endpoint = |index: usize, url| NewEndpoint {
         event_types: vec![event_type(index).to_string()],
         ..unlimited(settings, url)
     };
-    let fixture = Fixture::server(&unlimited_api, (ENDPOINTS, stored), wanted).await?;
+    let fixture = Fixture::server(&unlimited_api, (ENDPOINTS, stored), new_endpoint).await?;
     fixture
         .receivers
         .set_behaviour(REFUSING, Behaviour::RefusesOdd);
@@ -93,19 +93,19 @@ async fn store(
     let end = events.end;
     let named = Arc::new(|event| event_type(endpoint_of(event)));
     fill(fixture, settings, events, named).await?;
-    let wanted = (0..end).filter(|event| endpoint_of(*event) != DOWN).count();
+    let new_endpoint = (0..end).filter(|event| endpoint_of(*event) != DOWN).count();
     let (mut finished, mut changed_at) = (0.0, Instant::now());
     loop {
         let metrics = fixture.api().await?.metrics().await?;
         let ended = prometheus::total(&metrics, "posthaste_deliveries_total").unwrap_or(0.0);
-        if ended >= wanted as f64 {
+        if ended >= new_endpoint as f64 {
             return Ok(());
         }
         if ended > finished {
             (finished, changed_at) = (ended, Instant::now());
         } else if changed_at.elapsed() > MAX_SILENCE {
             return Err(Failure::Stalled {
-                what: format!("the end of {} more", wanted - ended as usize),
+                what: format!("the end of {} more", new_endpoint - ended as usize),
                 seconds: MAX_SILENCE.as_secs(),
                 stderr_tail: fixture.process.stderr_tail(),
             });

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::isolation::fill;
 use super::{EVENT_TYPE, unlimited, with_rate};
-use crate::api::Wanted;
+use crate::api::NewEndpoint;
 use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::producer::Load;
@@ -45,7 +45,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         per_second: f64::from(PER_SECOND),
         burst: BURST,
     };
-    let wanted = |_, url| Wanted {
+    let new_endpoint = |_, url| NewEndpoint {
         limits: Some(with_rate(settings, rate)),
         retry_policy: Some(json!({
             "backoff": {"kind": "fixed", "interval": "2s"},
@@ -55,7 +55,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         })),
         ..unlimited(settings, url)
     };
-    let fixture = Fixture::server(settings, (1, waiting), wanted).await?;
+    let fixture = Fixture::server(settings, (1, waiting), new_endpoint).await?;
     fixture.receivers.set_behaviour(0, Behaviour::Down);
     fixture.receivers.record_arrival_times();
     fill(&fixture, settings, 0..waiting, Load::same_type(EVENT_TYPE)).await?;

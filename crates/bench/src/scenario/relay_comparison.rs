@@ -116,8 +116,8 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 fn paced_events(settings: &Settings) -> usize {
-    let wanted = settings.events.unwrap_or(MAX_PACED_EVENTS);
-    wanted.min(MAX_PACED_EVENTS)
+    let new_endpoint = settings.events.unwrap_or(MAX_PACED_EVENTS);
+    new_endpoint.min(MAX_PACED_EVENTS)
 }
 
 /// Describes a paced run.
@@ -209,8 +209,8 @@ pub(super) async fn measure(
         Kind::Relay => Fixture::relay(settings, all).await?,
         Kind::Server => {
             let recorder = Recorder::new(settings.endpoints, all);
-            let wanted = |_, url| unlimited(settings, url);
-            Fixture::nodes(settings, recorder, wanted, layout).await?
+            let new_endpoint = |_, url| unlimited(settings, url);
+            Fixture::nodes(settings, recorder, new_endpoint, layout).await?
         }
     };
     let progress = Progress::new(what, (all * settings.endpoints) as u64);

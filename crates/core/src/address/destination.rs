@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use url::{Position, Url};
 
-use super::{EgressRules, ForbiddenAddress, Refusal, name};
+use super::{DestinationError, EgressRules, ForbiddenAddress, name};
 
 /// Maximum length of a URL, as written and in canonical form.
 pub const MAX_URL_BYTES: usize = 2_048;
@@ -74,24 +74,24 @@ struct Parts {
 impl Destination {
     /// Parses and checks a URL. A URL that is accepted is well formed and not known to be unsafe. If its host is a
     /// name, its addresses are unknown here and must be vetted at every connection.
-    pub fn parse(raw: &str, rules: &EgressRules) -> Result<Destination, Refusal> {
+    pub fn parse(raw: &str, rules: &EgressRules) -> Result<Destination, DestinationError> {
         let scheme = reject_ambiguous_url(raw)?;
         let mut url = Url::parse(raw)?;
         if url.fragment().is_some() {
-            return Err(Refusal::Fragment);
+            return Err(DestinationError::Fragment);
         }
         if scheme == Scheme::Http && !rules.allow_http {
-            return Err(Refusal::PlainHttp);
+            return Err(DestinationError::PlainHttp);
         }
         let host = vet_host(&mut url, rules)?;
         let port = url.port().unwrap_or(scheme.default_port());
         if !rules.allows_port(port) {
-            return Err(Refusal::Port(port));
+            return Err(DestinationError::Port(port));
         }
         if let Some(ip) = known_address(&host)
             && rules.is_certain_self_call(ip, port)
         {
-            return Err(Refusal::Address(ForbiddenAddress::OwnListener));
+            return Err(DestinationError::Address(ForbiddenAddress::OwnListener));
         }
         check_length(url.as_str())?;
         Ok(Destination(Arc::new(Parts {
@@ -139,9 +139,9 @@ impl fmt::Display for Destination {
     }
 }
 
-fn check_length(url: &str) -> Result<(), Refusal> {
+fn check_length(url: &str) -> Result<(), DestinationError> {
     if url.len() > MAX_URL_BYTES {
-        return Err(Refusal::TooLong {
+        return Err(DestinationError::TooLong {
             length_bytes: url.len(),
         });
     }
@@ -149,28 +149,28 @@ fn check_length(url: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses everything that a URL parser would silently repair, because the canonical form no longer shows it.
-fn reject_ambiguous_url(raw: &str) -> Result<Scheme, Refusal> {
+fn reject_ambiguous_url(raw: &str) -> Result<Scheme, DestinationError> {
     check_length(raw)?;
     let is_repaired =
         |character: char| character.is_control() || character.is_whitespace() || character == '\\';
     if let Some(at_byte) = raw.find(is_repaired) {
-        return Err(Refusal::Character { at_byte });
+        return Err(DestinationError::Character { at_byte });
     }
-    let (scheme, rest) = raw.split_once(':').ok_or(Refusal::UnknownScheme)?;
+    let (scheme, rest) = raw.split_once(':').ok_or(DestinationError::UnknownScheme)?;
     let scheme = if scheme.eq_ignore_ascii_case("https") {
         Scheme::Https
     } else if scheme.eq_ignore_ascii_case("http") {
         Scheme::Http
     } else {
-        return Err(Refusal::UnknownScheme);
+        return Err(DestinationError::UnknownScheme);
     };
-    let rest = rest.strip_prefix("//").ok_or(Refusal::Slashes)?;
+    let rest = rest.strip_prefix("//").ok_or(DestinationError::Slashes)?;
     if rest.starts_with('/') {
-        return Err(Refusal::Slashes);
+        return Err(DestinationError::Slashes);
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     if authority.contains('@') {
-        return Err(Refusal::UserInfo);
+        return Err(DestinationError::UserInfo);
     }
     Ok(scheme)
 }
@@ -184,7 +184,7 @@ fn known_address(host: &Host) -> Option<IpAddr> {
     }
 }
 
-fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, Refusal> {
+fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, DestinationError> {
     let ip = match url.host() {
         Some(url::Host::Ipv4(ip)) => IpAddr::V4(ip),
         Some(url::Host::Ipv6(ip)) => IpAddr::V6(ip),
@@ -192,7 +192,7 @@ fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, Refusal> {
             let name = name.to_owned();
             return vet_named_host(url, &name, rules);
         }
-        None => return Err(Refusal::Malformed(url::ParseError::EmptyHost)),
+        None => return Err(DestinationError::Malformed(url::ParseError::EmptyHost)),
     };
     rules.vet(ip)?;
     Ok(Host::Ip(ip.to_canonical()))
@@ -200,7 +200,11 @@ fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, Refusal> {
 
 /// Checks a host name. The dot of the root is removed from the canonical form: TLS and virtual hosts do not expect
 /// it, and two spellings of one destination would otherwise count as two.
-fn vet_named_host(url: &mut Url, spelled: &str, rules: &EgressRules) -> Result<Host, Refusal> {
+fn vet_named_host(
+    url: &mut Url,
+    spelled: &str,
+    rules: &EgressRules,
+) -> Result<Host, DestinationError> {
     let name = spelled.strip_suffix('.').unwrap_or(spelled);
     name::vet_name(name, rules)?;
     if name.len() < spelled.len() {
@@ -214,7 +218,7 @@ mod tests {
     use super::*;
     use crate::address::ForbiddenAddress;
 
-    fn parse(raw: &str) -> Result<Destination, Refusal> {
+    fn parse(raw: &str) -> Result<Destination, DestinationError> {
         Destination::parse(raw, &EgressRules::default())
     }
 
@@ -251,39 +255,42 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_broken_rule() {
-        let malformed = Refusal::Malformed;
-        for (raw, refusal) in [
+    fn errors_name_the_broken_rule() {
+        let malformed = DestinationError::Malformed;
+        for (raw, error) in [
             (
                 "https://hooks.customer.com/ ",
-                Refusal::Character { at_byte: 27 },
+                DestinationError::Character { at_byte: 27 },
             ),
             (
                 "https://hooks.customer.com/\u{7}",
-                Refusal::Character { at_byte: 27 },
+                DestinationError::Character { at_byte: 27 },
             ),
-            ("hooks.customer.com/path", Refusal::UnknownScheme),
-            ("ws://hooks.customer.com/", Refusal::UnknownScheme),
-            ("https:/hooks.customer.com/", Refusal::Slashes),
-            ("https:///hooks.customer.com/", Refusal::Slashes),
-            ("https://:@hooks.customer.com/", Refusal::UserInfo),
+            ("hooks.customer.com/path", DestinationError::UnknownScheme),
+            ("ws://hooks.customer.com/", DestinationError::UnknownScheme),
+            ("https:/hooks.customer.com/", DestinationError::Slashes),
+            ("https:///hooks.customer.com/", DestinationError::Slashes),
+            ("https://:@hooks.customer.com/", DestinationError::UserInfo),
             ("https://", malformed(url::ParseError::EmptyHost)),
             (
                 "https://hooks.customer.com:99999/",
                 malformed(url::ParseError::InvalidPort),
             ),
-            ("https://hooks.customer.com/#", Refusal::Fragment),
-            ("https://hooks..customer.com/", Refusal::HostName),
-            ("http://hooks.customer.com/", Refusal::PlainHttp),
-            ("https://hooks.customer.com:0/", Refusal::Port(0)),
-            ("https://hooks.customer.com:5432/", Refusal::Port(5432)),
-            ("https://db.internal/", Refusal::InternalName),
+            ("https://hooks.customer.com/#", DestinationError::Fragment),
+            ("https://hooks..customer.com/", DestinationError::HostName),
+            ("http://hooks.customer.com/", DestinationError::PlainHttp),
+            ("https://hooks.customer.com:0/", DestinationError::Port(0)),
+            (
+                "https://hooks.customer.com:5432/",
+                DestinationError::Port(5432),
+            ),
+            ("https://db.internal/", DestinationError::InternalName),
             (
                 "https://0x7f.1/",
-                Refusal::Address(ForbiddenAddress::Loopback),
+                DestinationError::Address(ForbiddenAddress::Loopback),
             ),
         ] {
-            assert_eq!(parse(raw), Err(refusal), "{raw}");
+            assert_eq!(parse(raw), Err(error), "{raw}");
         }
         assert!(
             parse("https://hooks.customer.com/@user?to=a@b").is_ok(),
@@ -341,19 +348,19 @@ mod tests {
         assert!(parse(&of_length(MAX_URL_BYTES)).is_ok());
         assert_eq!(
             parse(&of_length(MAX_URL_BYTES + 1)),
-            Err(Refusal::TooLong {
+            Err(DestinationError::TooLong {
                 length_bytes: MAX_URL_BYTES + 1
             })
         );
         let shrinks_when_parsed = format!("https://hooks.customer.com/{}", "a/../".repeat(500));
         assert!(matches!(
             parse(&shrinks_when_parsed),
-            Err(Refusal::TooLong { .. })
+            Err(DestinationError::TooLong { .. })
         ));
         let grows_when_encoded = format!("https://hooks.customer.com/{}", "é".repeat(500));
         assert!(matches!(
             parse(&grows_when_encoded),
-            Err(Refusal::TooLong { .. })
+            Err(DestinationError::TooLong { .. })
         ));
     }
 }

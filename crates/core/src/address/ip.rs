@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_kind_and_no_address() {
+    fn errors_name_the_kind_and_no_address() {
         use ForbiddenAddress::*;
         for (ip, kind) in [
             ("127.0.0.1", Loopback),
@@ -234,9 +234,9 @@ mod tests {
             ("5f00::1", NotGlobal),
             ("2606:4700::5efe:192.168.0.1", Private),
         ] {
-            let refusal = EgressRules::default().vet(address(ip)).unwrap_err();
-            assert_eq!(refusal, kind, "{ip}");
-            assert!(!refusal.to_string().contains(ip));
+            let error = EgressRules::default().vet(address(ip)).unwrap_err();
+            assert_eq!(error, kind, "{ip}");
+            assert!(!error.to_string().contains(ip));
         }
     }
 

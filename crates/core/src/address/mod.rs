@@ -12,24 +12,24 @@
 //!   be resolved and vetted.
 //! - **No self-calls.** The addresses that this server listens on are refused, even if the operator allows them; see
 //!   [`EgressRules::is_self_call`].
-//! - **No information leak.** A refusal names the broken rule, never an address.
+//! - **No information leak.** A [`DestinationError`] names the broken rule, never an address.
 //!
 //! All functions are pure; resolving and connecting happen elsewhere.
 
 mod destination;
+mod destination_error;
 mod ip;
 mod name;
 mod nat64;
 mod port;
 mod range;
-mod refusal;
 mod self_call;
 
 pub use destination::{Destination, Host, MAX_URL_BYTES, Scheme};
+pub use destination_error::DestinationError;
 pub use nat64::{Nat64Prefix, Nat64PrefixError};
 pub use port::{PortRange, PortRangeError};
 pub use range::ForbiddenAddress;
-pub use refusal::Refusal;
 
 use std::net::SocketAddr;
 

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{EgressRules, Refusal};
+use super::{DestinationError, EgressRules};
 
 /// Maximum length of a DNS name, without the dot of the root.
 const MAX_NAME_BYTES: usize = 253;
@@ -58,21 +58,21 @@ const INTERNAL_SUFFIXES: &[&str] = &[
 ];
 
 /// Checks a name in canonical form: lower case, ASCII, without the dot of the root.
-pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), Refusal> {
+pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), DestinationError> {
     if name.len() > MAX_NAME_BYTES || !name.split('.').all(is_label) {
-        return Err(Refusal::HostName);
+        return Err(DestinationError::HostName);
     }
     if is_loopback(name) {
         return match rules.vet(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
             Ok(()) => Ok(()),
-            Err(_) => Err(Refusal::InternalName),
+            Err(_) => Err(DestinationError::InternalName),
         };
     }
     let is_internal = INTERNAL_SUFFIXES
         .iter()
         .any(|suffix| is_at_or_below(name, suffix));
     if is_internal || !name.contains('.') {
-        return Err(Refusal::InternalName);
+        return Err(DestinationError::InternalName);
     }
     Ok(())
 }
@@ -104,17 +104,21 @@ fn is_label(label: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn verdict(name: &str) -> Result<(), Refusal> {
+    fn verdict(name: &str) -> Result<(), DestinationError> {
         vet_name(name, &EgressRules::default())
     }
 
     #[test]
     fn suffixes_match_whole_labels_only() {
         for suffix in INTERNAL_SUFFIXES.iter().chain(&[LOOPBACK_NAME]) {
-            assert_eq!(verdict(suffix), Err(Refusal::InternalName), "{suffix}");
+            assert_eq!(
+                verdict(suffix),
+                Err(DestinationError::InternalName),
+                "{suffix}"
+            );
             assert_eq!(
                 verdict(&format!("a.b.{suffix}")),
-                Err(Refusal::InternalName),
+                Err(DestinationError::InternalName),
                 "{suffix}"
             );
             assert_eq!(verdict(&format!("x.not{suffix}")), Ok(()), "{suffix}");
@@ -144,19 +148,19 @@ mod tests {
         assert_eq!(verdict(&format!("{long_label}.com")), Ok(()));
         assert_eq!(
             verdict(&format!("{long_label}a.com")),
-            Err(Refusal::HostName)
+            Err(DestinationError::HostName)
         );
         let long_name = format!("{}com", "abcdefgh.".repeat(27));
         assert_eq!(long_name.len(), 246);
         assert_eq!(verdict(&format!("abcdef.{long_name}")), Ok(()));
         assert_eq!(
             verdict(&format!("abcdefg.{long_name}")),
-            Err(Refusal::HostName)
+            Err(DestinationError::HostName)
         );
         for name in [
             "", ".", "a..com", ".a.com", "a.com.", "*.a.com", "a$.com", "-a.com", "a-.com",
         ] {
-            assert_eq!(verdict(name), Err(Refusal::HostName), "{name}");
+            assert_eq!(verdict(name), Err(DestinationError::HostName), "{name}");
         }
         assert_eq!(verdict("_hooks.a--b.com"), Ok(()));
     }

@@ -77,8 +77,8 @@ impl Nat64Prefix {
             return None;
         }
         let first = usize::from(self.0.prefix_len() / 8);
-        let mut places = (first..).filter(|place| *place != RESERVED_OCTET);
-        let mut next = || Some(octets[places.next()?]);
+        let mut indices = (first..).filter(|index| *index != RESERVED_OCTET);
+        let mut next = || Some(octets[indices.next()?]);
         Some(Ipv4Addr::new(next()?, next()?, next()?, next()?))
     }
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// The reason why an address may not be called: the kind of range that it is in.
 ///
-/// It deliberately does not contain the address, so that a refusal can be shown to a tenant without revealing what
+/// It deliberately does not contain the address, so that the error can be shown to a tenant without revealing what
 /// a name resolved to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum ForbiddenAddress {

@@ -90,7 +90,7 @@ fn reaches(own: &SocketAddr, ip: IpAddr) -> Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::{Destination, ForbiddenAddress, Refusal};
+    use crate::address::{Destination, DestinationError, ForbiddenAddress};
     use std::cell::RefCell;
 
     const OTHERS: &str = "8.8.8.8";
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_url_with_our_own_address_is_refused() {
-        let own = Refusal::Address(ForbiddenAddress::OwnListener);
+        let own = DestinationError::Address(ForbiddenAddress::OwnListener);
         assert_eq!(own.code(), "unsafe_destination");
         for sockets in [["127.0.0.1:8420"], ["0.0.0.0:8420"], ["[::]:8420"]] {
             let rules = listening_on(&sockets);

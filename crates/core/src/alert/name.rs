@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_all_names() {
-        let told = UnknownAlert.to_string();
-        let listed: Vec<&str> = told
+        let message = UnknownAlert.to_string();
+        let listed: Vec<&str> = message
             .trim_start_matches("must be one of ")
             .split(", ")
             .collect();

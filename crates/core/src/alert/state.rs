@@ -270,8 +270,8 @@ mod tests {
         fn raises_and_resolves_alternate(bound in any_bound(), readings in proptest::collection::vec(any_seen(), 0..200)) {
             let rule = rule(bound);
             let found = changes(&rule, &readings);
-            for (place, (minute, change)) in found.iter().enumerate() {
-                let expected = if place % 2 == 0 { Change::Raise } else { Change::Resolve };
+            for (index, (minute, change)) in found.iter().enumerate() {
+                let expected = if index % 2 == 0 { Change::Raise } else { Change::Resolve };
                 prop_assert_eq!(*change, expected);
                 match change {
                     Change::Raise => {

@@ -107,7 +107,7 @@ mod tests {
         let node = &mut nodes[asks];
         let wants = node.under_way.saturating_add(node.work).min(most);
         let held = node.share.map_or(0, |share| share.slots);
-        let room = share(
+        let grant = share(
             most,
             held,
             SlotDemand {
@@ -117,10 +117,10 @@ mod tests {
             },
             &others,
         );
-        assert!(room.usable <= room.slots);
-        node.usable = room.usable;
+        assert!(grant.usable <= grant.slots);
+        node.usable = grant.usable;
         node.share = Some(NodeShare {
-            slots: room.slots,
+            slots: grant.slots,
             wants,
         });
     }

@@ -133,8 +133,8 @@ mod tests {
             let width = most.as_millis() - least.as_millis() + 1;
             for _ in 0..THROWS {
                 let delay = policy.delay(1, None, &mut rng);
-                let place = delay.as_millis() - least.as_millis();
-                cells[(place * CELLS / width) as usize] += 1;
+                let offset_ms = delay.as_millis() - least.as_millis();
+                cells[(offset_ms * CELLS / width) as usize] += 1;
             }
             let expected = THROWS as f64 / CELLS as f64;
             let chi_squared: f64 = cells

@@ -218,10 +218,10 @@ mod tests {
     }
 
     /// Replaces the character at the place by another digit.
-    fn altered(text: &str, place: prop::sample::Index) -> String {
+    fn altered(text: &str, position: prop::sample::Index) -> String {
         let mut bytes = text.as_bytes().to_vec();
-        let place = place.index(bytes.len());
-        bytes[place] = if bytes[place] == b'7' { b'8' } else { b'7' };
+        let position = position.index(bytes.len());
+        bytes[position] = if bytes[position] == b'7' { b'8' } else { b'7' };
         String::from_utf8(bytes).unwrap()
     }
 
@@ -237,23 +237,23 @@ mod tests {
             id in "[a-z]{3}_[0-9A-Za-z]{1,27}",
             age in 0..=TOLERANCE_SECONDS,
             body in prop::collection::vec(any::<u8>(), 1..300),
-            place in any::<prop::sample::Index>(),
+            position in any::<prop::sample::Index>(),
             bit in 0..8u8,
         ) {
             let timestamp = (NOW - age).to_string();
             let header = keys(&[&key]).header(&id, NOW - age, &body);
             prop_assert_eq!(verify(&key, &id, &timestamp, &header, &body), Ok(()));
             let refused = Err(VerifyError::NoMatch);
-            let (other_id, other_header) = (altered(&id, place), altered(&header, place));
+            let (other_id, other_header) = (altered(&id, position), altered(&header, position));
             prop_assert_eq!(verify(&stranger, &id, &timestamp, &header, &body), refused);
 
             let mut other_body = body.clone();
-            other_body[place.index(body.len())] ^= 1 << bit;
+            other_body[position.index(body.len())] ^= 1 << bit;
             prop_assert_eq!(verify(&key, &id, &timestamp, &header, &other_body), refused);
             prop_assert_eq!(verify(&key, &id, &timestamp, &header, &body[1..]), refused);
             prop_assert_eq!(verify(&key, &other_id, &timestamp, &header, &body), refused);
             prop_assert_eq!(verify(&key, &id, &timestamp, &other_header, &body), refused);
-            prop_assert!(verify(&key, &id, &altered(&timestamp, place), &header, &body).is_err());
+            prop_assert!(verify(&key, &id, &altered(&timestamp, position), &header, &body).is_err());
             prop_assert_eq!(verify(&key, &id, &(NOW + 1).to_string(), &header, &body), refused);
         }
 

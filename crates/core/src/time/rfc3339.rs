@@ -117,9 +117,9 @@ impl Reader<'_> {
             .count();
         let (digits, rest) = self.0.split_at(count);
         let first = digits.first()?;
-        let place = |index: usize| u64::from(digits.get(index).map_or(0, |digit| digit - b'0'));
+        let digit_at = |index: usize| u64::from(digits.get(index).map_or(0, |digit| digit - b'0'));
         self.0 = rest;
-        Some(u64::from(first - b'0') * 100 + place(1) * 10 + place(2))
+        Some(u64::from(first - b'0') * 100 + digit_at(1) * 10 + digit_at(2))
     }
 
     fn offset_ms(&mut self) -> Option<i64> {

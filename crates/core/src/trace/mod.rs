@@ -184,7 +184,7 @@ fn read_parent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
         // A later version may have more fields after another dash.
         1..FORBIDDEN_VERSION => matches!(bytes.get(PARENT_CHARS), None | Some(b'-')),
     };
-    let dashed = [2, 35, 52].iter().all(|place| known[*place] == b'-');
+    let dashed = [2, 35, 52].iter().all(|index| known[*index] == b'-');
     if !ends_well || !dashed {
         return None;
     }

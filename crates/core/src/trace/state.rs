@@ -68,8 +68,8 @@ fn shorten(members: &mut Vec<&str>) {
     let chars = |members: &[&str]| members.iter().map(|it| it.len() + 1).sum::<usize>();
     while chars(members) > MAX_STATE_CHARS + 1 {
         let is_long = |member: &&str| member.len() > LONG_MEMBER_CHARS;
-        let place = members.iter().rposition(is_long);
-        members.remove(place.unwrap_or(members.len() - 1));
+        let index = members.iter().rposition(is_long);
+        members.remove(index.unwrap_or(members.len() - 1));
     }
 }
 

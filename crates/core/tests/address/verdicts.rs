@@ -28,8 +28,8 @@ pub(crate) fn check(raw: &str, rules: &EgressRules) {
     let judged = Destination::parse(raw, rules);
     let is_default = *rules == EgressRules::default();
     let Ok(destination) = judged else {
-        let refusal = judged.unwrap_err();
-        assert!(["invalid_url", "unsafe_destination"].contains(&refusal.code()));
+        let error = judged.unwrap_err();
+        assert!(["invalid_url", "unsafe_destination"].contains(&error.code()));
         return;
     };
     if is_default {

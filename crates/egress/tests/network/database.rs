@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use posthaste_egress::Roots;
-use posthaste_egress::database::{Place, TlsVerification, dial};
+use posthaste_egress::database::{ServerAddress, TlsVerification, dial};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
@@ -47,7 +47,7 @@ async fn server(config: Option<Arc<ServerConfig>>) -> Receiver {
 
 /// Connects and reports how the server was reached, or the error.
 async fn spoken(receiver: &Receiver, host: &str, trust: TlsVerification) -> io::Result<String> {
-    let place = Place::Tcp {
+    let place = ServerAddress::Tcp {
         host: host.to_owned(),
         port: receiver.address.port(),
     };
@@ -142,7 +142,7 @@ async fn a_unix_socket_needs_no_tls() {
         let (mut socket, _) = listener.accept().await.unwrap();
         socket.write_all(HELLO).await.unwrap();
     });
-    let mut wire = dial(&Place::Unix(path), &TlsVerification::Require)
+    let mut wire = dial(&ServerAddress::Unix(path), &TlsVerification::Require)
         .await
         .unwrap();
     let mut said = [0; 5];

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Refusal};
+use posthaste_core::address::{Destination, DestinationError, EgressRules, ForbiddenAddress};
 use posthaste_core::classify::Fault;
 use posthaste_egress::{
     Client, ClientSettings, LocalFault, Lookup, Request, Resolve, ResolveError, SendError,
@@ -96,9 +96,9 @@ async fn the_destination_is_checked_by_the_rules_of_the_client() {
         })
     };
     // The endpoint was created when loopback and plain HTTP were allowed.
-    let loopback = Refusal::Address(ForbiddenAddress::Loopback);
-    for (rules, scheme, refusal) in [
-        (EgressRules::default(), "http", Refusal::PlainHttp),
+    let loopback = DestinationError::Address(ForbiddenAddress::Loopback);
+    for (rules, scheme, error) in [
+        (EgressRules::default(), "http", DestinationError::PlainHttp),
         (EgressRules::default(), "https", loopback),
         (
             EgressRules {
@@ -106,12 +106,12 @@ async fn the_destination_is_checked_by_the_rules_of_the_client() {
                 ..development()
             },
             "http",
-            Refusal::Address(ForbiddenAddress::Denied),
+            DestinationError::Address(ForbiddenAddress::Denied),
         ),
     ] {
         let report = post(&strict(rules), &receiver.named(scheme, "127.0.0.1")).await;
         assert_eq!(fault(&report), Fault::UnsafeDestination);
-        assert_eq!(report.send_error, Some(SendError::Unsafe(refusal)));
+        assert_eq!(report.send_error, Some(SendError::Unsafe(error)));
     }
     assert_eq!(receiver.connections(), 0);
 }

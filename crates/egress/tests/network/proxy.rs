@@ -1,7 +1,7 @@
 //! Requests through the operator's proxy.
 //!
 //! The destination is vetted before the proxy is asked, and the proxy gets the vetted address. Faults of the proxy
-//! are local faults; refusals by the destination count as its own. Credentials go to the proxy only, and TLS to the
+//! are local faults; errors of the destination count as its own. Credentials go to the proxy only, and TLS to the
 //! receiver runs through the tunnel.
 
 use std::sync::Arc;
@@ -271,7 +271,7 @@ async fn faults_of_the_proxy_are_distinct_local_faults() {
 }
 
 #[tokio::test]
-async fn refusals_by_the_destination_count_as_its_fault() {
+async fn errors_of_the_destination_count_as_its_fault() {
     for said in [
         b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".as_slice(),
         b"HTTP/1.1 503 Service Unavailable\r\n\r\n",

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use posthaste_core::address::{EgressRules, ForbiddenAddress, Refusal};
+use posthaste_core::address::{DestinationError, EgressRules, ForbiddenAddress};
 use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, ClientSettings, SendError};
 
@@ -51,10 +51,10 @@ async fn a_name_of_this_server_is_refused() {
             "[::ffff:127.0.0.1]",
         ] {
             let report = post(&client_of(own, ""), &ourselves.named("http", host)).await;
-            let refusal = Refusal::Address(ForbiddenAddress::OwnListener);
+            let error = DestinationError::Address(ForbiddenAddress::OwnListener);
             assert_eq!(
                 report.send_error,
-                Some(SendError::Unsafe(refusal)),
+                Some(SendError::Unsafe(error)),
                 "{own} {host}"
             );
         }

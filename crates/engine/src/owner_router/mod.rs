@@ -214,7 +214,7 @@ impl OwnerRouter {
     }
 
     /// Returns an endpoint's lane, if it has one and its owner answers, and a summary of its recent attempts.
-    pub async fn look(
+    pub async fn lane_and_stats(
         &self,
         endpoint: EndpointId,
     ) -> Result<(Option<LaneReport>, EndpointStats), EngineError> {

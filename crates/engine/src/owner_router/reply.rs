@@ -31,20 +31,20 @@ impl OwnerRouter {
                 .await
             {
                 Ok(()) => NodeResponse::StatusSet,
-                Err(error) => refusal(error),
+                Err(error) => error_response(error),
             },
             NodeRequest::Cancel {
                 endpoint: TextId(endpoint),
                 delivery: TextId(delivery),
             } => match self.engine.cancel(endpoint, delivery).await {
                 Ok(outcome) => NodeResponse::Cancelled { outcome },
-                Err(error) => refusal(error),
+                Err(error) => error_response(error),
             },
             NodeRequest::ViewLane {
                 endpoint: TextId(endpoint),
             } => match self.view_lane_here(endpoint).await {
                 Ok((lane, stats)) => NodeResponse::Lane { lane, stats },
-                Err(error) => refusal(error),
+                Err(error) => error_response(error),
             },
             NodeRequest::ViewLanes { endpoints } => {
                 let endpoints = endpoints.into_iter().take(MAX_IDS_PER_MESSAGE);
@@ -53,7 +53,7 @@ impl OwnerRouter {
                     Ok(lanes) => NodeResponse::Lanes {
                         lanes: lanes.map(|(id, lane)| (TextId(id), lane)).collect(),
                     },
-                    Err(error) => refusal(error),
+                    Err(error) => error_response(error),
                 }
             }
             NodeRequest::LimitedEndpoints { at_least_ms } => {
@@ -65,7 +65,7 @@ impl OwnerRouter {
                             .map(|it| (TextId(it.endpoint), LimitedReport::new(it)))
                             .collect(),
                     },
-                    Err(error) => refusal(error),
+                    Err(error) => error_response(error),
                 }
             }
             NodeRequest::InFlightOf { deliveries } => {
@@ -84,7 +84,7 @@ impl OwnerRouter {
                 Ok(attempts) => NodeResponse::TenantInFlight {
                     attempts: attempts as u64,
                 },
-                Err(error) => refusal(error),
+                Err(error) => error_response(error),
             },
             NodeRequest::HeldAfterFaults => {
                 let held = self.engine.held_after_faults().into_iter();
@@ -120,7 +120,7 @@ impl OwnerRouter {
     }
 }
 
-fn refusal(error: EngineError) -> NodeResponse {
+fn error_response(error: EngineError) -> NodeResponse {
     match error {
         // A node that stops releases all its shards, so the caller must ask the next owner.
         EngineError::NotOwner | EngineError::Stopped => NodeResponse::NotOwner,

@@ -31,7 +31,7 @@ struct UnwrittenOfNode {
 
 impl OwnerRouter {
     /// Returns the counters of a scope for each window that ends now.
-    pub async fn tallies(
+    pub async fn counters_of(
         &self,
         scope: &Scope,
     ) -> Result<impl Fn(Window) -> StatCounters + use<>, StoreError> {

@@ -448,7 +448,7 @@ async fn every_node_routes_requests_to_the_owner() {
     let too_late = router.cancel(endpoint, in_flight[0]).await;
     assert_eq!(too_late, Ok(Cancelled::TooLate));
     assert_eq!(router.cancel(endpoint, waiting).await, Ok(Cancelled::Done));
-    let (lane, _) = router.look(endpoint).await.unwrap();
+    let (lane, _) = router.lane_and_stats(endpoint).await.unwrap();
     assert_eq!(lane.unwrap().in_flight, 10);
     let reason = Some(DisabledReason::Manual);
     let disabled = router
@@ -460,7 +460,7 @@ async fn every_node_routes_requests_to_the_owner() {
         fixture.until(*delivery, Status::Succeeded).await;
     }
     assert_eq!(receiver.count(), 10, "nothing began after the answer");
-    let (_, stats) = router.look(endpoint).await.unwrap();
+    let (_, stats) = router.lane_and_stats(endpoint).await.unwrap();
     assert!(stats.p50_ms.is_some(), "the owner reports its stats");
     let whole = Scope::Tenant(fixture.tenant.clone());
     let hour = async || {
@@ -474,7 +474,10 @@ async fn every_node_routes_requests_to_the_owner() {
         .await
         .expect("the owner's are counted");
     let one = Scope::Endpoint(endpoint);
-    let day = router.tallies(&one).await.expect("the stats are readable")(Window::Day);
+    let day = router
+        .counters_of(&one)
+        .await
+        .expect("the stats are readable")(Window::Day);
     assert_eq!(day.succeeded, 10);
     for whole in [Scope::Everything, whole, one] {
         let series = router
@@ -545,6 +548,6 @@ async fn the_wait_for_an_owner_is_limited() {
         .set_status(endpoint, EndpointStatus::Paused, None)
         .await;
     assert_eq!(result, Err(EngineError::NotOwner));
-    let (lane, stats) = pair.routers[1].look(endpoint).await.unwrap();
+    let (lane, stats) = pair.routers[1].lane_and_stats(endpoint).await.unwrap();
     assert!(lane.is_none() && stats.p50_ms.is_none());
 }

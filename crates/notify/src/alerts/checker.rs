@@ -296,19 +296,19 @@ impl AlertChecker {
     ) -> Result<(), StoreError> {
         let (width, since) = buckets(now, self.settings.window);
         let failing = self.store.failing_stats(width, since, MAX_FAILING).await?;
-        let mut tallies: FxHashMap<Scope, StatCounters> = failing.into_iter().collect();
+        let mut counters_by_scope: FxHashMap<Scope, StatCounters> = failing.into_iter().collect();
         let of_open = open.keys().filter(|(name, _)| FROM_COUNTERS.contains(name));
         let mut others: FxHashSet<Scope> = of_open.map(|(_, scope)| scope.clone()).collect();
         others.insert(Scope::Everything);
-        others.retain(|scope| !tallies.contains_key(scope));
+        others.retain(|scope| !counters_by_scope.contains_key(scope));
         for scope in others {
             let mut counters = StatCounters::default();
             for (_, bucket) in self.store.stats(scope.clone(), width, since).await? {
                 counters.add(&bucket);
             }
-            tallies.insert(scope, counters);
+            counters_by_scope.insert(scope, counters);
         }
-        for (scope, counters) in tallies {
+        for (scope, counters) in counters_by_scope {
             let seen = from_counters(&counters).into_iter();
             readings.extend(seen.map(|(name, seen)| (name, scope.clone(), seen)));
         }

@@ -81,11 +81,11 @@ pub struct NotificationTasks {
     /// Used to check whether this node dispatches notifications.
     pub owner_router: Arc<OwnerRouter>,
     /// Observer that processes every notification first.
-    pub hears: Arc<dyn NotificationObserver>,
+    pub observer: Arc<dyn NotificationObserver>,
     /// Counters, and the wake-up for new notifications.
     pub observe: Arc<Metrics>,
     /// Channels and settings.
-    pub means: Channels,
+    pub channels: Channels,
     /// Becomes true to stop the tasks.
     pub stopped: watch::Receiver<bool>,
 }
@@ -108,9 +108,9 @@ pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
         store,
         clock,
         owner_router,
-        hears: observer,
+        observer,
         observe: metrics,
-        means: channels,
+        channels,
         stopped,
     } = telling;
     let audience = channels.audience();

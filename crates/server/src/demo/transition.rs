@@ -77,7 +77,7 @@ pub enum Change {
     /// A delivery was dead-lettered.
     DeadLettered {
         /// The delivery.
-        letter: DeadLetter,
+        dead_letter: DeadLetter,
         /// Number of dead letters so far.
         dead: Count,
     },
@@ -179,12 +179,16 @@ fn died(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
     let (old, dead) = (was.state.dead.number, is.state.dead);
     let is_due = old < dead.number.min(DEAD_LETTERS_REPORTED_SINGLY)
         || old / DEAD_LETTER_REPORT_INTERVAL < dead.number / DEAD_LETTER_REPORT_INTERVAL;
-    let known = |letter: &&DeadLetter| was.state.dead_letters.contains(letter);
-    let newest = is.state.dead_letters.iter().find(|letter| !known(letter));
+    let known = |dead_letter: &&DeadLetter| was.state.dead_letters.contains(dead_letter);
+    let newest = is
+        .state
+        .dead_letters
+        .iter()
+        .find(|dead_letter| !known(dead_letter));
     newest
         .filter(|_| is_due)
-        .map(|letter| Change::DeadLettered {
-            letter: letter.clone(),
+        .map(|dead_letter| Change::DeadLettered {
+            dead_letter: dead_letter.clone(),
             dead,
         })
 }
@@ -208,7 +212,7 @@ impl Transition {
     pub fn delivery(&self) -> Option<&str> {
         match &self.change {
             Change::Retried(success) => Some(&success.delivery),
-            Change::DeadLettered { letter, .. } => Some(&letter.delivery),
+            Change::DeadLettered { dead_letter, .. } => Some(&dead_letter.delivery),
             Change::Throttled(_)
             | Change::Tripped { .. }
             | Change::ProbeFailed { .. }
@@ -269,10 +273,10 @@ impl Transition {
             Change::Drained { rates, took } => {
                 format!("caught up in {}: {}", took.about(), list_rates(rates))
             }
-            Change::DeadLettered { letter, dead } => format!(
+            Change::DeadLettered { dead_letter, dead } => format!(
                 "{}{}: a dead letter, {}",
-                letter.event,
-                cause(letter),
+                dead_letter.event,
+                cause(dead_letter),
                 ordinal(*dead)
             ),
         }
@@ -308,11 +312,11 @@ impl Transition {
             Change::Drained { rates, took } => {
                 json!({"per_second": rates, "took_ms": took.as_millis()})
             }
-            Change::DeadLettered { letter, dead } => json!({
-                "delivery_id": letter.delivery,
-                "event_id": letter.event,
-                "reason": letter.reason,
-                "status_code": letter.status_code,
+            Change::DeadLettered { dead_letter, dead } => json!({
+                "delivery_id": dead_letter.delivery,
+                "event_id": dead_letter.event,
+                "reason": dead_letter.reason,
+                "status_code": dead_letter.status_code,
                 "dead": dead.number,
             }),
         };
@@ -337,8 +341,8 @@ fn held_deliveries(held: u64) -> String {
     }
 }
 
-fn cause(letter: &DeadLetter) -> String {
-    match (letter.reason.as_str(), letter.status_code) {
+fn cause(dead_letter: &DeadLetter) -> String {
+    match (dead_letter.reason.as_str(), dead_letter.status_code) {
         ("permanent", Some(status)) => format!(" was refused with {status}"),
         ("exhausted", _) => " failed at every attempt".to_owned(),
         ("expired", _) => " ran out of time".to_owned(),

@@ -32,7 +32,7 @@ fn with(breaker: Breaker) -> EndpointState {
 }
 
 fn dead(count: u64) -> EndpointState {
-    let letter = |n| DeadLetter {
+    let dead_letter = |n| DeadLetter {
         delivery: format!("dlv_{n}"),
         event: format!("evt_{n}"),
         reason: "permanent".to_owned(),
@@ -43,7 +43,7 @@ fn dead(count: u64) -> EndpointState {
             number: count,
             or_more: false,
         },
-        dead_letters: (1..=count).rev().map(letter).collect(),
+        dead_letters: (1..=count).rev().map(dead_letter).collect(),
         ..quiet()
     }
 }

@@ -63,7 +63,7 @@ impl ClusterEvents for ClusterEventHandler {
 
     fn changed(&self, changes: Vec<Change>) {
         if let Some(app) = self.app() {
-            app.heard(&changes);
+            app.invalidate(&changes);
         }
         for change in changes {
             match change {

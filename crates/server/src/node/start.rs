@@ -277,13 +277,13 @@ fn start_background_tasks(
         store: app.store.clone(),
         clock: app.clock.clone(),
         owner_router: app.owner_router.clone(),
-        hears: Arc::new(EndpointAlerts::new(
+        observer: Arc::new(EndpointAlerts::new(
             app.store.clone(),
             app.clock.clone(),
             alerts,
         )),
         observe: app.observe.clone(),
-        means: channels,
+        channels,
         stopped: stopped.clone(),
     });
     let stats = flush::start(app.store.clone(), app.observe.clone(), stopped.clone());

@@ -227,12 +227,12 @@ pub(super) async fn record(
     record: Record,
     detail: AttemptDetail,
 ) -> Result<Written, StoreError> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
-        let _ = tell.send(result);
+        let _ = sender.send(result);
     });
     store.record(now, record, detail, done);
-    told.await.expect("every record is answered")
+    receiver.await.expect("every record is answered")
 }
 
 /// Reads all pages of a list and checks that no page is longer than requested.

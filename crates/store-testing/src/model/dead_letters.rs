@@ -29,21 +29,21 @@ impl Tables {
             ..DeliveryFilter::default()
         };
         // The first key in the list is the greatest.
-        let place = |(endpoint, kind): DeadGroupKey| (endpoint, Reverse(rank(kind)));
+        let position = |(endpoint, kind): DeadGroupKey| (endpoint, Reverse(rank(kind)));
         let mut groups: BTreeMap<_, Vec<StoredDelivery>> = BTreeMap::new();
         for stored in self.matching(tenant, &filter) {
             let key = (stored.delivery.facts().endpoint, stored.error_kind());
-            groups.entry(place(key)).or_default().push(stored);
+            groups.entry(position(key)).or_default().push(stored);
         }
         let rows = groups
             .into_iter()
             .rev()
-            .filter_map(|(place, letters)| Some((place, self.group(&letters)?)));
+            .filter_map(|(position, dead_letters)| Some((position, self.group(&dead_letters)?)));
         let cut = page(
             rows,
             PageRequest {
                 limit: request.limit,
-                before: request.before.map(place),
+                before: request.before.map(position),
             },
         );
         let last = cut.items.last();
@@ -55,8 +55,8 @@ impl Tables {
     }
 
     /// Returns the group of these dead letters, which are ordered oldest first.
-    fn group(&self, letters: &[StoredDelivery]) -> Option<DeadGroup> {
-        let (oldest, newest) = (letters.first()?, letters.last()?);
+    fn group(&self, dead_letters: &[StoredDelivery]) -> Option<DeadGroup> {
+        let (oldest, newest) = (dead_letters.first()?, dead_letters.last()?);
         let endpoint = newest.delivery.facts().endpoint;
         let row = &self.endpoints.get(&endpoint)?.row;
         Some(DeadGroup {
@@ -64,7 +64,7 @@ impl Tables {
             url: row.endpoint.url.clone(),
             status: row.status,
             error_kind: newest.error_kind(),
-            count: BoundedCount::of(letters.len()),
+            count: BoundedCount::of(dead_letters.len()),
             newest: newest.clone(),
             oldest_at: oldest.created_at,
         })

@@ -109,9 +109,9 @@ impl ModelStore {
         lock(&self.lost_answers).clone().map_or(Ok(changed), Err)
     }
 
-    fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {
+    fn read<T>(&self, query: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {
         self.may(&self.failing_reads)?;
-        Ok(look(&lock(&self.tables)))
+        Ok(query(&lock(&self.tables)))
     }
 
     fn may(&self, failing: &Mutex<Option<StoreError>>) -> Result<(), StoreError> {

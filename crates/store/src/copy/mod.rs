@@ -157,7 +157,7 @@ pub fn copy(
 pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
-        let target = Target::look(to).await?;
+        let target = Target::inspect(to).await?;
         match target.mark().await? {
             CopyState::None => Err(target.not_begun()),
             CopyState::Begun(_) | CopyState::Done(_) => compared(&export, &target).await,
@@ -167,12 +167,12 @@ pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError
 
 /// Returns the master keys that the nodes of a database share, if there are any. Blocks.
 pub fn shared_keys(to: &Destination) -> Result<Option<String>, CopyError> {
-    block(async { Target::look(to).await?.shared_keys().await })
+    block(async { Target::inspect(to).await?.shared_keys().await })
 }
 
 /// Stores master keys for all nodes of a database, unless there are some. Returns whether it did. Blocks.
 pub fn place_keys(to: &Destination, keys: &str) -> Result<bool, CopyError> {
-    block(async { Target::look(to).await?.place_keys(keys).await })
+    block(async { Target::inspect(to).await?.place_keys(keys).await })
 }
 
 async fn carry(

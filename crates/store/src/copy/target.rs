@@ -27,7 +27,7 @@ pub(super) enum CopyState {
 pub(super) struct Target {
     conn: CopyConnection,
     /// Holds the lock that excludes nodes and other copies while it is open.
-    _keeper: Option<CopyConnection>,
+    _lock_connection: Option<CopyConnection>,
     server: String,
 }
 
@@ -37,28 +37,28 @@ impl Target {
         let conn = CopyConnection::open(&to.server, &to.dial).await?;
         let mut target = Target {
             conn,
-            _keeper: None,
+            _lock_connection: None,
             server: to.server.to_string(),
         };
         if target.has_live_node().await? {
             return Err(target.in_use());
         }
-        let keeper = CopyConnection::open(&to.server, &to.dial).await?;
-        let kept = keeper
+        let lock_connection = CopyConnection::open(&to.server, &to.dial).await?;
+        let kept = lock_connection
             .batch("SET idle_in_transaction_session_timeout = 0; BEGIN; LOCK TABLE nodes IN EXCLUSIVE MODE NOWAIT")
             .await;
         if kept.is_err() {
             return Err(target.in_use());
         }
-        target._keeper = Some(keeper);
+        target._lock_connection = Some(lock_connection);
         Ok(target)
     }
 
     /// Opens it for reading, without excluding other users. Migrates it as well.
-    pub(super) async fn look(to: &Destination) -> Result<Target, CopyError> {
+    pub(super) async fn inspect(to: &Destination) -> Result<Target, CopyError> {
         Ok(Target {
             conn: CopyConnection::open(&to.server, &to.dial).await?,
-            _keeper: None,
+            _lock_connection: None,
             server: to.server.to_string(),
         })
     }
@@ -180,7 +180,7 @@ impl Target {
     /// Writes the counts and numbers that depend on all rows, and marks the copy as complete.
     pub(super) async fn finish(&self, export: &Export) -> Result<(), CopyError> {
         self.batch("BEGIN").await?;
-        self.batch(TALLY).await?;
+        self.batch(COUNT_ROWS).await?;
         let last_no = export.number("SELECT value FROM meta WHERE name = 'last_no'")?;
         let sql =
             "UPDATE directory SET last_no = greatest(last_no, $1), last_change = last_change + 1";
@@ -253,7 +253,7 @@ fn insert(rows: &Rows) -> String {
     let names: Vec<&str> = rows.names.iter().map(|(name, _)| *name).collect();
     let arrays = rows.names.iter().enumerate();
     let arrays: Vec<String> = arrays
-        .map(|(place, (_, kind))| format!("${}::{}", place + 1, kind.array()))
+        .map(|(index, (_, kind))| format!("${}::{}", index + 1, kind.array()))
         .collect();
     format!(
         "INSERT INTO {} ({}) SELECT * FROM unnest({})",
@@ -264,7 +264,7 @@ fn insert(rows: &Rows) -> String {
 }
 
 /// Computes the number of waiting and dead-lettered deliveries, by endpoint and in total.
-const TALLY: &str = "
+const COUNT_ROWS: &str = "
 DELETE FROM tally;
 INSERT INTO tally (endpoint_no, slot, waiting, dead)
 SELECT endpoint_no, 0, sum(waiting), sum(dead) FROM (

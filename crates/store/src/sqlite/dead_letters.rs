@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::codes::Code;
 use super::delivery_rows::endpoint_id;
 use super::directory::live_tenant;
-use super::lists::{Wanted, wanted_at};
+use super::lists::{RowFilter, matching_row};
 use super::row_keys::{Key, id_bytes};
 use crate::codes::{Coded, most};
 use crate::dead_letters::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
@@ -28,7 +28,7 @@ struct DeadEndpoint {
     status: EndpointStatus,
 }
 
-const PLACE: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
+const SELECT_ENDPOINT: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
 
 fn read_dead_endpoint(row: &Row<'_>) -> rusqlite::Result<DeadEndpoint> {
     Ok(DeadEndpoint {
@@ -80,7 +80,7 @@ impl PageBuilder<'_> {
         if let Some((endpoint, past)) = start.first {
             let found = self
                 .conn
-                .prepare_cached(&format!("{PLACE} AND id = ?2"))?
+                .prepare_cached(&format!("{SELECT_ENDPOINT} AND id = ?2"))?
                 .query_row((self.tenant_no, id_bytes(endpoint.0)), read_dead_endpoint)
                 .optional()?;
             if let Some(dead_endpoint) = found
@@ -93,8 +93,9 @@ impl PageBuilder<'_> {
             return Ok(None);
         };
         let conn = self.conn;
-        let mut statement =
-            conn.prepare_cached(&format!("{PLACE} AND id < ?2 ORDER BY id DESC LIMIT ?3"))?;
+        let mut statement = conn.prepare_cached(&format!(
+            "{SELECT_ENDPOINT} AND id < ?2 ORDER BY id DESC LIMIT ?3"
+        ))?;
         let limit = most(MAX_ENDPOINTS_SCANNED);
         let dead_endpoints = statement.query_map(
             (self.tenant_no, id_bytes(below.0), limit),
@@ -185,12 +186,12 @@ fn group(
     dead_endpoint: &DeadEndpoint,
     error_kind: Option<FailureKind>,
 ) -> rusqlite::Result<Option<DeadGroup>> {
-    let wanted = Wanted {
+    let row_filter = RowFilter {
         tenant_no,
-        ..Wanted::default()
+        ..RowFilter::default()
     };
     let edge_at = |order| match edge(conn, dead_endpoint.no, error_kind, order)? {
-        Some(key) => wanted_at(conn, key, &wanted),
+        Some(key) => matching_row(conn, key, &row_filter),
         None => Ok(None),
     };
     let (Some(oldest), Some(newest)) = (edge_at("ASC")?, edge_at("DESC")?) else {

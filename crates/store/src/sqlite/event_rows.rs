@@ -62,8 +62,8 @@ impl DeliveryList {
     /// Iterates over the deliveries.
     pub(super) fn iter(&self) -> impl Iterator<Item = Listed> {
         self.0.chunks_exact(ENTRY_BYTES).map(|entry| {
-            let part = |place: usize| {
-                let bytes = &entry[place * 8..place * 8 + 8];
+            let part = |index: usize| {
+                let bytes = &entry[index * 8..index * 8 + 8];
                 i64::from_le_bytes(bytes.try_into().expect("eight bytes"))
             };
             Listed {

@@ -197,7 +197,7 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// A failed write, for example because a disk quota is used up, omits at least the end of the transaction, and SQLite
 /// ignores a transaction without its end. After any other error, in particular a failed fsync, the whole transaction
 /// may be on disk.
-pub(super) fn is_doubt(error: &rusqlite::Error) -> bool {
+pub(super) fn is_commit_uncertain(error: &rusqlite::Error) -> bool {
     let failed_write = error
         .sqlite_error()
         .is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_WRITE);
@@ -242,7 +242,7 @@ mod tests {
             (ffi::SQLITE_BUSY, false),
         ] {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-            assert_eq!(is_doubt(&error), doubt, "{error}");
+            assert_eq!(is_commit_uncertain(&error), doubt, "{error}");
         }
     }
 }

@@ -173,7 +173,7 @@ impl HistoryBatch {
 
     /// Writes up to one step. Returns whether the part is complete.
     fn write(&mut self, conn: &Connection) -> rusqlite::Result<bool> {
-        let mut room = STEP;
+        let mut remaining = STEP;
         for (entries, sql) in [
             (
                 &mut self.events,
@@ -185,8 +185,8 @@ impl HistoryBatch {
             ),
         ] {
             let mut insert = conn.prepare_cached(sql)?;
-            let kept = entries.len().saturating_sub(room);
-            room -= entries.len() - kept;
+            let kept = entries.len().saturating_sub(remaining);
+            remaining -= entries.len() - kept;
             for entry in entries.drain(kept..).rev() {
                 insert.execute(entry)?;
             }

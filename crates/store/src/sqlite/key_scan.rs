@@ -158,8 +158,8 @@ fn gather_waiting(conn: &Connection, endpoints: &[i64]) -> rusqlite::Result<Opti
     )?;
     let mut keys = Vec::new();
     for no in endpoints {
-        let room = MAX_GATHERED + 1 - keys.len();
-        for key in statement.query_map((no, most(room)), |row| row.get(0))? {
+        let remaining = MAX_GATHERED + 1 - keys.len();
+        for key in statement.query_map((no, most(remaining)), |row| row.get(0))? {
             keys.push(key?);
         }
         if keys.len() > MAX_GATHERED {
@@ -258,15 +258,15 @@ fn history(
     let order = order(direction);
     let mut keys = Vec::new();
     for (part, range) in parts {
-        let room = count - keys.len();
-        if room == 0 || range.above.saturating_add(1) >= range.below {
+        let remaining = count - keys.len();
+        if remaining == 0 || range.above.saturating_add(1) >= range.below {
             continue;
         }
         let mut statement = conn.prepare_cached(&format!(
             "SELECT key FROM {part} AND key > ?2 AND key < ?3 ORDER BY key {order} LIMIT ?4"
         ))?;
         let found = statement.query_map(
-            (table.scope(), range.above, range.below, most(room)),
+            (table.scope(), range.above, range.below, most(remaining)),
             |row| row.get(0),
         )?;
         for key in found {

@@ -38,7 +38,7 @@ const ADDED: &str = "v.type, v.created_at, (e.standing = 1 OR e.tripped), d.kind
 
 /// The conditions for a delivery, besides its position.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct RowFilter {
     pub(super) tenant_no: i64,
     pub(super) endpoint_no: Option<i64>,
     pub(super) status: Option<StoredStatus>,
@@ -49,37 +49,37 @@ pub(super) struct Wanted {
 }
 
 impl Candidate<'_, '_> {
-    fn matches(&self, wanted: &Wanted) -> rusqlite::Result<bool> {
+    fn matches(&self, row_filter: &RowFilter) -> rusqlite::Result<bool> {
         let row = self.row;
-        if row.get::<_, i64>(COLUMN_COUNT + 5)? != wanted.tenant_no {
+        if row.get::<_, i64>(COLUMN_COUNT + 5)? != row_filter.tenant_no {
             return Ok(false);
         }
-        if let Some(no) = wanted.endpoint_no
+        if let Some(no) = row_filter.endpoint_no
             && row.get::<_, i64>(17)? != no
         {
             return Ok(false);
         }
-        if let Some(status) = wanted.status {
+        if let Some(status) = row_filter.status {
             let holds = row.get(COLUMN_COUNT + 2)?;
             let found = row.get::<_, Code<super::codes::RowStatus>>(4)?.0;
             if found.shown(holds) != status {
                 return Ok(false);
             }
         }
-        if let Some(event_type) = &wanted.event_type
+        if let Some(event_type) = &row_filter.event_type
             && row.get_ref(COLUMN_COUNT)?.as_str()? != event_type.as_str()
         {
             return Ok(false);
         }
-        if let Some(kind) = wanted.error_kind {
+        if let Some(kind) = row_filter.error_kind {
             let found: Option<Code<FailureKind>> = row.get(COLUMN_COUNT + 3)?;
             if found.map(|found| found.0) != Some(kind) {
                 return Ok(false);
             }
         }
         let created_at: i64 = row.get(COLUMN_COUNT + 1)?;
-        Ok(wanted.since.is_none_or(|since| created_at >= ms(since))
-            && wanted.until.is_none_or(|until| created_at < ms(until)))
+        Ok(row_filter.since.is_none_or(|since| created_at >= ms(since))
+            && row_filter.until.is_none_or(|until| created_at < ms(until)))
     }
 
     fn read(&self) -> rusqlite::Result<StoredDelivery> {
@@ -99,14 +99,14 @@ impl Candidate<'_, '_> {
 fn look_at<T>(
     conn: &Connection,
     key: Key,
-    wanted: &Wanted,
+    row_filter: &RowFilter,
     read: impl FnOnce(&Candidate<'_, '_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Option<T>> {
     let found = conn
         .prepare_cached(&format!("SELECT {COLUMNS}, {ADDED}"))?
         .query_row([key], |row| {
             let candidate = Candidate { row };
-            if candidate.matches(wanted)? {
+            if candidate.matches(row_filter)? {
                 read(&candidate).map(Some)
             } else {
                 Ok(None)
@@ -117,21 +117,21 @@ fn look_at<T>(
 }
 
 /// Returns the delivery with this key, if it is wanted.
-pub(super) fn wanted_at(
+pub(super) fn matching_row(
     conn: &Connection,
     key: Key,
-    wanted: &Wanted,
+    row_filter: &RowFilter,
 ) -> rusqlite::Result<Option<StoredDelivery>> {
-    look_at(conn, key, wanted, |candidate| candidate.read())
+    look_at(conn, key, row_filter, |candidate| candidate.read())
 }
 
 /// Returns the event and the endpoint of the delivery with this key, if it is wanted.
 pub(super) fn target_at(
     conn: &Connection,
     key: Key,
-    wanted: &Wanted,
+    row_filter: &RowFilter,
 ) -> rusqlite::Result<Option<Target>> {
-    look_at(conn, key, wanted, |candidate| {
+    look_at(conn, key, row_filter, |candidate| {
         Ok(Target {
             event: candidate.row.get(2)?,
             endpoint: delivery_rows::endpoint_id(candidate.row, 16)?,
@@ -149,11 +149,11 @@ pub(super) fn delivery(
     let (Some(tenant_no), Some((key, _))) = (live_tenant(conn, tenant)?, look_up(id.0)) else {
         return Ok(None);
     };
-    let wanted = Wanted {
+    let row_filter = RowFilter {
         tenant_no,
-        ..Wanted::default()
+        ..RowFilter::default()
     };
-    let found = wanted_at(conn, key, &wanted)?.filter(|found| found.delivery.id() == id);
+    let found = matching_row(conn, key, &row_filter)?.filter(|found| found.delivery.id() == id);
     let Some(found) = found else {
         return Ok(None);
     };
@@ -238,7 +238,7 @@ pub(super) fn deliveries(
     if let Some(before) = page.before {
         range.below = range.below.min(key_of(before.0));
     }
-    let wanted = Wanted {
+    let row_filter = RowFilter {
         tenant_no,
         endpoint_no,
         status: filter.status,
@@ -248,7 +248,7 @@ pub(super) fn deliveries(
         until: filter.until,
     };
     let (items, next) = search(conn, &source, range, page.limit, |key| {
-        wanted_at(conn, key, &wanted)
+        matching_row(conn, key, &row_filter)
     })?;
     Ok(Page {
         items,

@@ -22,7 +22,7 @@ use super::endpoints;
 use super::event_rows::{DeliveryList, Listed};
 use super::group_commit::WriteContext;
 use super::key_scan::{Direction, Scope, Source};
-use super::lists::{self, Wanted, endpoint_of, group_of, keys_between};
+use super::lists::{self, RowFilter, endpoint_of, group_of, keys_between};
 use super::record::put;
 use super::routing_table::Route;
 use super::row_keys::{Key, id_at, id_bytes, key_of, look_up, tail_of};
@@ -36,7 +36,7 @@ use crate::{
 /// Number of targets in one row.
 const PIECE: usize = 4_096;
 /// Number of keys examined together.
-const LOOK: usize = 1_024;
+const MAX_EXAMINED: usize = 1_024;
 const TARGET_BYTES: usize = 16;
 
 /// One item of a replay: an event to an endpoint. Sorted in the order of sending.
@@ -83,7 +83,7 @@ pub(super) fn plan(
     let Some(status) = filter.ended_status() else {
         return Ok(plan);
     };
-    let wanted = Wanted {
+    let row_filter = RowFilter {
         tenant_no,
         endpoint_no,
         status: Some(status),
@@ -92,11 +92,11 @@ pub(super) fn plan(
         since: filter.since,
         until: filter.until,
     };
-    ended(conn, &wanted, status, &mut plan.targets)?;
+    ended(conn, &row_filter, status, &mut plan.targets)?;
     match (filter.scope, filter.endpoint, endpoint_no) {
         // An event without a delivery has no failure kind.
         (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
-            events_without_delivery(conn, &wanted, (endpoint, no), &mut plan.targets)?;
+            events_without_delivery(conn, &row_filter, (endpoint, no), &mut plan.targets)?;
         }
         (ReplayScope::Missed | ReplayScope::Ended(_), _, _) => {}
     }
@@ -107,19 +107,24 @@ pub(super) fn plan(
 /// Finds deliveries that ended with the wanted status.
 fn ended(
     conn: &Connection,
-    wanted: &Wanted,
+    row_filter: &RowFilter,
     status: StoredStatus,
     targets: &mut Vec<Target>,
 ) -> rusqlite::Result<()> {
-    let scope = wanted
+    let scope = row_filter
         .endpoint_no
-        .map_or(Scope::Tenant(wanted.tenant_no), Scope::Endpoint);
+        .map_or(Scope::Tenant(row_filter.tenant_no), Scope::Endpoint);
     let source = Source::of_status(conn, scope, Some(group_of(status)))?;
-    let mut range = keys_between(conn, meta::DELIVERY_CLOCK_SKEW, wanted.since, wanted.until)?;
+    let mut range = keys_between(
+        conn,
+        meta::DELIVERY_CLOCK_SKEW,
+        row_filter.since,
+        row_filter.until,
+    )?;
     loop {
-        let keys = source.keys(conn, range, Direction::Up, LOOK)?;
+        let keys = source.keys(conn, range, Direction::Up, MAX_EXAMINED)?;
         for key in &keys {
-            targets.extend(lists::target_at(conn, *key, wanted)?);
+            targets.extend(lists::target_at(conn, *key, row_filter)?);
         }
         match keys.last() {
             Some(last) => range.above = *last,
@@ -132,7 +137,7 @@ fn ended(
 /// sent to one endpoint only.
 fn events_without_delivery(
     conn: &Connection,
-    wanted: &Wanted,
+    row_filter: &RowFilter,
     (endpoint, endpoint_no): (EndpointId, i64),
     targets: &mut Vec<Target>,
 ) -> rusqlite::Result<()> {
@@ -140,17 +145,22 @@ fn events_without_delivery(
         return Ok(());
     };
     let patterns = row.endpoint.event_types;
-    let since = wanted.since.map_or(0, ms);
-    let until = wanted.until.map_or(i64::MAX, ms);
-    let only = wanted.event_type.as_ref().map(EventType::as_str);
+    let since = row_filter.since.map_or(0, ms);
+    let until = row_filter.until.map_or(i64::MAX, ms);
+    let only = row_filter.event_type.as_ref().map(EventType::as_str);
     let mut statement = conn.prepare_cached(
         "SELECT type, deliveries FROM events WHERE key = ?1 AND test = 0 \
          AND created_at >= ?2 AND created_at < ?3 AND (?4 IS NULL OR type = ?4)",
     )?;
-    let source = Source::Events(wanted.tenant_no);
-    let mut range = keys_between(conn, meta::EVENT_CLOCK_SKEW, wanted.since, wanted.until)?;
+    let source = Source::Events(row_filter.tenant_no);
+    let mut range = keys_between(
+        conn,
+        meta::EVENT_CLOCK_SKEW,
+        row_filter.since,
+        row_filter.until,
+    )?;
     loop {
-        let keys = source.keys(conn, range, Direction::Up, LOOK)?;
+        let keys = source.keys(conn, range, Direction::Up, MAX_EXAMINED)?;
         for key in &keys {
             let missed = statement
                 .query_row((key, since, until, only), |row| {

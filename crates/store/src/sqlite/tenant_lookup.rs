@@ -22,18 +22,18 @@ pub(super) fn tenant_of(
             .query_row([id_bytes(endpoint.0)], read)
             .optional(),
         TenantObject::Event(event) => {
-            let Some(place) = look_up(event.0) else {
+            let Some(row_key) = look_up(event.0) else {
                 return Ok(None);
             };
             conn.prepare_cached(
                 "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
                  WHERE v.key = ?1 AND v.tail = ?2 AND t.deleted = 0",
             )?
-            .query_row(place, read)
+            .query_row(row_key, read)
             .optional()
         }
         TenantObject::Delivery(delivery) => {
-            let Some(place) = look_up(delivery.0) else {
+            let Some(row_key) = look_up(delivery.0) else {
                 return Ok(None);
             };
             conn.prepare_cached(
@@ -41,7 +41,7 @@ pub(super) fn tenant_of(
                  JOIN tenants t ON t.no = v.tenant_no \
                  WHERE d.key = ?1 AND d.tail = ?2 AND t.deleted = 0",
             )?
-            .query_row(place, read)
+            .query_row(row_key, read)
             .optional()
         }
     }

@@ -16,7 +16,7 @@ use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
 use super::group_commit::{
-    SideEffects, WriteContext, WriterCache, is_damage, is_doubt, stopped, store_error,
+    SideEffects, WriteContext, WriterCache, is_commit_uncertain, is_damage, stopped, store_error,
 };
 use super::history::History;
 use super::lock::Lock;
@@ -380,7 +380,7 @@ fn finish(conn: &Connection, faults: &Faults) -> Result<(), Failed> {
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]));
     match commit {
         Ok(_) => Ok(()),
-        Err(error) if is_doubt(&error) => Err(Failed::InDoubt(error)),
+        Err(error) if is_commit_uncertain(&error) => Err(Failed::InDoubt(error)),
         Err(error) => Err(Failed::RolledBack(error)),
     }
 }

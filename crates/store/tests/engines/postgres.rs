@@ -93,7 +93,7 @@ impl Database {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                let wire = PlainDial.dial(&url.places()[0], url.tls()).await;
+                let wire = PlainDial.dial(&url.addresses()[0], url.tls()).await;
                 let mut config = tokio_postgres::Config::new();
                 config.user(url.user()).dbname(url.database());
                 let raw = config

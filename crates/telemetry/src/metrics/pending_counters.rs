@@ -204,12 +204,12 @@ impl PendingCounters {
 
 /// Adds to the row of a key. Creates the row if there is free_rows. Returns false if there was none.
 fn add_to_row<K: Hash + Eq + Clone>(
-    tallies: &mut FxHashMap<K, StatCounters>,
+    buffered: &mut FxHashMap<K, StatCounters>,
     key: &K,
     totals: &StatCounters,
     free_rows: &mut usize,
 ) -> bool {
-    if let Some(sum) = tallies.get_mut(key) {
+    if let Some(sum) = buffered.get_mut(key) {
         sum.add(totals);
         return true;
     }
@@ -217,21 +217,23 @@ fn add_to_row<K: Hash + Eq + Clone>(
         return false;
     }
     *free_rows -= 1;
-    tallies.insert(key.clone(), *totals);
+    buffered.insert(key.clone(), *totals);
     true
 }
 
 /// Removes at most `most` rows.
 fn take_some<K: Hash + Eq + Clone>(
-    tallies: &mut FxHashMap<K, StatCounters>,
+    buffered: &mut FxHashMap<K, StatCounters>,
     most: usize,
 ) -> Vec<(K, StatCounters)> {
-    if tallies.len() <= most {
-        return tallies.drain().collect();
+    if buffered.len() <= most {
+        return buffered.drain().collect();
     }
-    let keys: Vec<K> = tallies.keys().take(most).cloned().collect();
+    let keys: Vec<K> = buffered.keys().take(most).cloned().collect();
     let taken = keys.into_iter();
-    taken.filter_map(|key| tallies.remove_entry(&key)).collect()
+    taken
+        .filter_map(|key| buffered.remove_entry(&key))
+        .collect()
 }
 
 #[cfg(test)]

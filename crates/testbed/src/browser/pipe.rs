@@ -62,7 +62,7 @@ pub(super) struct Pipe {
 }
 
 struct Shared {
-    orders: mpsc::Sender<Vec<u8>>,
+    outgoing: mpsc::Sender<Vec<u8>>,
     next: AtomicU64,
     /// Calls that wait for an answer, by id. `None` when the browser has ended.
     waiting: Mutex<Option<Waiting>>,
@@ -94,9 +94,9 @@ impl Pipe {
             .spawn()
             .expect("a shell can be started");
         let guard = guard(child.id(), home.path());
-        let (orders, told) = mpsc::channel();
+        let (outgoing, incoming) = mpsc::channel();
         let shared = Arc::new(Shared {
-            orders,
+            outgoing,
             next: AtomicU64::new(1),
             waiting: Mutex::new(Some(Waiting::new())),
             diaries: Mutex::default(),
@@ -104,9 +104,9 @@ impl Pipe {
         let stdin = child.stdin.take().expect("a piped stream");
         let stdout = child.stdout.take().expect("a piped stream");
         let stderr = child.stderr.take().expect("a piped stream");
-        thread::spawn(move || tell(told, stdin));
-        let hears = shared.clone();
-        thread::spawn(move || hears.hear(stdout));
+        thread::spawn(move || write_messages(incoming, stdin));
+        let reader = shared.clone();
+        thread::spawn(move || reader.read_messages(stdout));
         thread::spawn(move || forward_stderr(stderr));
         Pipe {
             shared,
@@ -193,11 +193,11 @@ impl Shared {
         let mut bytes = order.to_string().into_bytes();
         bytes.push(0);
         // If the browser has ended, the calls that wait for it fail.
-        let _ = self.orders.send(bytes);
+        let _ = self.outgoing.send(bytes);
     }
 
     /// Reads all messages of the browser until it ends.
-    fn hear(&self, stream: impl Read) {
+    fn read_messages(&self, stream: impl Read) {
         let mut stream = BufReader::new(stream);
         let mut message = Vec::new();
         while stream
@@ -206,14 +206,14 @@ impl Shared {
         {
             message.pop();
             let value = serde_json::from_slice(&message).expect("JSON from the browser");
-            self.heard(value);
+            self.dispatch(value);
             message.clear();
         }
         // Dropping the senders fails all calls that still wait.
         *self.waiting.lock().unwrap() = None;
     }
 
-    fn heard(&self, mut message: Value) {
+    fn dispatch(&self, mut message: Value) {
         if let Some(id) = message["id"].as_u64() {
             let mut waiting = self.waiting.lock().unwrap();
             let answer = waiting.as_mut().and_then(|waiting| waiting.remove(&id));
@@ -244,8 +244,8 @@ impl Shared {
 }
 
 /// Writes commands to the pipe. When all senders are dropped, the pipe closes and the browser ends.
-fn tell(orders: mpsc::Receiver<Vec<u8>>, mut stream: impl Write) {
-    for order in orders {
+fn write_messages(outgoing: mpsc::Receiver<Vec<u8>>, mut stream: impl Write) {
+    for order in outgoing {
         if stream.write_all(&order).is_err() {
             return;
         }

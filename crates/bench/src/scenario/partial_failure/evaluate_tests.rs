@@ -186,7 +186,7 @@ fn rows_are_counted_from_the_answers() {
         status: StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut watch = HealthWatch::default();
-    watch.look(
+    watch.record(
         second(2.0),
         json!({"breaker": {"state": "tripped", "reason": "refusals"}}),
     );

@@ -22,7 +22,7 @@ use evaluate::{RowCounts, RowScope, Verdict};
 use rows::{EVENTS_PER_SECOND, Offer, Row};
 use watch::HealthWatch;
 
-use crate::api::{Api, Wanted};
+use crate::api::{Api, NewEndpoint};
 use crate::failure::Failure;
 use crate::faults::FaultInjector;
 use crate::fixture::Fixture;
@@ -93,14 +93,14 @@ async fn measure(
     group: &str,
 ) -> Result<Vec<MeasuredRow>, Failure> {
     let ranges = event_ranges(&rows);
-    let wanted = |index: usize, url| Wanted {
+    let new_endpoint = |index: usize, url| NewEndpoint {
         url,
         event_types: vec![event_type(index)],
         limits: rows[index].limits,
         retry_policy: rows[index].retry_policy.clone(),
     };
     let events = ranges.last().map_or(0, |range| range.end);
-    let fixture = Fixture::server(settings, (rows.len(), events), wanted).await?;
+    let fixture = Fixture::server(settings, (rows.len(), events), new_endpoint).await?;
     for (index, row) in rows.iter().enumerate() {
         let injector = FaultInjector::new(row.faults, row.latency, rng.split());
         fixture.receivers.inject_faults(index, injector);
@@ -186,7 +186,7 @@ async fn watch_health(
         for (index, watch) in watches.iter_mut().enumerate() {
             let path = format!("{}/health", endpoint_path(fixture, index));
             let health = api.get(&path).await?;
-            watch.look(fixture.recorder.now(), health);
+            watch.record(fixture.recorder.now(), health);
         }
         progress.set(begun_at.elapsed().as_secs());
         next = (next + LOOK_INTERVAL).max(Instant::now());

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The health of one endpoint over a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HealthWatch {
-    looks: u64,
+    samples: u64,
     is_tripped: bool,
     trips: u64,
     first_trip_at: Option<u64>,
@@ -25,8 +25,8 @@ pub struct HealthWatch {
 
 impl HealthWatch {
     /// Adds the health at a time, in nanoseconds since the recorder was created.
-    pub fn look(&mut self, at: u64, health: Value) {
-        self.looks += 1;
+    pub fn record(&mut self, at: u64, health: Value) {
+        self.samples += 1;
         let breaker = &health["breaker"];
         let is_tripped = breaker["state"].as_str().is_some_and(|it| it != "passing");
         if is_tripped && !self.is_tripped {
@@ -70,11 +70,11 @@ impl HealthWatch {
     /// Describes what held deliveries back, the most frequent reason first.
     pub fn held_back(&self) -> String {
         let mut holders: Vec<(&String, &u64)> = self.held_back_by.iter().collect();
-        holders.sort_by_key(|(_, looks)| std::cmp::Reverse(**looks));
-        let percent = |looks: u64| 100.0 * looks as f64 / self.looks.max(1) as f64;
+        holders.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
+        let percent = |samples: u64| 100.0 * samples as f64 / self.samples.max(1) as f64;
         let shares = holders
             .iter()
-            .map(|(holder, looks)| format!("{holder} {:.0} %", percent(**looks)));
+            .map(|(holder, samples)| format!("{holder} {:.0} %", percent(**samples)));
         let shares: Vec<String> = shares.collect();
         let mut text = match shares.as_slice() {
             [] => "held back by nothing that was seen".to_owned(),
@@ -107,7 +107,7 @@ mod tests {
         .enumerate()
         {
             let reason = (*state != "passing").then_some("refusals");
-            watch.look(at as u64, health(state, reason));
+            watch.record(at as u64, health(state, reason));
         }
         assert_eq!((watch.trips(), watch.first_trip_at()), (2, Some(1)));
         assert_eq!(watch.trip_reasons(), ["refusals"]);
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_server_that_does_not_tell_leaves_it_empty() {
         let mut watch = HealthWatch::default();
-        watch.look(0, health("passing", None));
+        watch.record(0, health("passing", None));
         assert_eq!(watch.held_back(), "held back by nothing that was seen");
         assert_eq!((watch.trips(), watch.first_trip_at()), (0, None));
     }
@@ -134,7 +134,7 @@ mod tests {
             let mut health = health("passing", None);
             health["held_back_by"] = holder;
             health["limits_in_force"] = limits;
-            watch.look(0, health);
+            watch.record(0, health);
         }
         assert_eq!(
             watch.held_back(),

@@ -191,31 +191,31 @@ impl SmtpMailer {
             AsyncSmtpConnection::connect_with_transport(Box::new(SmtpStream(stream)), &hello);
         let mut connection = connected
             .await
-            .map_err(|error| self.refusal(Step::Ehlo, &error))?;
+            .map_err(|error| self.classify_error(Step::Ehlo, &error))?;
         if let Some(login) = &self.login {
             let credentials =
                 Credentials::new(login.user.clone(), login.password.reveal().to_owned());
             let authenticated = connection.auth(DEFAULT_MECHANISMS, &credentials).await;
-            authenticated.map_err(|error| self.refusal(Step::Auth, &error))?;
+            authenticated.map_err(|error| self.classify_error(Step::Auth, &error))?;
         }
         let mail = Mail::new(envelope.from().cloned(), parameters(envelope, &connection)?);
         let response = connection.command(mail).await;
-        response.map_err(|error| self.refusal(Step::MailFrom, &error))?;
+        response.map_err(|error| self.classify_error(Step::MailFrom, &error))?;
         for recipient in envelope.to() {
             let rcpt = Rcpt::new(recipient.clone(), Vec::new());
             let response = connection.command(rcpt).await;
-            response.map_err(|error| self.refusal(Step::RcptTo, &error))?;
+            response.map_err(|error| self.classify_error(Step::RcptTo, &error))?;
         }
         let response = connection.command(Data).await;
-        response.map_err(|error| self.refusal(Step::Data, &error))?;
+        response.map_err(|error| self.classify_error(Step::Data, &error))?;
         let response = connection.message(&message).await;
-        let response = response.map_err(|error| self.refusal(Step::Message, &error))?;
+        let response = response.map_err(|error| self.classify_error(Step::Message, &error))?;
         let response = self.redacted(&response_text(&response));
         Ok((connection, response))
     }
 
     /// Classifies a refusal of the server.
-    fn refusal(&self, step: Step, error: &SmtpError) -> EmailError {
+    fn classify_error(&self, step: Step, error: &SmtpError) -> EmailError {
         let text = self.redacted(&format!("{step}: {error}"));
         let reply = error.source().map(ToString::to_string).unwrap_or_default();
         match is_permanent(step, error.status().map(u16::from), &reply) {

@@ -123,10 +123,10 @@ async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(),
                 engine,
             })
         };
-        let said = model.apply(&operation).await;
-        let heard = engine.apply(&operation).await;
-        if said != heard {
-            return Err(difference(said, heard));
+        let expected = model.apply(&operation).await;
+        let actual = engine.apply(&operation).await;
+        if expected != actual {
+            return Err(difference(expected, actual));
         }
         if step % VIEW_EVERY == 0 {
             let rng = script.rng.split();

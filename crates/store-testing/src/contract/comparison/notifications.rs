@@ -131,10 +131,10 @@ impl Side<'_> {
         let up_to = notifications
             .get(notifications.len() / 2)
             .map_or(last_processed, |it| it.number);
-        let lines = recipients.iter().enumerate().map(|(place, recipient)| {
+        let lines = recipients.iter().enumerate().map(|(index, recipient)| {
             let line = EmailLine {
                 at: now,
-                name: format!("line {place}"),
+                name: format!("line {index}"),
                 tenant: None,
                 endpoint: None,
                 endpoint_url: None,

@@ -91,7 +91,7 @@ async fn dead_endpoints(
     if let Some(below) = start.below {
         let row = conn
             .query_one(
-                &places_sql(),
+                &endpoints_sql(),
                 &[
                     &tenant_no,
                     &Id(0),
@@ -125,7 +125,7 @@ async fn dead_endpoints(
 
 /// The statement that returns the numbers of endpoints with dead letters, and the last examined endpoint if there may
 /// be more.
-fn places_sql() -> String {
+fn endpoints_sql() -> String {
     let scanned_endpoints = "FROM endpoints WHERE (tenant_no, id) >= ($1, $2) AND (tenant_no, id) < ($1, $3) \
         ORDER BY tenant_no DESC, id DESC";
     format!(

@@ -111,7 +111,7 @@ async fn search(
         let mut down_to = None;
         for source in sources {
             let piece = source
-                .look(
+                .examine(
                     conn,
                     wanted,
                     search.range,

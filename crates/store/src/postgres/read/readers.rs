@@ -399,10 +399,10 @@ impl ReadQueue {
     fn put_back(&self, waiting: Waiting) {
         let mut inner = self.lock();
         let arrived_at = waiting.arrived_at;
-        let place = inner
+        let index = inner
             .waiting
             .partition_point(|other| other.arrived_at <= arrived_at);
-        inner.waiting.insert(place, waiting);
+        inner.waiting.insert(index, waiting);
         drop(inner);
         self.filled.notify_one();
     }

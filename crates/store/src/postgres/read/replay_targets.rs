@@ -17,7 +17,7 @@ use crate::postgres::schema::meta;
 use crate::{ReplayFilter, ReplayScope};
 
 /// Number of rows per step.
-const LOOK: usize = 4_096;
+const MAX_EXAMINED: usize = 4_096;
 /// Size of a stored target.
 const TARGET_BYTES: usize = 24;
 
@@ -56,7 +56,7 @@ pub(in crate::postgres) struct Plan {
     pub(in crate::postgres) targets: Vec<Target>,
 }
 
-/// Searches the targets of a replay, in steps of [`LOOK`] rows, so that no single statement runs long. The store calls
+/// Searches the targets of a replay, in steps of [`MAX_EXAMINED`] rows, so that no single statement runs long. The store calls
 /// it as a read with one snapshot, which stays open during the whole search.
 pub(in crate::postgres) async fn plan(
     conn: &PgConnection,
@@ -123,7 +123,9 @@ async fn ended(conn: &PgConnection, wanted: &SearchFilter) -> Result<Vec<(EventI
     for source in sources(conn, wanted).await? {
         let mut range = range;
         loop {
-            let piece = source.look(conn, wanted, range, LOOK, LOOK).await?;
+            let piece = source
+                .examine(conn, wanted, range, MAX_EXAMINED, MAX_EXAMINED)
+                .await?;
             targets.extend(piece.hits.iter().map(|hit| (hit.event, hit.endpoint_no)));
             match piece.down_to {
                 Some(down_to) => range.below = down_to,
@@ -160,7 +162,7 @@ async fn events_without_delivery(
                     &wanted.tenant_no,
                     &Id(range.above),
                     &Id(range.below),
-                    &most(LOOK),
+                    &most(MAX_EXAMINED),
                     &wanted.event_type.as_ref().map(EventType::as_str),
                     &wanted.since.map_or(0, ms),
                     &wanted.until.map_or(i64::MAX, ms),
@@ -179,7 +181,7 @@ async fn events_without_delivery(
             }
         }
         match rows.last() {
-            Some(last) if rows.len() == LOOK => range.below = last.get::<_, Id>(0).0,
+            Some(last) if rows.len() == MAX_EXAMINED => range.below = last.get::<_, Id>(0).0,
             Some(_) | None => return Ok(missed),
         }
     }

@@ -103,7 +103,7 @@ const SHOWN_SO: &str = "AND ($6::smallint IS NULL OR $6 = (SELECT CASE WHEN e.st
 const EXAMINED: &str = "id, event_id, endpoint_no, tenant_no, created_at, status, kind, type";
 
 /// Returns the statement that examines the rows of `scanned` and returns at most `$7` matches.
-fn look(scanned: &str, wanted_so: &str) -> String {
+fn examine(scanned: &str, wanted_so: &str) -> String {
     format!(
         "WITH looked AS MATERIALIZED ({scanned}), \
          hits AS (SELECT l.id, l.event_id, l.endpoint_no FROM looked l WHERE {WANTED} {wanted_so} \
@@ -116,7 +116,7 @@ fn look(scanned: &str, wanted_so: &str) -> String {
 
 impl SearchSource {
     /// Examines the next `count` rows of a range, and returns at most `limit` matches.
-    pub(super) async fn look(
+    pub(super) async fn examine(
         &self,
         conn: &PgConnection,
         wanted: &SearchFilter,
@@ -130,7 +130,7 @@ impl SearchSource {
         let row = match self {
             SearchSource::Listed(hits) => return Ok(listed(hits, range, count)),
             SearchSource::Waiting => {
-                let sql = look(
+                let sql = examine(
                     &format!(
                         "SELECT {EXAMINED} FROM waiting WHERE id > $8 AND id < $9 \
                          ORDER BY id DESC LIMIT $10"
@@ -147,7 +147,7 @@ impl SearchSource {
                     Scope::Tenant(no) => ("tenant_no", no),
                     Scope::Endpoint(no) => ("endpoint_no", no),
                 };
-                let sql = look(
+                let sql = examine(
                     &format!(
                         "SELECT {EXAMINED} FROM ended WHERE ({column}, id) > ($11, $8) \
                          AND ({column}, id) < ($11, $9) AND id > $8 AND id < $9 \
@@ -160,7 +160,7 @@ impl SearchSource {
                 conn.query_one(&sql, &params.with(&more)).await?
             }
             SearchSource::Dead(endpoints) => {
-                let sql = look(
+                let sql = examine(
                     &format!(
                         "SELECT d.* FROM unnest($11::bigint[]) AS e (no) CROSS JOIN LATERAL \
                          (SELECT {EXAMINED} FROM ended WHERE (endpoint_no, id) > (e.no, $8) \
@@ -322,7 +322,7 @@ async fn waiting(conn: &PgConnection, wanted: &SearchFilter) -> Result<SearchSou
         return Ok(SearchSource::Waiting);
     }
     // Sorted like the index, so that only rows of these endpoints are read.
-    let sql = look(
+    let sql = examine(
         &format!(
             "SELECT w.* FROM unnest($8::bigint[]) AS e (no) CROSS JOIN LATERAL \
              (SELECT {EXAMINED} FROM waiting WHERE endpoint_no = e.no ORDER BY due, id LIMIT $9) w"
@@ -350,7 +350,7 @@ pub(super) async fn among(
     };
     let mut hits = Vec::new();
     for (table, wanted_so) in [("waiting", SHOWN_SO), ("ended", ENDED_SO)] {
-        let sql = look(
+        let sql = examine(
             &format!(
                 "SELECT {EXAMINED} FROM {table} WHERE id = ANY($8) AND id >= $9 AND id <= $10 \
                  AND tenant_no = $11"

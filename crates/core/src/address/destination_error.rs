@@ -8,7 +8,7 @@ use super::{ForbiddenAddress, MAX_URL_BYTES};
 
 /// The reason why a URL is not an acceptable destination.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum DestinationError {
     /// Longer than [`MAX_URL_BYTES`].
     #[error("the URL is {length_bytes} bytes long; at most {MAX_URL_BYTES} are accepted")]
     TooLong {
@@ -69,22 +69,23 @@ pub enum Refusal {
     Address(#[from] ForbiddenAddress),
 }
 
-impl Refusal {
+impl DestinationError {
     /// Returns the stable error code of the API: `invalid_url` if the URL is malformed, `unsafe_destination` if its
     /// destination is not allowed.
     pub fn code(&self) -> &'static str {
         match self {
-            Refusal::TooLong { .. }
-            | Refusal::Character { .. }
-            | Refusal::UnknownScheme
-            | Refusal::Slashes
-            | Refusal::UserInfo
-            | Refusal::Malformed(_)
-            | Refusal::Fragment
-            | Refusal::HostName => "invalid_url",
-            Refusal::PlainHttp | Refusal::Port(_) | Refusal::InternalName | Refusal::Address(_) => {
-                "unsafe_destination"
-            }
+            DestinationError::TooLong { .. }
+            | DestinationError::Character { .. }
+            | DestinationError::UnknownScheme
+            | DestinationError::Slashes
+            | DestinationError::UserInfo
+            | DestinationError::Malformed(_)
+            | DestinationError::Fragment
+            | DestinationError::HostName => "invalid_url",
+            DestinationError::PlainHttp
+            | DestinationError::Port(_)
+            | DestinationError::InternalName
+            | DestinationError::Address(_) => "unsafe_destination",
         }
     }
 }
