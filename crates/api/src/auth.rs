@@ -27,8 +27,8 @@ use super::failed_authentications::Denied;
 use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
 use super::quota::TenantRates;
+use super::quota_rejection::LastRejection;
 use super::rate_limit::Meter;
-use super::refusal::Refusal;
 use super::settings::RequestRate;
 use crate::hash_key;
 
@@ -105,7 +105,7 @@ pub struct CachedKey {
 pub struct CachedTenant {
     /// The tenant.
     pub tenant: Tenant,
-    pub(super) refusal: Refusal,
+    pub(super) last_rejection: LastRejection,
     /// The rates that this node enforces. They outlive changes of the tenant.
     pub(super) rates: Arc<TenantRates>,
     pub(super) body_budget: TenantBudget,
@@ -253,7 +253,7 @@ impl App {
         let known = Arc::new(CachedTenant {
             body_budget: self.body_budget.of_tenant(&tenant.id),
             tenant,
-            refusal: Refusal::default(),
+            last_rejection: LastRejection::default(),
             rates: self.rates_of(&id),
         });
         self.tenants.put(generation, id, known.clone());
@@ -277,7 +277,7 @@ impl App {
     }
 
     /// Removes changed tenants and keys from the caches. Called for changes by this node and by others.
-    pub fn heard(&self, changes: &[Change]) {
+    pub fn invalidate(&self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::Tenant(tenant) => {

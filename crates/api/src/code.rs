@@ -4,7 +4,7 @@
 //! which is generated from this list.
 
 use http::StatusCode;
-use posthaste_core::address::Refusal;
+use posthaste_core::address::DestinationError;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal, $remedy:literal;)*) => {
@@ -144,8 +144,8 @@ codes! {
 
 impl Code {
     /// Returns the code for a URL that the egress rules refuse.
-    pub(crate) fn for_refused_url(refusal: &Refusal) -> Code {
-        match refusal.code() == Code::UnsafeDestination.as_str() {
+    pub(crate) fn for_destination_error(destination_error: &DestinationError) -> Code {
+        match destination_error.code() == Code::UnsafeDestination.as_str() {
             true => Code::UnsafeDestination,
             false => Code::InvalidUrl,
         }

@@ -1,4 +1,7 @@
-//! A tenant's API keys. A key is shown when it is created, and never again.
+//! A tenant's API keys.
+//!
+//! A key is shown once, in the response to its creation; the store keeps only its hash. [`GROUP`] is the part of the
+//! route table, with its handlers. A revoked key is refused from then on by every node.
 
 use axum::body::Body;
 use http::{Response, StatusCode};

@@ -1,5 +1,7 @@
-//! Reads the limits of tenants (API) and of plans (configuration). Both use the same rules, so a tenant can have any
-//! limit that a plan can have.
+//! Reads the limits of tenants (API) and of plans (configuration).
+//!
+//! Both use the same rules, so a tenant can have any limit that a plan can have. An absent field leaves a limit
+//! unchanged, and `null` removes it. Every limit has a named maximum.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! The origin of a request: its address and its interface.
+//!
+//! The address is that of the connection or, if the peer is a trusted proxy, the last one in `X-Forwarded-For` that is
+//! not a trusted proxy. A header of any other peer is ignored, because a client can write anything into it.
 
 use std::net::{IpAddr, SocketAddr};
 

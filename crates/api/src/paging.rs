@@ -252,15 +252,15 @@ mod tests {
 
     #[test]
     fn cursors_round_trip_and_are_bound_to_their_list() {
-        let place = EventId(42);
-        let text = encode(&place);
-        assert_eq!(decode(&text), Some(place));
+        let key = EventId(42);
+        let text = encode(&key);
+        assert_eq!(decode(&text), Some(key));
         assert_eq!(decode::<DeliveryId>(&text), None);
-        let place = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
-        assert_eq!(decode(&encode(&place)), Some(place));
+        let key = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
+        assert_eq!(decode(&encode(&key)), Some(key));
         for kind in [None, Some(FailureKind::Timeout)] {
-            let place: DeadGroupKey = (EndpointId(7), kind);
-            assert_eq!(decode(&encode(&place)), Some(place));
+            let key: DeadGroupKey = (EndpointId(7), kind);
+            assert_eq!(decode(&encode(&key)), Some(key));
         }
         for rubbish in ["", "!", "AQ", "AQAA", "BgAAAAAAAAAH", "%00"] {
             assert_eq!(decode::<EndpointId>(rubbish), None, "{rubbish}");

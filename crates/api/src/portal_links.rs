@@ -157,11 +157,11 @@ fn is_path(text: &str) -> bool {
             && text
                 .bytes()
                 .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
-            && !parts.any(leads_up)
+            && !parts.any(is_parent_directory)
 }
 
 /// Returns true if browsers interpret a path segment as `.` or `..`.
-fn leads_up(part: &str) -> bool {
+fn is_parent_directory(part: &str) -> bool {
     let part = part.to_ascii_lowercase().replace("%2e", ".");
     matches!(part.as_str(), "." | "..")
 }

@@ -1,4 +1,7 @@
 //! Health checks and the documentation of the API.
+//!
+//! A node is ready if its store can write and accepts do not stall; it is alive if it answers at all. Both are answered
+//! without a key. The documentation pages are generated from the route table and load nothing from elsewhere.
 
 use std::time::Duration;
 

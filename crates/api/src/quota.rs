@@ -4,7 +4,7 @@
 //! helps, it is 403. If a payload is too large, it is 413. Each response names the limit in its text and in
 //! its member `limit`.
 //!
-//! The store decides exactly, for all nodes together, whether events are within the limits. A refusal is
+//! The store decides exactly, for all nodes together, whether events are within the limits. A rejection is
 //! remembered until the store could accept events again, so that repeated requests need no store operation.
 //! This is never stricter than the store: only events without an idempotency key are certainly new, and they
 //! are refused directly only if there are at least as many as all events that the store refused together.
@@ -27,8 +27,8 @@ use super::App;
 use super::auth::CachedTenant;
 use super::code::Code;
 use super::problem::Problem;
+use super::quota_rejection::QuotaRejection;
 use super::rate_limit::DebtMeter;
-use super::refusal::Refused;
 
 /// The part of a tenant's rates that was spent on this node.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl App {
         }
     }
 
-    /// Returns the number of events that the store may accept for a tenant. Fails if a remembered refusal
+    /// Returns the number of events that the store may accept for a tenant. Fails if the last rejection
     /// shows that this many new events exceed a limit, or if the tenant has exceeded a rate on this node.
     pub fn quotas(
         &self,
@@ -119,7 +119,7 @@ impl App {
     ) -> Result<Quotas, Problem> {
         let limits = self.limits_of(&tenant.tenant);
         self.check_rates(tenant, &limits)?;
-        match tenant.refusal.of(now, surely_new) {
+        match tenant.last_rejection.of(now, surely_new) {
             Some((limit, wait)) => Err(too_many_events(&limits, limit, Some(wait))),
             None => Ok(Quotas {
                 per_second: limits.events_per_second,
@@ -128,7 +128,7 @@ impl App {
         }
     }
 
-    /// Returns the problem after the store has refused `count` events, and remembers the refusal. The store
+    /// Returns the problem after the store has rejected `count` events, and remembers the rejection. The store
     /// does not report how many of them were new; it is at most all of them, so `count` events that are
     /// certainly new do not fit either.
     pub fn over_limit(
@@ -139,7 +139,7 @@ impl App {
         (limit, wait): (LimitName, Option<Span>),
     ) -> Problem {
         if let Some(wait) = wait {
-            tenant.refusal.remember(Refused {
+            tenant.last_rejection.remember(QuotaRejection {
                 limit,
                 events: count,
                 since: now,

@@ -25,20 +25,20 @@ impl Meter {
     pub fn spend(&self, now: Tick, rate: RequestRate, count: u32) -> Result<(), Span> {
         let interval_ns = NS_PER_SECOND / u64::from(rate.per_second.max(1));
         let burst = u64::from(rate.burst.max(1));
-        let room_ns = interval_ns * burst;
+        let burst_ns = interval_ns * burst;
         let needed_ns = interval_ns * u64::from(count).min(burst);
         let cost_ns = interval_ns * u64::from(count);
         let now_ns = now.0.saturating_mul(NS_PER_MS);
         let spend = |arrival_ns: u64| {
             let arrival_ns = arrival_ns.max(now_ns);
-            let fits = arrival_ns + needed_ns <= now_ns + room_ns;
+            let fits = arrival_ns + needed_ns <= now_ns + burst_ns;
             fits.then_some(arrival_ns.saturating_add(cost_ns))
         };
         self.theoretical_arrival_ns
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
             .map(|_| ())
             .map_err(|arrival_ns| {
-                let wait_ns = (arrival_ns + needed_ns).saturating_sub(now_ns + room_ns);
+                let wait_ns = (arrival_ns + needed_ns).saturating_sub(now_ns + burst_ns);
                 Span::from_millis(wait_ns.div_ceil(NS_PER_MS))
             })
     }

@@ -1,4 +1,7 @@
 //! Replays: send many deliveries again, in the background, with progress.
+//!
+//! [`GROUP`] is the part of the route table, with its handlers. A handler only stores the request. The replayer of the
+//! engine finds the deliveries and continues after a restart.
 
 use axum::body::Body;
 use http::{Response, StatusCode};

@@ -1,4 +1,7 @@
-//! JSON reports of the command line and the API, in the form that tools rely on.
+//! JSON reports on retry policies and simulated outages, for the command line and the API.
+//!
+//! [`ExplanationReport`] explains a policy, and [`OutageReport`] compares a gradual recovery with a naive sender. Tools
+//! read these fields, so their names do not change. [`PolicyReport`] can be read back as a policy.
 
 use std::collections::BTreeMap;
 
@@ -245,17 +248,17 @@ mod tests {
     #[test]
     fn conclusion_mentions_the_peak_of_a_naive_sender() {
         let scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
-        let told = |posthaste: Course, naive: Course| {
+        let conclusion_of = |posthaste: Course, naive: Course| {
             OutageReport::new(None, &scenario, &Forecast { posthaste, naive }).conclusion()
         };
         let naive = course(10_000, 10_000, 13_740_000);
         assert_eq!(
-            told(course(10_000, 50, 2_069_137), naive.clone()),
+            conclusion_of(course(10_000, 50, 2_069_137), naive.clone()),
             "posthaste delivered all 10,000 within 4m 29s of recovery, with at most 50/s; a naive \
              sender would have sent 10,000 in one second, 200 times what the receiver takes."
         );
         assert_eq!(
-            told(course(9_000, 75, 2_069_137), course(0, 0, 1_000_000)),
+            conclusion_of(course(9_000, 75, 2_069_137), course(0, 0, 1_000_000)),
             "posthaste delivered 9,000 of 10,000 and dead-lettered 1,000, with at most 75/s, 1.5 \
              times what the receiver takes; a naive sender would have given up before the receiver \
              was back."

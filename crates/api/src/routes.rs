@@ -1,4 +1,7 @@
 //! The table of all routes, and the router.
+//!
+//! [`GROUPS`] has one entry for each part of the API. [`router`] serves all routes, and [`probes_only`] those of a node
+//! with the role `worker`. The OpenAPI document and the documentation are made from the same table.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Settings of the API, with all its limits.
+//!
+//! [`ApiSettings`] is read from the configuration by the program. Memory, connections, rates and waits of the API all
+//! have a limit here; limits of one peer or tenant default to a share of the limit of the server.
 
 use std::sync::Arc;
 use std::time::Duration;

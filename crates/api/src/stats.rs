@@ -156,8 +156,8 @@ async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
-    let tallies = app.owner_router.tallies(scope).await?;
-    let stats = Stats::from(HealthReport::new(tallies, retrying));
+    let counters = app.owner_router.counters_of(scope).await?;
+    let stats = Stats::from(HealthReport::new(counters, retrying));
     Ok(body::answer(StatusCode::OK, &stats))
 }
 

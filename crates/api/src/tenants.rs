@@ -1,4 +1,7 @@
 //! Tenants: creates, changes and deletes them.
+//!
+//! [`GROUP`] is the part of the route table, with its handlers. A change is retried if another one came in between.
+//! Deleting a tenant deletes its endpoints and keys, and is answered when no node sends to its endpoints any more.
 
 use axum::body::Body;
 use http::{Response, StatusCode};

@@ -1,4 +1,7 @@
 //! The limits of a tenant, and their usage.
+//!
+//! [`GROUP`] is the part of the route table, with its handlers. Each limit is shown with the value that takes effect,
+//! where it comes from, and how much of it is used. The plans of the configuration are listed here too.
 
 use axum::body::Body;
 use http::{Response, StatusCode};

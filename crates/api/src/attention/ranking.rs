@@ -1,4 +1,7 @@
 //! Decides which endpoints need attention, why, and in which order.
+//!
+//! [`findings`] takes [`Candidate`]s and returns at most the requested number of [`Finding`]s, the most urgent first.
+//! Everything here is pure; the callers read the candidates from the store and the engines.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,7 @@
-//! Routes of deliveries.
+//! Routes of deliveries, with their parameters.
+//!
+//! [`GROUP`] is their part of the route table. The handlers are in the parent module, and the schemas beside the types
+//! in [`resources`](crate::resources).
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;

@@ -1,9 +1,12 @@
 //! Reads an endpoint's credentials from a request.
+//!
+//! The limits on sizes and characters ensure that each credential can be sent as a header or in a token request. Errors
+//! name the field and never quote the value, because it may be a secret.
 
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::Fields;
-use posthaste_egress::{IdentityError, refuse_own};
+use posthaste_egress::{IdentityError, refuse_self_call};
 use posthaste_engine::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
 
 use crate::code::Code;
@@ -112,11 +115,11 @@ fn token_url(
 ) -> Option<String> {
     inner.need("token_url");
     let url = inner.text("token_url")?;
-    match Destination::parse(url, rules).and_then(|to| refuse_own(rules, &to)) {
+    match Destination::parse(url, rules).and_then(|to| refuse_self_call(rules, &to)) {
         Ok(()) => Some(url.to_owned()),
-        Err(refusal) => {
-            inner.wrong("token_url", refusal.to_string());
-            *refused = Some(Code::for_refused_url(&refusal));
+        Err(destination_error) => {
+            inner.wrong("token_url", destination_error.to_string());
+            *refused = Some(Code::for_destination_error(&destination_error));
             None
         }
     }

@@ -1,10 +1,13 @@
 //! Reads an endpoint from a request body, for a new endpoint and for a change.
+//!
+//! [`read`] changes only the fields that the document contains, and reports all errors of a document at once. Secrets
+//! and credentials are returned separately in [`SecretFields`]: the caller encrypts them before they are stored.
 
 use posthaste_core::address::Destination;
 use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
 use posthaste_core::validation::{Fields, ValidationErrors};
-use posthaste_egress::refuse_own;
+use posthaste_egress::refuse_self_call;
 use posthaste_engine::credentials::Credentials;
 use posthaste_store::{Endpoint, Tenant};
 use serde_json::{Map, Value};
@@ -142,15 +145,15 @@ fn read_url(
     }
     let url = fields.text("url")?;
     let rules = &app.settings.egress_rules;
-    let judged = Destination::parse(url, rules).and_then(|to| refuse_own(rules, &to));
+    let judged = Destination::parse(url, rules).and_then(|to| refuse_self_call(rules, &to));
     match judged {
         Ok(()) => {
             endpoint.url = url.to_owned();
             None
         }
-        Err(refusal) => {
-            fields.wrong("url", refusal.to_string());
-            Some(Code::for_refused_url(&refusal))
+        Err(destination_error) => {
+            fields.wrong("url", destination_error.to_string());
+            Some(Code::for_destination_error(&destination_error))
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let row = find(&call).await?;
     let endpoint = &row.endpoint;
-    let (lane, stats) = app.owner_router.look(endpoint.id).await?;
+    let (lane, stats) = app.owner_router.lane_and_stats(endpoint.id).await?;
     let now = app.clock.wall();
     let breaker = Breaker::of(lane.as_ref(), &row);
     // At time zero nothing is due, so `next_due` is the earliest due time of all waiting deliveries.

@@ -1,4 +1,8 @@
 //! Endpoints: the URLs that events are delivered to.
+//!
+//! [`GROUP`] is their part of the route table, and this module has its handlers. A change is written with the revision
+//! that was read, so concurrent changes are not lost. A change of the status is passed to the owner of the endpoint,
+//! and is answered when it is persisted.
 
 mod auth;
 mod auth_schemas;

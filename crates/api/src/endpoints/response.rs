@@ -1,4 +1,7 @@
 //! Endpoints in API responses.
+//!
+//! [`describe`] makes the resource from a stored endpoint, with the policy and the limits in effect and where each
+//! comes from. It contains no secret: of credentials it shows only what can identify them.
 
 use posthaste_core::lane::{EndpointLimits, EndpointStatus};
 use posthaste_engine::credentials::Credentials;

@@ -1,4 +1,7 @@
 //! Schemas of endpoints: those of requests, which have no type, and those of the resources.
+//!
+//! [`all`] returns them in the order of the OpenAPI document. A test compares the schemas of resources with their
+//! types.
 
 use posthaste_core::address::MAX_URL_BYTES;
 use posthaste_core::subscription::MAX_PATTERNS;

@@ -1,4 +1,7 @@
 //! An endpoint's signing secret: shows it on explicit request, and rotates it.
+//!
+//! A secret is stored encrypted. [`show`] is audited, because it reveals the secret. After a rotation, earlier secrets
+//! also sign until the overlap ends, so that receivers can switch without a failed verification.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -185,7 +188,9 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
         let mut errors = ValidationErrors::default();
         let key = wanted.resolve(endpoint.signature_style, &mut errors);
         let key = errors.into_result(key)?;
-        keyring.rotate(key, now, overlap).map_err(refusal)?;
+        keyring
+            .rotate(key, now, overlap)
+            .map_err(rotation_problem)?;
         endpoint.sealed_keys = seal(app, &endpoint, &keyring);
         let id = endpoint.id;
         match app.store.replace_endpoint(now, endpoint).await? {
@@ -203,7 +208,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
     Err(contended())
 }
 
-fn refusal(error: RotationError) -> Problem {
+fn rotation_problem(error: RotationError) -> Problem {
     match error {
         RotationError::Known => Problem::invalid_field("secret", error.to_string()),
         RotationError::Full => Problem::new(

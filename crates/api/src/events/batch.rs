@@ -1,4 +1,7 @@
 //! Parses many events in one request.
+//!
+//! [`read`] accepts `{"events": […]}` and a plain list. It keeps at most [`MAX_BATCH`] events in memory and counts the
+//! rest, so that the error for a longer batch can name its length.
 
 use std::fmt;
 

@@ -527,10 +527,10 @@ impl<'de> Visitor<'de> for Names {
         };
         while let Some(name) = entries.next_key_seed(Name(self.0))? {
             match name {
-                Known::Field(place) => {
+                Known::Field(index) => {
                     let value = entries.next_value()?;
-                    if found.values[place].replace(value).is_some() {
-                        let name = self.0[place];
+                    if found.values[index].replace(value).is_some() {
+                        let name = self.0[index];
                         return Err(A::Error::custom(format_args!("{name:?} is named twice")));
                     }
                 }
@@ -570,8 +570,8 @@ impl Visitor<'_> for Name {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Known, E> {
-        let place = self.0.iter().position(|known| *known == name);
-        Ok(place.map_or_else(
+        let index = self.0.iter().position(|known| *known == name);
+        Ok(index.map_or_else(
             || Known::Not(name.chars().take(MAX_TEXT_CHARS).collect()),
             Known::Field,
         ))

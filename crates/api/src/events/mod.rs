@@ -242,7 +242,7 @@ async fn store(
             app.charge(tenant, &accepted);
             Ok(accepted)
         }
-        Ingest::Conflict(places) => Err(conflict(count, &places)),
+        Ingest::Conflict(positions) => Err(conflict(count, &positions)),
         Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
         Ingest::TooManyDeliveries { deliveries, limit } => {
@@ -282,15 +282,15 @@ fn endpoint_disabled() -> Problem {
     )
 }
 
-fn conflict(events: usize, places: &[usize]) -> Problem {
+fn conflict(events: usize, positions: &[usize]) -> Problem {
     let mut problem = Problem::new(
         Code::IdempotencyConflict,
         "This idempotency key was used before, with other content. Nothing was accepted; use another key for other content.",
     );
     if events > 1 {
         let mut errors = ValidationErrors::default();
-        for place in places {
-            let field = format!("events[{place}].idempotency_key");
+        for position in positions {
+            let field = format!("events[{position}].idempotency_key");
             errors.note(field, "was used before, with other content");
         }
         let named: Vec<String> = errors.iter().map(|it| it.field.clone()).collect();

@@ -1,4 +1,7 @@
 //! Routes and schemas of events.
+//!
+//! [`GROUP`] is their part of the route table; the handlers are in the parent module. The schemas of requests are here,
+//! because requests have no type. Those of responses are beside the types in [`resources`](crate::resources).
 
 use serde_json::{Value, json};
 

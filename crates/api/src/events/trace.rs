@@ -1,4 +1,7 @@
 //! Traces requests that send events.
+//!
+//! [`RequestTrace`] is the span of one request. It continues the trace of a `traceparent` header; an invalid header is
+//! ignored. The trace context is stored with the events, so that their attempts belong to the same trace.
 
 use axum::body::Body;
 use http::{HeaderMap, Response};

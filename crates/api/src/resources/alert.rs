@@ -1,4 +1,7 @@
-//! Alerts.
+//! The resource of alerts.
+//!
+//! [`Alert`] is an open or resolved alert, with its scope, its value and its threshold. Its schema is beside it; a test
+//! compares the two.
 
 use posthaste_core::alert::AlertName;
 use posthaste_notify::alerts::text;

@@ -1,4 +1,7 @@
 //! Attempts of a delivery: those that were made, and those that are expected.
+//!
+//! [`Attempt`] is a recorded attempt, and [`ExpectedAttempt`] a future one, for the case that all earlier ones fail.
+//! [`failure_detail`] gives each failed attempt a text, also those that were stored without one.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{Trigger, Upcoming};

@@ -1,4 +1,6 @@
-//! Entries of the audit log.
+//! The resource of entries of the audit log.
+//!
+//! [`AuditEntry`] names the actor, the action, the resource and the result. It contains no secret and no request body.
 
 use posthaste_store::{AuditOutcome, Via};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,7 @@
-//! Endpoints, without their secrets.
+//! The resource of endpoints, without their secrets.
+//!
+//! [`Endpoint`] has the configured settings of an endpoint, the settings in effect, and the origin of those that can be
+//! inherited. [`CreatedEndpoint`] adds the signing secret, which only the response to the creation contains.
 
 use std::ops::Deref;
 

@@ -1,4 +1,7 @@
-//! The health of an endpoint.
+//! The resource of an endpoint's health.
+//!
+//! [`EndpointHealth`] has its breaker, its backlog, its recent results, the reason why deliveries are held back, and
+//! the limits in force after adaptive protection.
 
 use posthaste_core::lane::{HeldBackBy, TripReason};
 use serde::{Deserialize, Serialize};

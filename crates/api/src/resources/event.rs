@@ -1,4 +1,7 @@
 //! Events, in lists, with their payload, and in the response that acknowledges them.
+//!
+//! [`EventSummary`] is an event in a list, [`Event`] adds payload and deliveries, and [`AcceptedEvent`] acknowledges a
+//! new one. Payloads of any JSON value are kept as they are, `null` included.
 
 use std::ops::Deref;
 

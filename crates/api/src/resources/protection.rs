@@ -1,4 +1,7 @@
 //! Limits and thresholds that endpoints inherit: `endpoint_defaults` and `protection`.
+//!
+//! The types of requests and responses are the same. An absent value is inherited from the next level: endpoint,
+//! tenant, server. The bounds are those of the core, which validates them.
 
 use posthaste_core::lane::{
     LimitOverrides, MAX_BREAKER_SPAN, MAX_EXHAUSTED, MAX_IN_FLIGHT, MAX_THRESHOLD, MAX_TIMEOUT,

@@ -1,4 +1,7 @@
-//! Replays.
+//! The resource of replays.
+//!
+//! [`Replay`] has the state and the progress of a replay, and [`ReplayFilter`] the filter that was requested, with
+//! absent conditions left out.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;

@@ -1,4 +1,7 @@
 //! Delivery stats: five health ratios with their ranges, and counts by time bucket.
+//!
+//! [`Stats`] has the ratios over several windows, each with the range that it is in; without data a ratio is `null`.
+//! [`StatsSeries`] has the counts of buckets without gaps, oldest first.
 
 use posthaste_store::StatCounters;
 use posthaste_telemetry::metrics::health::{Condition, Health, HealthReport, Reading};

@@ -32,10 +32,10 @@ impl UnreadBody {
 
     /// Returns the body that was not read to its end.
     pub(super) fn take(&self) -> Option<Incoming> {
-        self.place().take()
+        self.slot().take()
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<Incoming>> {
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Incoming>> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,7 +75,7 @@ impl Drop for RecoverableBody {
     fn drop(&mut self) {
         let left = self.body.take().filter(|body| !body.is_end_stream());
         if left.is_some() {
-            *self.rest.place() = left;
+            *self.rest.slot() = left;
         }
     }
 }

@@ -229,8 +229,8 @@ pub(super) mod tests {
         let tripped = json!({"breaker": {
             "state": "tripped", "until": "2026-01-02T03:04:05.678Z", "reason": "consecutive_failures",
         }});
-        let told = breaker_text(&health(&tripped).breaker, true).0;
-        assert!(told.starts_with(
+        let text = breaker_text(&health(&tripped).breaker, true).0;
+        assert!(text.starts_with(
             "Tripped: too many attempts in a row failed. Deliveries are held until <time"
         ));
         let shown = badges(&endpoint(&json!({})), &health(&tripped)).0;
