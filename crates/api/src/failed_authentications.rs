@@ -304,7 +304,7 @@ mod tests {
         let check = failures
             .begin(after(1_000), peer("192.0.2.1"), key(500))
             .await;
-        drop(check.ok().expect("one failure is forgiven"));
+        drop(check.expect("one failure is forgiven"));
         let refused = failures
             .begin(after(1_000), peer("192.0.2.1"), key(501))
             .await;
@@ -325,12 +325,11 @@ mod tests {
         let mut checks = Vec::new();
         for _ in 0..3 * MAX_FAILURES {
             let check = failures.begin(START, peer("192.0.2.1"), key(8)).await;
-            checks.push(check.ok().expect("one place"));
+            checks.push(check.expect("one place"));
         }
         drop(checks);
-        let peers = failures.lock();
-        assert_eq!(peers[&network_of(peer("192.0.2.1"))].failures(START), 2);
-        drop(peers);
+        let failed = failures.lock()[&network_of(peer("192.0.2.1"))].failures(START);
+        assert_eq!(failed, 2);
         let later = after(2 * RECOVERY.as_millis());
         let again = failures.begin(later, peer("192.0.2.1"), key(7)).await;
         assert!(again.is_ok(), "it is checked again later");
@@ -342,13 +341,13 @@ mod tests {
         let mut guesses = Vec::new();
         for number in 0..MAX_FAILURES {
             let check = failures.begin(START, peer("192.0.2.1"), key(number)).await;
-            guesses.push(check.ok().expect("within the limit"));
+            guesses.push(check.expect("within the limit"));
         }
         let next = || failures.decide(START, network_of(peer("192.0.2.1")), key(999));
         assert_eq!(next(), Decision::Wait);
         // Requests with a key that is being checked already share its place.
         let same = failures.begin(START, peer("192.0.2.1"), key(0)).await;
-        same.ok().expect("the same key").succeeded();
+        same.expect("the same key").succeeded();
         // The first results are failures, so that the limit is used up when all have ended.
         drop(guesses);
         assert!(matches!(next(), Decision::Refuse(_)));
@@ -360,13 +359,13 @@ mod tests {
         let mut checks = Vec::new();
         for number in 0..MAX_FAILURES {
             let check = failures.begin(START, peer("192.0.2.1"), key(number)).await;
-            checks.push(check.ok().expect("within the limit"));
+            checks.push(check.expect("within the limit"));
         }
         let next = failures.begin(START, peer("192.0.2.1"), key(999));
         tokio::pin!(next);
         assert!(futures_poll(next.as_mut()).await.is_none(), "it waits");
         checks.pop().expect("a check").succeeded();
-        next.await.ok().expect("there is a place").succeeded();
+        next.await.expect("there is a place").succeeded();
         for check in checks {
             check.succeeded();
         }

@@ -1,6 +1,6 @@
 //! Accepts and serves connections.
 //!
-//! [`serve`] accepts every connection at once. Beyond the limits of [`ConnectionSlots`] a connection is served only
+//! [`serve`] accepts every connection at once. Beyond the limits of `ConnectionSlots` a connection is served only
 //! health checks. On shutdown the server accepts no more connections, closes idle ones immediately, lets requests
 //! in progress finish, and cuts those that remain after the grace period.
 //!

@@ -12,9 +12,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
+use posthaste_egress::trusted_client::dial_tcp;
 use posthaste_telemetry::metrics::{Gauges, Metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -89,10 +90,7 @@ impl Listening {
     }
 
     async fn connect_from(&self, address: Ipv4Addr) -> Caller {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        let bound = socket.bind(SocketAddr::new(IpAddr::V4(address), 0));
-        bound.expect("a loopback address");
-        let connected = socket.connect(self.address).await;
+        let connected = dial_tcp(self.address, Some(IpAddr::V4(address))).await;
         Caller(connected.expect("a listening server"))
     }
 

@@ -1,6 +1,6 @@
 //! Sends emails that ask the owners of addresses to confirm them.
 //!
-//! [`ConfirmationMailer`] claims a confirmation with the hash of a new token, and sends the token in a link. The token is
+//! `ConfirmationMailer` claims a confirmation with the hash of a new token, and sends the token in a link. The token is
 //! kept nowhere else: if the process dies or the mail server refuses, the next try has another one. An address that its
 //! endpoint does not have any more gets no email. The store bounds how many emails a tenant and an address get.
 

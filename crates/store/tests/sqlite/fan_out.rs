@@ -275,7 +275,11 @@ fn deliveries_to_endpoints_that_were_disabled_meanwhile_end() {
                     assert_eq!(why, reason);
                     failed_in_all += 1;
                 }
-                other => panic!("{other:?}"),
+                other @ (State::InProgress { .. }
+                | State::Retrying(_)
+                | State::Held(_)
+                | State::Succeeded { .. }
+                | State::Cancelled { .. }) => panic!("{other:?}"),
             }
         }
         assert_eq!(run(store.pending(endpoint)), Ok(waiting));

@@ -1,7 +1,7 @@
 //! Scenario `hostile-callers`: a tenant beside callers that try to stall the server.
 //!
 //! Each row is an [`Attack`] that runs for a while, and the [`Neighbour`] measured beside it: the latency of its accepts,
-//! refusals, failed probes, and the growth of the server's memory. [`Target`] compares them with what must hold.
+//! refusals, failed probes, and the growth of the server's memory. `Target` compares them with what must hold.
 
 pub mod attack;
 pub mod neighbour;

@@ -1,4 +1,4 @@
-//! The writer task. A node runs one for each [`WriterRole`](super::writer_role::WriterRole).
+//! The writer task. A node runs one for each [`WriterRole`].
 //!
 //! The writer takes operations from its queue in their turns. It commits hot operations together, in one transaction and
 //! one round trip, and each cold operation in its own transaction. A batch ends when nothing waits any more or when it
