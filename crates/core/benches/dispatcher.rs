@@ -109,7 +109,7 @@ impl World {
         for lane in 0..lanes {
             let endpoint = EndpointId(u128::from(lane));
             let due = world.now.wall;
-            world.hear(Input::Work { endpoint, due });
+            world.apply(Input::Work { endpoint, due });
         }
         world
     }
@@ -134,7 +134,7 @@ impl World {
                     self.fresh(EndpointId(u128::from((group * GROUP + index) % self.lanes)))
                 })
                 .collect();
-            self.hear(Input::Accepted(deliveries));
+            self.apply(Input::Accepted(deliveries));
             for ticket in std::mem::take(&mut self.sent) {
                 self.come_back(ticket);
             }
@@ -144,7 +144,7 @@ impl World {
     fn pass_time(&mut self) {
         self.now.tick = self.now.tick.after(Span::from_millis(1));
         self.now.wall = self.now.wall.after(Span::from_millis(1));
-        self.hear(Input::Tick);
+        self.apply(Input::Tick);
     }
 
     fn come_back(&mut self, ticket: Ticket) {
@@ -152,13 +152,13 @@ impl World {
             status: HttpStatus::new(200).expect("the status code is valid"),
             retry_after: None,
         };
-        self.hear(Input::Finished {
+        self.apply(Input::Finished {
             ticket,
             finish: Finish::Ran(outcome),
         });
     }
 
-    fn hear(&mut self, input: Input) {
+    fn apply(&mut self, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let mut commands = std::mem::take(&mut self.commands);

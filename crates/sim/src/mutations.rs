@@ -155,8 +155,8 @@ impl Mutation {
                     fetched,
                 }
             }
-            (bug, Input::EndpointLoaded(snapshot)) => {
-                Input::EndpointLoaded(bug.tamper_snapshot(snapshot))
+            (mutation, Input::EndpointLoaded(snapshot)) => {
+                Input::EndpointLoaded(mutation.tamper_snapshot(snapshot))
             }
             (_, input) => input,
         }

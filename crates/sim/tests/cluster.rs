@@ -28,9 +28,9 @@ fn clusters_120_to_240_keep_every_guarantee() {
 
 #[test]
 fn every_cluster_mutation_is_detected_by_its_oracle() {
-    for (bug, oracle) in ClusterMutation::ALL {
+    for (mutation, oracle) in ClusterMutation::ALL {
         let mut seen = Vec::new();
-        let caught = (0..MAX_SEEDS).any(|seed| match run_cluster(seed, Some(bug)) {
+        let caught = (0..MAX_SEEDS).any(|seed| match run_cluster(seed, Some(mutation)) {
             Ok(_) => false,
             Err(failure) => {
                 if !seen.contains(&failure.oracle) {
@@ -41,7 +41,7 @@ fn every_cluster_mutation_is_detected_by_its_oracle() {
         });
         assert!(
             caught,
-            "{bug:?} was not detected by {oracle:?}; oracles that failed: {seen:?}"
+            "{mutation:?} was not detected by {oracle:?}; oracles that failed: {seen:?}"
         );
     }
 }

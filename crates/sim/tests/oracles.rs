@@ -42,9 +42,9 @@ fn seeds_750_to_1000_keep_every_guarantee() {
 
 #[test]
 fn every_mutation_is_detected_by_its_oracle() {
-    for (bug, oracle) in Mutation::ALL {
+    for (mutation, oracle) in Mutation::ALL {
         let mut seen = Vec::new();
-        let caught = (0..MAX_SEEDS).any(|seed| match run(seed, Some(bug)) {
+        let caught = (0..MAX_SEEDS).any(|seed| match run(seed, Some(mutation)) {
             Ok(_) => false,
             Err(failure) => {
                 let by = failure.broken.oracle;
@@ -56,7 +56,7 @@ fn every_mutation_is_detected_by_its_oracle() {
         });
         assert!(
             caught,
-            "{bug:?} was not detected by {oracle:?}; oracles that failed: {seen:?}"
+            "{mutation:?} was not detected by {oracle:?}; oracles that failed: {seen:?}"
         );
     }
 }

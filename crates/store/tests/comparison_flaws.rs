@@ -28,7 +28,7 @@ enum Flaw {
     ForgetsTraces,
     RoutesTestsToEverybody,
     ForgetsQuotas,
-    HandsNothingOver,
+    SkipsHandOver,
     NeverSaysBlocked,
     IgnoresOrder,
     FetchesOneTooFew,
@@ -41,8 +41,8 @@ enum Flaw {
     LosesTheEndOfAPage,
     ForgetsAFilter,
     ShowsOthersEvents,
-    RetriesForStrangers,
-    TidiesTooEarly,
+    RetriesForOtherTenants,
+    DeletesTooEarly,
     KeepsWhatIsOld,
     KeepsPayloads,
     KeepsAttempts,
@@ -60,7 +60,7 @@ enum Flaw {
     ForgetsAtARestart,
     GathersTooEarly,
     LosesALine,
-    ClaimsForNoTime,
+    ClaimsWithoutDuration,
     LosesWhatCameSince,
 }
 
@@ -70,7 +70,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::ForgetsTraces,
     Flaw::RoutesTestsToEverybody,
     Flaw::ForgetsQuotas,
-    Flaw::HandsNothingOver,
+    Flaw::SkipsHandOver,
     Flaw::NeverSaysBlocked,
     Flaw::IgnoresOrder,
     Flaw::FetchesOneTooFew,
@@ -83,8 +83,8 @@ const FLAWS: &[Flaw] = &[
     Flaw::LosesTheEndOfAPage,
     Flaw::ForgetsAFilter,
     Flaw::ShowsOthersEvents,
-    Flaw::RetriesForStrangers,
-    Flaw::TidiesTooEarly,
+    Flaw::RetriesForOtherTenants,
+    Flaw::DeletesTooEarly,
     Flaw::KeepsWhatIsOld,
     Flaw::KeepsPayloads,
     Flaw::KeepsAttempts,
@@ -102,7 +102,7 @@ const FLAWS: &[Flaw] = &[
     Flaw::ForgetsAtARestart,
     Flaw::GathersTooEarly,
     Flaw::LosesALine,
-    Flaw::ClaimsForNoTime,
+    Flaw::ClaimsWithoutDuration,
     Flaw::LosesWhatCameSince,
 ];
 
@@ -156,7 +156,7 @@ impl Harness for FlawedHarness {
         if self.flaw == Flaw::ForgetsAtARestart {
             *model = Arc::default();
         }
-        let hand_over = if self.flaw == Flaw::HandsNothingOver {
+        let hand_over = if self.flaw == Flaw::SkipsHandOver {
             Arc::new(Nobody)
         } else {
             hand_over
@@ -251,7 +251,7 @@ impl Outbox for Flawed {
         longest: MaxEmailDelay,
         limit: usize,
     ) -> Answer<Vec<PendingEmail>> {
-        let until = match self.has(Flaw::ClaimsForNoTime) {
+        let until = match self.has(Flaw::ClaimsWithoutDuration) {
             true => now,
             false => until,
         };
@@ -454,7 +454,7 @@ impl Store for Flawed {
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
         let mut tenant = tenant;
-        if self.has(Flaw::RetriesForStrangers) {
+        if self.has(Flaw::RetriesForOtherTenants) {
             tenant = "acme".parse().expect("a tenant's id");
         }
         let retried = self.inner.retry(now, tenant, delivery);
@@ -479,7 +479,7 @@ impl Store for Flawed {
         mut retention: Retention,
     ) -> Answer<RetentionStepResult> {
         let mut now = now;
-        if self.has(Flaw::TidiesTooEarly) {
+        if self.has(Flaw::DeletesTooEarly) {
             now = now.after(Span::from_hours(12));
         }
         if self.has(Flaw::KeepsWhatIsOld) {

@@ -30,7 +30,7 @@ use posthaste_store::{
 };
 use posthaste_store_testing::contract::Harness;
 use posthaste_store_testing::contract::comparison::assert_agree;
-use posthaste_testbed::{Database, Direction, Wire};
+use posthaste_testbed::{Database, Direction, TcpProxy};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
@@ -200,13 +200,13 @@ fn everything_is_copied() {
 fn an_interrupted_copy_is_resumed() {
     let (_directory, from) = filled(5_000, 200);
     let database = Database::empty();
-    let wire = Wire::to(database.address());
-    let there = to(&database.url_via_proxy(&wire));
+    let proxy = TcpProxy::to(database.address());
+    let there = to(&database.url_via_proxy(&proxy));
     let mut cuts = 0;
     let mut reached = 0;
     loop {
         // Cuts a little later each time, so that every stage is interrupted.
-        wire.cut_after(Direction::ToDatabase, 100_000 + cuts * 40_000);
+        proxy.cut_after(Direction::ToDatabase, 100_000 + cuts * 40_000);
         match carry(&from, &there) {
             Ok(compared) => {
                 assert_all_there(&compared);

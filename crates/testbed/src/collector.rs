@@ -62,23 +62,23 @@ impl Collector {
 
     /// Waits until the received spans are as wanted, and returns them.
     pub async fn spans(&self, wanted: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
-        let ledger = self.receiver.until(|ledger| wanted(&spans_in(ledger)));
-        spans_in(&ledger.await)
+        let records = self.receiver.until(|records| wanted(&spans_in(records)));
+        spans_in(&records.await)
     }
 
     /// Waits until the latest value of a metric is as wanted, and returns it as it was sent.
     pub async fn metric(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let ledger = self.receiver.until(|ledger| {
-            let latest = latest(ledger, name);
+        let records = self.receiver.until(|records| {
+            let latest = latest(records, name);
             latest.is_some_and(|metric| wanted(&metric))
         });
-        latest(&ledger.await, name).expect("a received metric")
+        latest(&records.await, name).expect("a received metric")
     }
 }
 
-fn spans_in(ledger: &[Arrival]) -> Vec<ReceivedSpan> {
+fn spans_in(records: &[Arrival]) -> Vec<ReceivedSpan> {
     let mut spans = Vec::new();
-    for resource in parts(ledger, TRACES, "resourceSpans") {
+    for resource in parts(records, TRACES, "resourceSpans") {
         for scope in list(&resource["scopeSpans"]) {
             let received = list(&scope["spans"]).iter();
             spans.extend(received.map(|span| read(span, &resource["resource"])));
@@ -87,9 +87,9 @@ fn spans_in(ledger: &[Arrival]) -> Vec<ReceivedSpan> {
     spans
 }
 
-fn latest(ledger: &[Arrival], name: &str) -> Option<Value> {
+fn latest(records: &[Arrival], name: &str) -> Option<Value> {
     let mut latest = None;
-    for resource in parts(ledger, METRICS, "resourceMetrics") {
+    for resource in parts(records, METRICS, "resourceMetrics") {
         for scope in list(&resource["scopeMetrics"]) {
             let mut metrics = list(&scope["metrics"]).iter();
             let found = metrics.rfind(|metric| metric["name"] == name);
@@ -99,9 +99,9 @@ fn latest(ledger: &[Arrival], name: &str) -> Option<Value> {
     latest
 }
 
-fn parts(ledger: &[Arrival], path: &str, name: &str) -> Vec<Value> {
+fn parts(records: &[Arrival], path: &str, name: &str) -> Vec<Value> {
     let mut parts = Vec::new();
-    for arrival in ledger.iter().filter(|arrival| arrival.path == path) {
+    for arrival in records.iter().filter(|arrival| arrival.path == path) {
         assert_eq!(arrival.header("content-type"), "application/json");
         let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
         parts.extend(list(&body[name]).iter().cloned());

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use url::Url;
 
-use crate::{PrivatePostgres, Wire, background};
+use crate::{PrivatePostgres, TcpProxy, background};
 
 /// Environment variable with the URL of the server on which tests create their databases.
 pub const SERVER_VARIABLE: &str = "POSTHASTE_TEST_POSTGRES";
@@ -58,10 +58,10 @@ impl Database {
         self.own_url().to_string()
     }
 
-    /// URL of the database that connects through the TCP proxy `wire`, which must lead to the same server.
-    pub fn url_via_proxy(&self, wire: &Wire) -> String {
+    /// URL of the database that connects through the TCP proxy `proxy`, which must lead to the same server.
+    pub fn url_via_proxy(&self, proxy: &TcpProxy) -> String {
         let mut url = self.own_url();
-        let address = wire.address();
+        let address = proxy.address();
         url.set_ip_host(address.ip()).expect("a URL with a host");
         url.set_port(Some(address.port()))
             .expect("a URL with a port");

@@ -3,7 +3,7 @@
 //! It guarantees:
 //!
 //! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL server, [`Node`] the shipped program, [`browser::Browser`] a
-//!   Chromium and [`MailServer`] an SMTP server. [`Wire`] is a TCP proxy between a node and its database that can be
+//!   Chromium and [`MailServer`] an SMTP server. [`TcpProxy`] is a TCP proxy between a node and its database that can be
 //!   cut at any byte. Nothing is mocked.
 //! - **Checks from outside.** A [`Receiver`] records what arrived and when, by its own monotonic clock. [`checks`]
 //!   tests these records and uses nothing that a node reports about itself.
@@ -42,7 +42,7 @@ pub use mail::{MailServer, MailSetup, MailStep, MailTls, PYTHON_VARIABLE, Receiv
 pub use node::{ADMIN_KEY, Node, NodeOptions, without_settings};
 pub use postgres::{PrivatePostgres, Stop};
 pub use receiver::{Answer, Arrival, Receiver};
-pub use tcp_proxy::{Direction, Wire};
+pub use tcp_proxy::{Direction, TcpProxy};
 
 use std::time::Duration;
 

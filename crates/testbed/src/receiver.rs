@@ -120,7 +120,7 @@ impl Answer {
 type Behaviour = Box<dyn Fn(&Arrival) -> Answer + Send + Sync>;
 
 struct Shared {
-    ledger: Mutex<Vec<Arrival>>,
+    records: Mutex<Vec<Arrival>>,
     arrived: watch::Sender<usize>,
     behaviour: Mutex<Arc<Behaviour>>,
     /// Answers of single endpoints, in place of the behaviour.
@@ -146,7 +146,7 @@ impl Receiver {
         let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let shared = Arc::new(Shared {
-            ledger: Mutex::default(),
+            records: Mutex::default(),
             arrived: watch::Sender::new(0),
             behaviour: Mutex::new(Arc::new(Box::new(behaviour))),
             answers: Mutex::default(),
@@ -198,15 +198,15 @@ impl Receiver {
     }
 
     /// All requests that have arrived.
-    pub fn ledger(&self) -> Vec<Arrival> {
-        self.shared.ledger.lock().unwrap().clone()
+    pub fn records(&self) -> Vec<Arrival> {
+        self.shared.records.lock().unwrap().clone()
     }
 
     /// The requests that have arrived for one of several endpoints.
-    pub fn ledger_of(&self, endpoint: &str) -> Vec<Arrival> {
-        let mut ledger = self.ledger();
-        ledger.retain(|arrival| arrival.path.strip_prefix('/') == Some(endpoint));
-        ledger
+    pub fn records_at(&self, endpoint: &str) -> Vec<Arrival> {
+        let mut records = self.records();
+        records.retain(|arrival| arrival.path.strip_prefix('/') == Some(endpoint));
+        records
     }
 
     /// Number of requests that have arrived.
@@ -216,7 +216,7 @@ impl Receiver {
 
     /// Waits until `wanted` requests have arrived.
     pub async fn arrivals(&self, wanted: usize) -> Vec<Arrival> {
-        self.until(|ledger| ledger.len() >= wanted).await
+        self.until(|records| records.len() >= wanted).await
     }
 
     /// Waits until the ledger is as wanted, and returns it.
@@ -225,15 +225,15 @@ impl Receiver {
         let waiting = async {
             loop {
                 arrived.borrow_and_update();
-                let ledger = self.ledger();
-                if wanted(&ledger) {
-                    return ledger;
+                let records = self.records();
+                if wanted(&records) {
+                    return records;
                 }
                 arrived.changed().await.expect("a running receiver");
             }
         };
         match timeout(PATIENCE, waiting).await {
-            Ok(ledger) => ledger,
+            Ok(records) => records,
             Err(_) => panic!("only {} requests have arrived", self.count()),
         }
     }
@@ -274,8 +274,8 @@ struct RequestGuard<'a> {
 
 impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
-        let mut ledger = self.shared.ledger.lock().unwrap();
-        ledger[self.index].left_at = Some(Instant::now());
+        let mut records = self.shared.records.lock().unwrap();
+        records[self.index].left_at = Some(Instant::now());
     }
 }
 
@@ -291,9 +291,9 @@ async fn receive(
         return Ok(Response::new(Full::default()));
     };
     let (arrival, visit) = {
-        let mut ledger = shared.ledger.lock().unwrap();
+        let mut records = shared.records.lock().unwrap();
         let arrival = Arrival {
-            number: ledger.len() + 1,
+            number: records.len() + 1,
             method: head.method.to_string(),
             path: head.uri.path().to_owned(),
             query: head.uri.query().map(str::to_owned),
@@ -303,7 +303,7 @@ async fn receive(
             at,
             left_at: None,
         };
-        ledger.push(arrival.clone());
+        records.push(arrival.clone());
         let index = arrival.number - 1;
         (arrival, RequestGuard { shared, index })
     };

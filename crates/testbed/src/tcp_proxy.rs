@@ -1,6 +1,6 @@
 //! A TCP proxy between a node and its database.
 //!
-//! [`Wire`] forwards every byte until a test cuts, holds or closes it, if needed after an exact number of bytes.
+//! [`TcpProxy`] forwards every byte until a test cuts, holds or closes it, if needed after an exact number of bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum Direction {
 
 /// A TCP proxy in front of a database. It ends with the test.
 #[derive(Debug)]
-pub struct Wire {
+pub struct TcpProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -47,9 +47,9 @@ struct Shared {
     connections: AtomicUsize,
 }
 
-impl Wire {
+impl TcpProxy {
     /// Starts a proxy to this address.
-    pub fn to(target: SocketAddr) -> Wire {
+    pub fn to(target: SocketAddr) -> TcpProxy {
         let shared = Arc::new(Shared {
             target,
             cuts: watch::Sender::new(0),
@@ -62,7 +62,7 @@ impl Wire {
         let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         background::spawn(accept(listener, Arc::downgrade(&shared)));
-        Wire { address, shared }
+        TcpProxy { address, shared }
     }
 
     /// Address that nodes connect to.
@@ -80,7 +80,7 @@ impl Wire {
         self.shared.quotas.lock().unwrap()[direction as usize] = Some(bytes);
     }
 
-    /// Waits until the cut of [`Wire::cut_after`] has happened.
+    /// Waits until the cut of [`TcpProxy::cut_after`] has happened.
     pub async fn until_cut(&self) {
         let mut cuts = self.shared.cuts.subscribe();
         let spent = async {
@@ -131,7 +131,7 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for TcpProxy {
     fn drop(&mut self) {
         self.shared.cut();
     }

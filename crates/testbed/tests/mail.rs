@@ -39,7 +39,7 @@ fn answer(reader: &mut BufReader<TcpStream>) -> String {
     }
 }
 
-const LETTER: [&str; 5] = [
+const EMAIL: [&str; 5] = [
     "EHLO me.example\r\n",
     "MAIL FROM:<a@b.example>\r\n",
     "RCPT TO:<c@d.example>\r\n",
@@ -55,7 +55,7 @@ fn codes(answers: &[String]) -> Vec<&str> {
 async fn it_records_the_emails_that_arrived() {
     let server = MailSetup::new(MailTls::None).start();
     assert_eq!(
-        codes(&said(&server, &LETTER)),
+        codes(&said(&server, &EMAIL)),
         ["220", "250", "250", "250", "354", "250"]
     );
     let arrived = server.arrivals(1).await.remove(0);
@@ -77,23 +77,23 @@ async fn it_records_the_emails_that_arrived() {
 async fn it_refuses_at_the_configured_step() {
     let server = MailSetup::new(MailTls::None).start();
     server.refuse(MailStep::Recipient, "550 nobody");
-    let answers = said(&server, &LETTER[..3]);
+    let answers = said(&server, &EMAIL[..3]);
     assert_eq!(answers.last().map(String::as_str), Some("550 nobody\r\n"));
     server.reached(MailStep::Recipient, 1).await;
     server.refuse(MailStep::Message, "452 full");
-    assert_eq!(codes(&said(&server, &LETTER)).last(), Some(&"452"));
+    assert_eq!(codes(&said(&server, &EMAIL)).last(), Some(&"452"));
     assert!(server.emails().is_empty());
     server.behave();
-    said(&server, &LETTER);
+    said(&server, &EMAIL);
     server.arrivals(1).await;
 }
 
 #[test]
 fn it_requires_tls_and_a_password_if_configured() {
     let server = MailSetup::new(MailTls::StartTls).start();
-    assert_eq!(codes(&said(&server, &LETTER[..2])), ["220", "250", "530"]);
+    assert_eq!(codes(&said(&server, &EMAIL[..2])), ["220", "250", "530"]);
     let server = MailSetup::new(MailTls::None)
         .require_login("me", "secret")
         .start();
-    assert_eq!(codes(&said(&server, &LETTER[..2])), ["220", "250", "530"]);
+    assert_eq!(codes(&said(&server, &EMAIL[..2])), ["220", "250", "530"]);
 }

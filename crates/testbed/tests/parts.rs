@@ -11,7 +11,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use posthaste_testbed::{
-    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, Wire, checks,
+    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, TcpProxy,
+    checks,
 };
 
 /// Starts a server that sends back everything that it receives.
@@ -30,7 +31,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-fn connect(proxy: &Wire) -> TcpStream {
+fn connect(proxy: &TcpProxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.address()).expect("the proxy listens");
     stream
         .set_read_timeout(Some(PATIENCE))
@@ -63,7 +64,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn a_proxy_forwards_everything_until_it_is_cut() {
-    let proxy = Wire::to(echo());
+    let proxy = TcpProxy::to(echo());
     let mut one = connect(&proxy);
     let mut other = connect(&proxy);
     assert_eq!(echoed(&mut one, b"hello"), b"hello");
@@ -81,7 +82,7 @@ fn a_proxy_forwards_everything_until_it_is_cut() {
 #[tokio::test]
 async fn a_proxy_is_cut_at_the_exact_byte() {
     for bytes in [0, 1, 7] {
-        let proxy = Wire::to(echo());
+        let proxy = TcpProxy::to(echo());
         let mut one = connect(&proxy);
         assert_eq!(echoed(&mut one, b"hello"), b"hello");
         proxy.cut_after(Direction::FromDatabase, bytes);
@@ -104,7 +105,7 @@ async fn a_proxy_is_cut_at_the_exact_byte() {
 
 #[test]
 fn a_held_proxy_forwards_nothing_and_later_everything() {
-    let proxy = Wire::to(echo());
+    let proxy = TcpProxy::to(echo());
     let mut stream = connect(&proxy);
     assert_eq!(echoed(&mut stream, b"hello"), b"hello");
     let passed = proxy.passed(Direction::ToDatabase);
@@ -128,7 +129,7 @@ fn a_held_proxy_forwards_nothing_and_later_everything() {
 
 #[test]
 fn a_refusing_proxy_closes_only_new_connections() {
-    let proxy = Wire::to(echo());
+    let proxy = TcpProxy::to(echo());
     let mut old = connect(&proxy);
     assert_eq!(echoed(&mut old, b"hello"), b"hello");
     proxy.refuse();
@@ -163,7 +164,7 @@ fn name(database: &Database) -> String {
 #[test]
 fn a_database_is_reached_through_a_proxy() {
     let database = Database::with_schema();
-    let proxy = Wire::to(database.address());
+    let proxy = TcpProxy::to(database.address());
     let through = database.url_via_proxy(&proxy);
     assert!(through.contains(&proxy.address().to_string()), "{through}");
     assert!(through.ends_with(&name(&database)), "{through}");
@@ -218,16 +219,16 @@ async fn a_receiver_records_path_time_and_duration() {
     assert_eq!(api.get("/slow").await.status, 503);
     let never = tokio::spawn(async move { Api::new(&address, "nobody").get("/never").await });
     receiver.arrivals(3).await;
-    let slow = receiver.ledger_of("slow");
+    let slow = receiver.records_at("slow");
     let stayed = slow[0].left_at.expect("an answered request") - slow[0].at;
     assert!(stayed >= Duration::from_millis(50), "{stayed:?}");
     assert!(slow[0].at > before);
-    assert_eq!(receiver.ledger_of("never")[0].left_at, None);
-    assert_eq!(checks::max_concurrent(&receiver.ledger()), 1);
+    assert_eq!(receiver.records_at("never")[0].left_at, None);
+    assert_eq!(checks::max_concurrent(&receiver.records()), 1);
     // A client that disconnects ends its request.
     never.abort();
     let deadline = Instant::now() + PATIENCE;
-    while receiver.ledger_of("never")[0].left_at.is_none() {
+    while receiver.records_at("never")[0].left_at.is_none() {
         assert!(
             Instant::now() < deadline,
             "the request of a disconnected client did not end"
@@ -283,12 +284,12 @@ async fn a_receiver_knows_which_node_sent_a_request() {
         program.args(["-c", &script]);
         Node::spawn(program)
     });
-    let ledger = receiver.arrivals(2).await;
-    let mut senders: Vec<_> = ledger.iter().map(|arrival| arrival.sender).collect();
+    let records = receiver.arrivals(2).await;
+    let mut senders: Vec<_> = records.iter().map(|arrival| arrival.sender).collect();
     senders.sort_unstable();
     let mut nodes = [Some(one.pid()), Some(other.pid())];
     nodes.sort_unstable();
     assert_eq!(senders, nodes);
     Api::new(&address.to_string(), "nobody").get("/hook").await;
-    assert_eq!(receiver.ledger()[2].sender, None);
+    assert_eq!(receiver.records()[2].sender, None);
 }

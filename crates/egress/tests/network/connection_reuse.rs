@@ -70,21 +70,21 @@ async fn no_connection_is_shared_between_keys_or_origins() {
 /// message. Returns the number of answered requests when the test drops the sender.
 fn connection_close_is_honoured(
     listener: std::net::TcpListener,
-    told: &std::sync::mpsc::Receiver<()>,
+    close_signals: &std::sync::mpsc::Receiver<()>,
     closed: &std::sync::mpsc::Sender<()>,
 ) -> usize {
     let mut answered = 0;
     loop {
         let (mut socket, _) = listener.accept().unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(b"\r\n\r\n{}") {
+        let mut received = Vec::new();
+        while !received.ends_with(b"\r\n\r\n{}") {
             let mut byte = [0];
             socket.read_exact(&mut byte).unwrap();
-            heard.extend(byte);
+            received.extend(byte);
         }
         socket.write_all(OK.as_bytes()).unwrap();
         answered += 1;
-        if told.recv().is_err() {
+        if close_signals.recv().is_err() {
             return answered;
         }
         drop(socket);
@@ -96,10 +96,11 @@ fn connection_close_is_honoured(
 fn an_idle_connection_that_ended_causes_no_failure() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (close_sender, close_signals) = std::sync::mpsc::channel();
     let (closed_in, closed) = std::sync::mpsc::channel();
-    let receiver =
-        std::thread::spawn(move || connection_close_is_honoured(listener, &told, &closed_in));
+    let receiver = std::thread::spawn(move || {
+        connection_close_is_honoured(listener, &close_signals, &closed_in)
+    });
     // A runtime that polls the sockets after every step: the request is already on its way to the connection's
     // task when the task learns that the connection has ended.
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -110,7 +111,7 @@ fn an_idle_connection_that_ended_causes_no_failure() {
         assert_eq!(client.idle_connections(), 1);
         let second = tokio::spawn(async move {
             // No other task runs between the end of the connection and its next use.
-            tell.send(()).unwrap();
+            close_sender.send(()).unwrap();
             closed.recv().unwrap();
             post(&client, &url).await
         });

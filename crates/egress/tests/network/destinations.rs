@@ -43,7 +43,7 @@ async fn a_name_is_resolved_and_sent_as_host() {
     let report = post(&client, &receiver.named("http", NAME)).await;
     assert_eq!(status(&report), 200);
     let host = format!("host: {NAME}:{}", receiver.address.port());
-    assert!(receiver.heard().await.lines().contains(&host.as_str()));
+    assert!(receiver.received().await.lines().contains(&host.as_str()));
 }
 
 #[tokio::test]

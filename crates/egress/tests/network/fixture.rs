@@ -110,17 +110,20 @@ impl ReceivedRequest {
 /// One connection, seen from the receiver.
 pub(crate) struct Peer<S = TcpStream> {
     pub(crate) socket: S,
-    heard: mpsc::UnboundedSender<ReceivedRequest>,
+    received: mpsc::UnboundedSender<ReceivedRequest>,
 }
 
 impl<S> Peer<S> {
     /// Splits off the socket, to be wrapped, for example in TLS.
     pub(crate) fn into_parts(self) -> (S, mpsc::UnboundedSender<ReceivedRequest>) {
-        (self.socket, self.heard)
+        (self.socket, self.received)
     }
 
-    pub(crate) fn from_parts(socket: S, heard: mpsc::UnboundedSender<ReceivedRequest>) -> Peer<S> {
-        Peer { socket, heard }
+    pub(crate) fn from_parts(
+        socket: S,
+        received: mpsc::UnboundedSender<ReceivedRequest>,
+    ) -> Peer<S> {
+        Peer { socket, received }
     }
 }
 
@@ -138,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         });
         let mut body = vec![0; length.unwrap_or(0)];
         self.socket.read_exact(&mut body).await.ok()?;
-        let _ = self.heard.send(ReceivedRequest { head, body });
+        let _ = self.received.send(ReceivedRequest { head, body });
         Some(())
     }
 
@@ -151,7 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         let head = String::from_utf8(head).unwrap();
         let target = head.split(' ').nth(1).unwrap().to_owned();
         assert!(head.starts_with("CONNECT "), "{head}");
-        let _ = self.heard.send(ReceivedRequest {
+        let _ = self.received.send(ReceivedRequest {
             head,
             body: Vec::new(),
         });
@@ -183,7 +186,7 @@ pub(crate) struct Receiver {
     connections: Arc<AtomicUsize>,
     /// Connections that have ended.
     ended: mpsc::UnboundedReceiver<()>,
-    heard: mpsc::UnboundedReceiver<ReceivedRequest>,
+    received: mpsc::UnboundedReceiver<ReceivedRequest>,
     listening: AbortHandle,
 }
 
@@ -212,15 +215,15 @@ impl Receiver {
         F: Future<Output = Option<()>> + Send + 'static,
     {
         let connections = Arc::new(AtomicUsize::new(0));
-        let (heard_in, heard) = mpsc::unbounded_channel();
+        let (received_sender, received) = mpsc::unbounded_channel();
         let (ended_in, ended) = mpsc::unbounded_channel();
         let address = listener.local_addr().unwrap();
         let counted = Arc::clone(&connections);
         let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                let heard = heard_in.clone();
-                let serving = serve(Peer { socket, heard });
+                let received = received_sender.clone();
+                let serving = serve(Peer { socket, received });
                 let ended = ended_in.clone();
                 tokio::spawn(async move {
                     serving.await;
@@ -232,7 +235,7 @@ impl Receiver {
             address,
             connections,
             ended,
-            heard,
+            received,
             listening: listening.abort_handle(),
         }
     }
@@ -286,13 +289,13 @@ impl Receiver {
     }
 
     /// Returns the next request that arrived.
-    pub(crate) async fn heard(&mut self) -> ReceivedRequest {
-        self.heard.recv().await.unwrap()
+    pub(crate) async fn received(&mut self) -> ReceivedRequest {
+        self.received.recv().await.unwrap()
     }
 
     /// Returns the number of requests that arrived and were not taken yet, and discards them.
     pub(crate) fn untaken_requests(&mut self) -> usize {
-        std::iter::from_fn(|| self.heard.try_recv().ok()).count()
+        std::iter::from_fn(|| self.received.try_recv().ok()).count()
     }
 
     /// Waits until a connection has ended.

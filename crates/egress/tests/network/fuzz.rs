@@ -247,10 +247,10 @@ type Fields = BTreeMap<String, Vec<Vec<u8>>>;
 
 /// Parses a request strictly by RFC 9112: lines end in CRLF and contain no other control byte but the tab, with
 /// a name and a value in each.
-fn parse(heard: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
-    let end = heard.windows(4).position(|four| four == b"\r\n\r\n");
+fn parse(received: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
+    let end = received.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.expect("the request head is complete");
-    let (mut rest, body) = (&heard[..end], &heard[end + 4..]);
+    let (mut rest, body) = (&received[..end], &received[end + 4..]);
     let mut lines = Vec::new();
     while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
         lines.push(&rest[..at]);
@@ -279,11 +279,11 @@ fn parse(heard: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
 #[test]
 fn random_headers_do_not_break_the_framing() {
     let runtime = runtime();
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let mut receiver = runtime.block_on(Receiver::new({
-        let hearing = Arc::clone(&heard);
+        let recording = Arc::clone(&received);
         move |mut peer| {
-            let hearing = Arc::clone(&hearing);
+            let recording = Arc::clone(&recording);
             async move {
                 let mut all = vec![0; 64 * 1_024];
                 let mut length = 0;
@@ -295,7 +295,7 @@ fn random_headers_do_not_break_the_framing() {
                     .await?;
                 all.truncate(length);
                 all.extend(peer.read_to_end().await);
-                *hearing.lock().unwrap() = all;
+                *recording.lock().unwrap() = all;
                 Some(())
             }
         }
@@ -318,7 +318,7 @@ fn random_headers_do_not_break_the_framing() {
             report
         });
         assert_eq!(status(&report), 200);
-        let (line, mut fields, arrived) = parse(&heard.lock().unwrap());
+        let (line, mut fields, arrived) = parse(&received.lock().unwrap());
         assert_eq!(line, b"POST /hook HTTP/1.1");
         assert_eq!(arrived, body);
         let host = receiver.address.to_string().into_bytes();

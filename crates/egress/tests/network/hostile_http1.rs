@@ -175,8 +175,8 @@ async fn a_second_response_is_never_used_for_the_next_request() {
 
 /// Starts a receiver that responds before it reads anything, and reads only when the test allows it.
 async fn never_reading(said: &'static str) -> (Receiver, Arc<Semaphore>) {
-    let told = Arc::new(Semaphore::new(0));
-    let listening = Arc::clone(&told);
+    let requests = Arc::new(Semaphore::new(0));
+    let listening = Arc::clone(&requests);
     let receiver = Receiver::new(move |mut peer| {
         let listening = Arc::clone(&listening);
         async move {
@@ -188,7 +188,7 @@ async fn never_reading(said: &'static str) -> (Receiver, Arc<Semaphore>) {
         }
     })
     .await;
-    (receiver, told)
+    (receiver, requests)
 }
 
 #[tokio::test]

@@ -65,8 +65,8 @@ impl Line {
     async fn open(acceptor: TlsAcceptor, socket: TcpStream) -> Option<Line> {
         let secured = acceptor.accept(socket).await.ok()?;
         let (reader, mut writer) = split(secured);
-        let (told, asked) = watch::channel(0);
-        tokio::spawn(listen(reader, told));
+        let (last_stream, asked) = watch::channel(0);
+        tokio::spawn(listen(reader, last_stream));
         writer.write_all(&frame(SETTINGS, 0, 0, &[])).await.ok()?;
         Some(Line { writer, asked })
     }
@@ -97,7 +97,7 @@ impl Line {
 }
 
 /// Reads the preface and frames until the client closes the connection.
-async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, told: watch::Sender<u32>) {
+async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, last_stream: watch::Sender<u32>) {
     let mut preface = [0; 24];
     if reader.read_exact(&mut preface).await.is_err() {
         return;
@@ -112,7 +112,7 @@ async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, told: watch::Sender<
         }
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         if [DATA, HEADERS].contains(&head[3]) && head[4] & END_STREAM != 0 {
-            told.send_replace(stream);
+            last_stream.send_replace(stream);
         }
     }
 }

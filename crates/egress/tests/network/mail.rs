@@ -113,8 +113,8 @@ async fn the_returned_stream_starts_with_a_greeting() {
     let server = at(&receiver, "localhost", Security::Implicit);
     let stream = dial(&server, &roots, AMPLE).await.unwrap();
     assert!(stream.is_secure());
-    let told = spoken(stream).await;
-    assert_eq!(told, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
+    let exchanged = spoken(stream).await;
+    assert_eq!(exchanged, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
 
     let receiver = Receiver::new(|mut peer| async move {
         peer.write(OPENING[0]).await?;
@@ -124,8 +124,8 @@ async fn the_returned_stream_starts_with_a_greeting() {
     let server = at(&receiver, "localhost", Security::None);
     let stream = dial(&server, &roots, AMPLE).await.unwrap();
     assert!(!stream.is_secure());
-    let told = spoken(stream).await;
-    assert_eq!(told, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
+    let exchanged = spoken(stream).await;
+    assert_eq!(exchanged, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
 }
 
 #[tokio::test]
@@ -249,10 +249,10 @@ async fn an_endless_greeting_is_refused() {
         match dial(&server, &Roots::mozilla(), AMPLE).await {
             Err(refused) => assert!(matches!(refused, Undialled::TooLong), "{refused}"),
             Ok(mut stream) => {
-                let mut heard = Vec::new();
-                let ended = stream.read_to_end(&mut heard).await;
+                let mut received = Vec::new();
+                let ended = stream.read_to_end(&mut received).await;
                 assert!(ended.unwrap_err().to_string().contains("64 KiB"));
-                assert!(heard.len() < 2 * MAX_SESSION_BYTES, "{}", heard.len());
+                assert!(received.len() < 2 * MAX_SESSION_BYTES, "{}", received.len());
             }
         }
         receiver.ended().await;

@@ -383,29 +383,29 @@ async fn shaped(shape: &Shape) -> Receiver {
 
 fn check(shape: &Shape, report: &SendReport, next: &SendReport) {
     let said = String::from_utf8_lossy(&shape.said[..shape.said.len().min(200)]);
-    let told = format!("{said:?} {:?}: {report:?}", shape.then);
+    let context = format!("{said:?} {:?}: {report:?}", shape.then);
     match &shape.ends {
         Answered(code, body) => {
-            assert_eq!(status(report), *code, "{told}");
-            assert_eq!(report.snippet, *body, "{told}");
-            assert!(next.reused, "{told}");
+            assert_eq!(status(report), *code, "{context}");
+            assert_eq!(report.snippet, *body, "{context}");
+            assert!(next.reused, "{context}");
         }
         Closed(code) => {
-            assert_eq!(status(report), *code, "{told}");
-            assert!(!next.reused, "{told}");
+            assert_eq!(status(report), *code, "{context}");
+            assert!(!next.reused, "{context}");
         }
         Failed(send_error) => {
-            assert_eq!(report.send_error.as_ref(), Some(send_error), "{told}");
-            assert_eq!(fault(report), Fault::Connection, "{told}");
-            assert!(!next.reused, "{told}");
+            assert_eq!(report.send_error.as_ref(), Some(send_error), "{context}");
+            assert_eq!(fault(report), Fault::Connection, "{context}");
+            assert!(!next.reused, "{context}");
         }
         Broken => {
-            assert_eq!(fault(report), Fault::Connection, "{told}");
-            assert!(!next.reused, "{told}");
+            assert_eq!(fault(report), Fault::Connection, "{context}");
+            assert!(!next.reused, "{context}");
         }
     }
-    assert_eq!(status(next), 200, "{told}");
-    assert_eq!(next.snippet, b"next", "{told}");
+    assert_eq!(status(next), 200, "{context}");
+    assert_eq!(next.snippet, b"next", "{context}");
 }
 
 /// Sends two requests to a receiver with this shape.
@@ -429,13 +429,13 @@ async fn every_shape_has_its_result_and_the_next_request_its_own_response() {
 #[tokio::test]
 async fn bytes_on_an_idle_connection_end_it() {
     // The second response arrives after the first was read, and before the next request.
-    let (tell, told) = tokio::sync::watch::channel(false);
+    let (ready_sender, context) = tokio::sync::watch::channel(false);
     let mut receiver = Receiver::new(move |mut peer| {
-        let mut told = told.clone();
+        let mut context = context.clone();
         async move {
             peer.read_request().await?;
             peer.write(OK).await?;
-            told.wait_for(|told| *told).await.ok()?;
+            context.wait_for(|context| *context).await.ok()?;
             peer.write("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n")
                 .await?;
             peer.gone().await;
@@ -446,7 +446,7 @@ async fn bytes_on_an_idle_connection_end_it() {
     let client = client();
     assert_eq!(status(&post(&client, &receiver.url()).await), 200);
     assert_eq!(client.idle_connections(), 1);
-    tell.send(true).unwrap();
+    ready_sender.send(true).unwrap();
     // The client closes the connection although no request uses it.
     receiver.ended().await;
     let report = post(&client, &receiver.url()).await;

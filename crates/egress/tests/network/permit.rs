@@ -67,5 +67,5 @@ async fn a_started_request_is_finished_after_the_permit_has_ended() {
     };
     let report = client().send(request).await.unwrap();
     assert_eq!(status(&report), 200);
-    assert!(receiver.heard().await.body == body);
+    assert!(receiver.received().await.body == body);
 }

@@ -69,9 +69,9 @@ async fn a_request_goes_through_the_tunnel_to_the_vetted_address() {
         for reused in [false, true] {
             let report = client.send(confidential(&url)).await.unwrap();
             assert_eq!((status(&report), report.reused), (200, reused));
-            assert_eq!(receiver.heard().await.body, b"canary");
+            assert_eq!(receiver.received().await.body, b"canary");
         }
-        let asked = proxy.heard().await;
+        let asked = proxy.received().await;
         let target = receiver.address;
         assert_eq!(
             asked.head,
@@ -97,7 +97,7 @@ async fn tls_through_the_tunnel_uses_the_name_of_the_receiver() {
         if protocols == ["http/1.1"] {
             let report = Client::new(settings.clone()).send(confidential(&url)).await;
             assert_eq!(status(&report.unwrap()), 200);
-            let asked = proxy.heard().await.head;
+            let asked = proxy.received().await.head;
             assert!(asked.starts_with(&format!("CONNECT {} ", receiver.address)));
         }
         // An attacker in the position of the proxy has no trusted certificate.
@@ -118,8 +118,12 @@ async fn the_proxy_itself_can_use_tls() {
     let proxy = Receiver::new(move |peer| {
         let acceptor = acceptor.clone();
         async move {
-            let (socket, heard) = peer.into_parts();
-            relay(Peer::from_parts(acceptor.accept(socket).await.ok()?, heard)).await
+            let (socket, received) = peer.into_parts();
+            relay(Peer::from_parts(
+                acceptor.accept(socket).await.ok()?,
+                received,
+            ))
+            .await
         }
     })
     .await;
@@ -189,7 +193,7 @@ async fn names_are_passed_to_the_proxy_only_if_configured() {
         200
     );
     let port = receiver.address.port();
-    let asked = proxy.heard().await.head;
+    let asked = proxy.received().await.head;
     assert!(
         asked.starts_with(&format!("CONNECT {NAME}:{port} ")),
         "{asked}"
@@ -197,7 +201,7 @@ async fn names_are_passed_to_the_proxy_only_if_configured() {
     assert_eq!(book.asked.load(std::sync::atomic::Ordering::SeqCst), 0);
     // `localhost` means this machine, not the proxy's.
     post(&client, &receiver.named("http", "localhost")).await;
-    let asked = proxy.heard().await.head;
+    let asked = proxy.received().await.head;
     assert!(
         asked.starts_with(&format!("CONNECT 127.0.0.1:{port} ")),
         "{asked}"
@@ -228,7 +232,7 @@ async fn answered(said: &'static [u8]) -> Result<SendError, ProxyFault> {
     let sent = through(&proxy)
         .send(confidential("http://127.0.0.1:9999/"))
         .await;
-    let asked = proxy.heard().await;
+    let asked = proxy.received().await;
     assert!(!format!("{asked:?}").contains("canary"));
     proxy.ended().await;
     match sent {
@@ -364,15 +368,15 @@ async fn credentials_are_sent_only_to_the_proxy() {
     let url = format!("http://canary-user:canary-word@{}", proxy.address);
     let client = Client::new(via(&url));
     assert_eq!(status(&post(&client, &receiver.url()).await), 200);
-    let asked = proxy.heard().await.head;
+    let asked = proxy.received().await.head;
     // canary-user:canary-word
     let encoded = "Y2FuYXJ5LXVzZXI6Y2FuYXJ5LXdvcmQ=";
     assert!(asked.contains(&format!("\r\nProxy-Authorization: Basic {encoded}\r\n")));
-    let heard = receiver.heard().await;
+    let received = receiver.received().await;
     assert!(
-        !heard.head.to_lowercase().contains("proxy"),
+        !received.head.to_lowercase().contains("proxy"),
         "{}",
-        heard.head
+        received.head
     );
 
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -39,9 +39,9 @@ async fn a_request_arrives_byte_for_byte() {
     assert_eq!(report.snippet, b"ok");
     assert!(!report.snippet_truncated);
     assert_eq!(report.detail(), "the receiver answered 200 OK");
-    let heard = receiver.heard().await;
-    assert!(heard.body == body);
-    let mut lines = heard.lines();
+    let received = receiver.received().await;
+    assert!(received.body == body);
+    let mut lines = received.lines();
     assert_eq!(lines.remove(0), "PUT /a%20b;c?d=e&f HTTP/1.1");
     lines.sort_unstable();
     assert_eq!(
@@ -68,9 +68,9 @@ async fn an_empty_body_is_announced() {
             ..request(&receiver.url())
         };
         assert_eq!(status(&client.send(request).await.unwrap()), 200);
-        let heard = receiver.heard().await;
-        assert_eq!(heard.lines().contains(&"content-length: 0"), announced);
-        assert!(!heard.head.contains("transfer-encoding"));
+        let received = receiver.received().await;
+        assert_eq!(received.lines().contains(&"content-length: 0"), announced);
+        assert!(!received.head.contains("transfer-encoding"));
     }
 }
 
@@ -111,8 +111,8 @@ async fn cookies_and_alt_svc_are_ignored() {
     let client = client();
     for _ in 0..2 {
         assert_eq!(status(&post(&client, &receiver.url()).await), 200);
-        let heard = receiver.heard().await;
-        assert_eq!(heard.lines().len(), 3, "{heard:?}");
+        let received = receiver.received().await;
+        assert_eq!(received.lines().len(), 3, "{received:?}");
     }
 }
 
@@ -188,7 +188,7 @@ async fn a_compressed_body_is_not_decompressed() {
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(status(&report), 200);
     assert_eq!(report.snippet, b"\x1f\x8b\x08\x00\xff\xfe");
-    assert!(!receiver.heard().await.head.contains("accept-encoding"));
+    assert!(!receiver.received().await.head.contains("accept-encoding"));
 }
 
 #[tokio::test]

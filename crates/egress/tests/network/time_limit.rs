@@ -116,7 +116,7 @@ async fn dropping_the_request_closes_the_connection() {
     let client = client();
     let url = receiver.url();
     let sending = tokio::spawn(async move { post(&client, &url).await });
-    receiver.heard().await;
+    receiver.received().await;
     sending.abort();
     receiver.ended().await;
 }

@@ -92,8 +92,8 @@ pub(crate) async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> 
     Receiver::new(move |peer| {
         let acceptor = acceptor.clone();
         async move {
-            let (socket, heard) = peer.into_parts();
-            let mut peer = Peer::from_parts(acceptor.accept(socket).await.ok()?, heard);
+            let (socket, received) = peer.into_parts();
+            let mut peer = Peer::from_parts(acceptor.accept(socket).await.ok()?, received);
             loop {
                 peer.read_request().await?;
                 peer.write(answer).await?;
@@ -126,7 +126,7 @@ async fn http1_inside_tls() {
             assert_eq!((status(&report), report.reused), (200, nth > 0));
             assert!(
                 receiver
-                    .heard()
+                    .received()
                     .await
                     .head
                     .starts_with("POST /hook HTTP/1.1\r\n")
@@ -291,10 +291,10 @@ async fn tls_sessions_are_not_resumed() {
     let receiver = Receiver::new(move |peer| {
         let (acceptor, seen) = (acceptor.clone(), seen_in.clone());
         async move {
-            let (socket, heard) = peer.into_parts();
+            let (socket, received) = peer.into_parts();
             let secured = acceptor.accept(socket).await.ok()?;
             let _ = seen.send(secured.get_ref().1.handshake_kind());
-            let mut peer = Peer::from_parts(secured, heard);
+            let mut peer = Peer::from_parts(secured, received);
             peer.read_request().await?;
             peer.write(OK).await
         }

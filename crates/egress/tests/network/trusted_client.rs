@@ -35,10 +35,14 @@ async fn requests_share_a_connection_to_this_machine() {
             (answer.status().as_u16(), &answer.body()[..]),
             (200, &b"ok"[..])
         );
-        let heard = receiver.heard().await;
-        assert_eq!(heard.lines()[0], format!("GET {path} HTTP/1.1"));
+        let received = receiver.received().await;
+        assert_eq!(received.lines()[0], format!("GET {path} HTTP/1.1"));
         let host = format!("host: {}", receiver.address);
-        assert!(heard.lines().contains(&host.as_str()), "{}", heard.head);
+        assert!(
+            received.lines().contains(&host.as_str()),
+            "{}",
+            received.head
+        );
     }
     assert_eq!(receiver.connections(), 1);
     assert!(!connection.is_closed());
@@ -103,5 +107,5 @@ async fn a_raw_connection_sends_bytes_unchanged() {
     let mut sender = trusted_client::dial(receiver.address).await.unwrap();
     let answer = sender.send_request(get("/x")).await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
-    assert_eq!(receiver.heard().await.lines(), ["GET /x HTTP/1.1"]);
+    assert_eq!(receiver.received().await.lines(), ["GET /x HTTP/1.1"]);
 }

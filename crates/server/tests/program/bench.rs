@@ -27,8 +27,8 @@ fn complaint(output: Output, code: i32) -> String {
     complaint
 }
 
-fn is_measured(figures: &Value, name: &str) {
-    let value = &figures[name];
+fn is_measured(results: &Value, name: &str) {
+    let value = &results[name];
     let is_spread = value["p50"].is_number() && value["p99"].is_number();
     assert!(value.is_number() || is_spread, "{name} is {value}");
 }
@@ -67,11 +67,11 @@ fn the_egress_client_is_measured_beside_raw_connections() {
     let report = document(bench(
         "--scenario door --events 500 --rounds 2 --endpoints 64 --json",
     ));
-    let door = &report["scenarios"][0];
-    assert_eq!(door["requests"], 500);
+    let egress_client = &report["scenarios"][0];
+    assert_eq!(egress_client["requests"], 500);
     // As many connections as each endpoint would have.
-    assert_eq!(door["connections"], 8);
-    let rounds = door["rounds"].as_array().expect("a list");
+    assert_eq!(egress_client["connections"], 8);
+    let rounds = egress_client["rounds"].as_array().expect("a list");
     assert_eq!(rounds.len(), 2);
     for side in rounds
         .iter()
@@ -85,8 +85,8 @@ fn the_egress_client_is_measured_beside_raw_connections() {
         }
     }
     assert!(
-        door["ratio"].is_number() && door["cpu_ratio"].is_number(),
-        "{door}"
+        egress_client["ratio"].is_number() && egress_client["cpu_ratio"].is_number(),
+        "{egress_client}"
     );
 }
 

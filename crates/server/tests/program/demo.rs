@@ -34,10 +34,10 @@ impl Demo {
             .spawn()
             .expect("the program starts");
         let output = child.stdout.take().expect("its output");
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
         Demo { child, lines }

@@ -22,6 +22,6 @@ mod libraries;
 mod mail;
 mod pages;
 mod policy;
+mod private_network;
 mod serve;
 mod serve_on_postgres;
-mod world;

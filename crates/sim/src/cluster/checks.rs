@@ -18,7 +18,7 @@ impl World {
             let late = node.clock(now_ms) >= node.end_by;
             if !node.is_alive
                 || node.frozen
-                || (late && self.bug != Some(ClusterMutation::IgnoresLeaseEnd))
+                || (late && self.mutation != Some(ClusterMutation::IgnoresLeaseEnd))
             {
                 continue;
             }

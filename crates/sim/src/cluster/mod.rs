@@ -78,9 +78,9 @@ pub struct ClusterSummary {
 /// Runs one simulation.
 pub fn run_cluster(
     seed: u64,
-    bug: Option<ClusterMutation>,
+    mutation: Option<ClusterMutation>,
 ) -> Result<ClusterSummary, ClusterFailure> {
-    let mut simulation = World::new(seed, bug);
+    let mut simulation = World::new(seed, mutation);
     match simulation.live() {
         Ok(()) => Ok(simulation.summary),
         Err((oracle, detail)) => Err(ClusterFailure {
@@ -121,7 +121,7 @@ enum Event {
     /// A frozen node resumes.
     Thaw { node: usize, life: u64 },
     /// A random fault happens, or a node joins.
-    Strike,
+    InjectFault,
 }
 
 struct World {
@@ -129,9 +129,9 @@ struct World {
     event_queue: EventQueue<Event>,
     table: Table,
     nodes: Vec<Node>,
-    bug: Option<ClusterMutation>,
-    stormy: bool,
-    bells: bool,
+    mutation: Option<ClusterMutation>,
+    has_faults: bool,
+    has_notifications: bool,
     timings: Timings,
     requests: u64,
     summary: ClusterSummary,
@@ -139,17 +139,17 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<ClusterMutation>) -> World {
+    fn new(seed: u64, mutation: Option<ClusterMutation>) -> World {
         let mut rng = Rng::seeded(seed);
-        let bells = rng.random_ratio(3, 4);
+        let has_notifications = rng.random_ratio(3, 4);
         World {
             rng,
             event_queue: EventQueue::default(),
-            table: Table::new(bug),
+            table: Table::new(mutation),
             nodes: Vec::new(),
-            bug,
-            stormy: true,
-            bells,
+            mutation,
+            has_faults: true,
+            has_notifications,
             timings: Timings::default(),
             requests: 0,
             summary: ClusterSummary::default(),
@@ -164,7 +164,7 @@ impl World {
         if self.rng.random_ratio(1, 3) {
             self.join(false)?;
         }
-        self.event_queue.schedule(500, Event::Strike);
+        self.event_queue.schedule(500, Event::InjectFault);
         self.pass(FAULT_PHASE_MS)?;
         self.heal()?;
         self.settle("after the storm", true)?;
@@ -262,13 +262,13 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Strike => self.strike(),
+            Event::InjectFault => self.inject_fault(),
         }
     }
 
     /// Triggers a random fault and schedules the next one.
-    fn strike(&mut self) -> CheckResult {
-        if !self.stormy {
+    fn inject_fault(&mut self) -> CheckResult {
+        if !self.has_faults {
             return Ok(());
         }
         let running = self.nodes.iter().filter(|node| node.runs()).count();
@@ -309,14 +309,14 @@ impl World {
             }
         }
         let next_ms = self.rng.between(200, 6_000);
-        self.event_queue.schedule(next_ms, Event::Strike);
+        self.event_queue.schedule(next_ms, Event::InjectFault);
         Ok(())
     }
 
     /// Ends the fault phase and all current faults.
     fn heal(&mut self) -> CheckResult {
         self.note(|| "the world is well".to_owned());
-        self.stormy = false;
+        self.has_faults = false;
         for at in 0..self.nodes.len() {
             self.nodes[at].cut_off_until_ms = 0;
             let life = self.nodes[at].life;
@@ -361,11 +361,12 @@ impl World {
                 begin_by: _,
                 end_by,
             } => {
-                self.nodes[at].end_by = if self.bug == Some(ClusterMutation::LeaseFromTheAnswer) {
-                    now.after(self.timings.end_within)
-                } else {
-                    end_by
-                };
+                self.nodes[at].end_by =
+                    if self.mutation == Some(ClusterMutation::LeaseFromTheAnswer) {
+                        now.after(self.timings.end_within)
+                    } else {
+                        end_by
+                    };
                 self.check_one_owner()
             }
             Command::Grant(holdings) => {
@@ -374,7 +375,7 @@ impl World {
                 self.check_one_owner()
             }
             Command::Revoke(holding) => {
-                let most_ms = if self.stormy {
+                let most_ms = if self.has_faults {
                     UNDER_WAY_MS.0
                 } else {
                     UNDER_WAY_MS.1
@@ -386,7 +387,7 @@ impl World {
                     life,
                     holding,
                 };
-                if self.bug == Some(ClusterMutation::ReleasesTooSoon) {
+                if self.mutation == Some(ClusterMutation::ReleasesTooSoon) {
                     let reach = Event::Reach {
                         node: at,
                         life,
@@ -404,7 +405,10 @@ impl World {
                     ClusterMutation::IgnoresLeaseEnd,
                     ClusterMutation::LeaseFromTheAnswer,
                 ];
-                if !self.bug.is_some_and(|bug| keeps.contains(&bug)) {
+                if !self
+                    .mutation
+                    .is_some_and(|mutation| keeps.contains(&mutation))
+                {
                     self.nodes[at].held.clear();
                 }
                 Ok(())
@@ -418,10 +422,10 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let cut_off = self.nodes[at].cut_off_until_ms > self.event_queue.now_ms();
-        let slow = self.stormy && self.rng.random_ratio(1, 20);
+        let slow = self.has_faults && self.rng.random_ratio(1, 20);
         let there_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
         let back_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
-        let lost = self.stormy && (cut_off || self.rng.random_ratio(1, 60));
+        let lost = self.has_faults && (cut_off || self.rng.random_ratio(1, 60));
         let patience_ms = self.timings.lease.as_millis() / 3;
         let answered = !lost && there_ms + back_ms < patience_ms;
         let node = &mut self.nodes[at];
@@ -474,9 +478,9 @@ impl World {
             };
             self.event_queue.schedule(in_ms, reach);
         }
-        if done.notifies && self.bells {
+        if done.notifies && self.has_notifications {
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
-                if self.stormy && self.rng.random_ratio(1, 5) {
+                if self.has_faults && self.rng.random_ratio(1, 5) {
                     continue;
                 }
                 let in_ms = self.rng.between(1, 20);
@@ -531,8 +535,10 @@ impl World {
             | Input::TableChanged
             | Input::Retire => {}
         }
-        let input = match self.bug {
-            Some(bug) => bug.tamper(input, node.number, |holding| node.held.contains(&holding)),
+        let input = match self.mutation {
+            Some(mutation) => {
+                mutation.tamper(input, node.number, |holding| node.held.contains(&holding))
+            }
             None => input,
         };
         self.handle(at, input)

@@ -27,7 +27,7 @@ pub(super) struct Table {
     next: u64,
     nodes: BTreeMap<NodeNo, Row>,
     shards: BTreeMap<Shard, (Epoch, Option<NodeNo>)>,
-    bug: Option<ClusterMutation>,
+    mutation: Option<ClusterMutation>,
 }
 
 /// The result of a request.
@@ -39,14 +39,14 @@ pub(super) struct Done {
 }
 
 impl Table {
-    pub(super) fn new(bug: Option<ClusterMutation>) -> Table {
+    pub(super) fn new(mutation: Option<ClusterMutation>) -> Table {
         Table {
             next: 0,
             nodes: BTreeMap::new(),
             shards: Shard::all()
                 .map(|shard| (shard, (Epoch(0), None)))
                 .collect(),
-            bug,
+            mutation,
         }
     }
 
@@ -89,9 +89,9 @@ impl Table {
             }
             Command::Fence { node, beat } => {
                 let silent = self.nodes.get(node).is_some_and(|row| {
-                    row.beat == *beat || self.bug == Some(ClusterMutation::FencesTheLiving)
+                    row.beat == *beat || self.mutation == Some(ClusterMutation::FencesTheLiving)
                 });
-                if silent && self.bug != Some(ClusterMutation::NeverFences) {
+                if silent && self.mutation != Some(ClusterMutation::NeverFences) {
                     self.remove_node(*node);
                 }
                 notifying(Input::Fenced)
@@ -104,7 +104,7 @@ impl Table {
                         .get_mut(&holding.shard)
                         .expect("the table has every shard");
                     let current = *epoch == holding.epoch
-                        || self.bug == Some(ClusterMutation::ReleasesAnyEpoch);
+                        || self.mutation == Some(ClusterMutation::ReleasesAnyEpoch);
                     if *owner == Some(me) && current {
                         *owner = None;
                     }
@@ -112,7 +112,7 @@ impl Table {
                 notifying(Input::Released)
             }
             Command::Leave => {
-                if self.bug != Some(ClusterMutation::LeavesRegistered) {
+                if self.mutation != Some(ClusterMutation::LeavesRegistered) {
                     self.remove_node(me);
                 }
                 notifying(Input::Left)
@@ -135,7 +135,7 @@ impl Table {
     }
 
     fn claim(&mut self, me: NodeNo, own: &[Holding], free: usize) -> Vec<Holding> {
-        if self.bug == Some(ClusterMutation::TakesNothing) {
+        if self.mutation == Some(ClusterMutation::TakesNothing) {
             return Vec::new();
         }
         let mut left = free;

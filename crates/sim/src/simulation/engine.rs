@@ -29,9 +29,9 @@ impl World {
         if self.running_epoch() != Some(epoch) {
             return;
         }
-        let input = match self.bug {
+        let input = match self.mutation {
             None => input,
-            Some(bug) => bug.tamper_input(input),
+            Some(mutation) => mutation.tamper_input(input),
         };
         self.note(|| format!("hears {}", brief(&input)));
         let now = self.now();
@@ -44,7 +44,10 @@ impl World {
                 self.crash();
                 return;
             }
-            if !self.bug.is_some_and(|bug| bug.swallows(&command)) {
+            if !self
+                .mutation
+                .is_some_and(|mutation| mutation.swallows(&command))
+            {
                 self.execute(epoch, command);
             }
         }
@@ -129,7 +132,7 @@ impl World {
     }
 
     fn schedule_read(&mut self, epoch: Epoch, query: Query) {
-        let early = self.bug == Some(Mutation::RetriesEarly);
+        let early = self.mutation == Some(Mutation::RetriesEarly);
         let due_by = query.due_by.after(if early {
             Span::from_hours(1)
         } else {
@@ -142,11 +145,11 @@ impl World {
     }
 
     fn schedule_write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
-        let record = match self.bug {
-            Some(bug) => bug.tamper_record(record),
+        let record = match self.mutation {
+            Some(mutation) => mutation.tamper_record(record),
             None => record,
         };
-        if self.bug == Some(Mutation::ResultLost) && self.rng.random_ratio(1, 20) {
+        if self.mutation == Some(Mutation::ResultLost) && self.rng.random_ratio(1, 20) {
             self.answer(epoch, Input::Recorded { ticket });
             return;
         }
@@ -221,7 +224,7 @@ impl World {
                 self.ledger.handed_over(delivery.id(), at_ms);
             }
         }
-        if self.bug == Some(Mutation::HandsOverTwice) {
+        if self.mutation == Some(Mutation::HandsOverTwice) {
             let input = Input::Accepted(deliveries.clone());
             self.event_queue
                 .schedule(300_000, Event::Deliver { epoch, input });
@@ -332,7 +335,7 @@ impl World {
             self.answer(epoch, Input::RecordFailed { ticket });
             return;
         }
-        let writer = match (self.bug, self.running_epoch()) {
+        let writer = match (self.mutation, self.running_epoch()) {
             (Some(Mutation::StaleWrites), Some(running_epoch)) => running_epoch,
             (_, _) => epoch,
         };
@@ -353,7 +356,7 @@ impl World {
                 self.ledger.written(epoch, &before, attempt);
             }
             (Record::Attempt(attempt), Written::Superseded)
-                if self.bug == Some(Mutation::OverwritesTheEnd) =>
+                if self.mutation == Some(Mutation::OverwritesTheEnd) =>
             {
                 self.disk.overwrite(attempt);
                 self.ledger.written(epoch, &before, attempt);
@@ -370,7 +373,7 @@ impl World {
                 return;
             }
         }
-        if self.bug == Some(Mutation::OverwritesTheEnd) {
+        if self.mutation == Some(Mutation::OverwritesTheEnd) {
             let record = record.clone();
             let again = Event::Write {
                 epoch,

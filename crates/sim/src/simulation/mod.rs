@@ -89,10 +89,10 @@ impl Summary {
 }
 
 /// Runs the simulation of `seed`, with a mutation if one is given.
-pub fn run(seed: u64, bug: Option<Mutation>) -> Result<Summary, Box<Failure>> {
-    match World::new(seed, bug, false).run() {
+pub fn run(seed: u64, mutation: Option<Mutation>) -> Result<Summary, Box<Failure>> {
+    match World::new(seed, mutation, false).run() {
         Ok(summary) => Ok(summary),
-        Err(_) => World::new(seed, bug, true).run(),
+        Err(_) => World::new(seed, mutation, true).run(),
     }
 }
 
@@ -161,7 +161,7 @@ struct Process {
 
 struct World {
     seed: u64,
-    bug: Option<Mutation>,
+    mutation: Option<Mutation>,
     rng: Rng,
     id_generator: IdGenerator,
     scenario: SimScenario,
@@ -183,7 +183,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<Mutation>, traced: bool) -> World {
+    fn new(seed: u64, mutation: Option<Mutation>, traced: bool) -> World {
         let mut rng = Rng::seeded(seed);
         let scenario = SimScenario::draw(&mut rng);
         let mut disk = Disk::default();
@@ -206,7 +206,7 @@ impl World {
         let receivers = receivers.map(|site| (site.endpoint, Receiver::new(site.behaviour)));
         World {
             seed,
-            bug,
+            mutation,
             id_generator: IdGenerator::new(rng.split()),
             event_queue: EventQueue::default(),
             wall_offset_ms: 0,
@@ -366,8 +366,8 @@ impl World {
         self.ledger.restarted(&self.disk, at_ms, wall);
         self.ledger.settled_at(self.event_queue.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
-            let forgotten =
-                self.bug == Some(Mutation::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
+            let forgotten = self.mutation == Some(Mutation::ForgetsAfterRestart)
+                && endpoint.0.is_multiple_of(2);
             if !forgotten {
                 self.deliver(epoch, Input::Work { endpoint, due });
             }
@@ -405,7 +405,7 @@ impl World {
             let epoch = process.epoch;
             self.note(|| format!("process {} is asked to stop", epoch.0));
             self.ledger.disturbed(u64::MAX);
-            if self.bug == Some(Mutation::DrainsTooSoon) {
+            if self.mutation == Some(Mutation::DrainsTooSoon) {
                 self.drained();
             } else {
                 self.deliver(epoch, Input::Shutdown);

@@ -64,7 +64,7 @@ impl World {
             .keys
             .get(&key)
             .copied()
-            .filter(|_| self.bug != Some(Mutation::ForgetsKeys));
+            .filter(|_| self.mutation != Some(Mutation::ForgetsKeys));
         match judge(stored, content) {
             Ingest::New => {
                 let wall = self.now().wall;
@@ -191,7 +191,7 @@ impl World {
             return;
         };
         self.note(|| format!("an operator wants {endpoint} {status:?}"));
-        if self.bug == Some(Mutation::SendsToTheDisabled) {
+        if self.mutation == Some(Mutation::SendsToTheDisabled) {
             self.persist_status(endpoint, status, None);
         } else {
             self.deliver(epoch, Input::SetStatus { endpoint, status });
@@ -266,7 +266,7 @@ impl World {
                 continue;
             }
             self.note(|| format!("an operator cancels {delivery}"));
-            if self.bug == Some(Mutation::SendsTheCancelled) {
+            if self.mutation == Some(Mutation::SendsTheCancelled) {
                 let now = self.now().wall;
                 let _ = self.disk.change(delivery, |delivery| delivery.cancel(now));
                 continue;

@@ -256,21 +256,22 @@ pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
     world.add(endpoint(7, "other", &[])).await;
     world.add_endpoint(8).await;
     let automatic = DisabledReason::Automatic(DisableCause::Gone);
-    let stand_for = async |number, status, reason, health| {
+    let write_status = async |number, status, reason, health| {
         let store = &world.store;
         let changed = store.set_endpoint_status(at(9), EndpointId(number), status, reason, health);
         assert_eq!(changed.await, Ok(true));
     };
-    let set_status = async |number, status, health| stand_for(number, status, None, health).await;
+    let set_status =
+        async |number, status, health| write_status(number, status, None, health).await;
     set_status(2, EndpointStatus::Paused, None).await;
-    stand_for(3, EndpointStatus::Disabled, Some(automatic), None).await;
+    write_status(3, EndpointStatus::Disabled, Some(automatic), None).await;
     set_status(4, EndpointStatus::Enabled, Some(tripped(1))).await;
     set_status(5, EndpointStatus::Deleted, Some(tripped(1))).await;
     set_status(6, EndpointStatus::Paused, Some(tripped(1))).await;
-    stand_for(7, EndpointStatus::Disabled, Some(automatic), None).await;
+    write_status(7, EndpointStatus::Disabled, Some(automatic), None).await;
     // Not listed: the operator who disabled it knows about it.
-    let by_hand = Some(DisabledReason::Manual);
-    stand_for(8, EndpointStatus::Disabled, by_hand, Some(tripped(1))).await;
+    let manual = Some(DisabledReason::Manual);
+    write_status(8, EndpointStatus::Disabled, manual, Some(tripped(1))).await;
     let acme = Some("acme");
     assert_eq!(named(&world, None, 99).await, [7, 4, 3, 6, 2]);
     assert_eq!(named(&world, acme, 99).await, [4, 3, 6, 2]);

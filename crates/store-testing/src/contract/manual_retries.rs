@@ -13,7 +13,7 @@ use super::Harness;
 use super::fixture::{DAY, World, at, id};
 use posthaste_store::{RetryResult, Written};
 
-fn by_hand(at: Timestamp) -> ScheduledAttempt {
+fn manual_attempt(at: Timestamp) -> ScheduledAttempt {
     ScheduledAttempt {
         at,
         trigger: Trigger::Manual,
@@ -41,10 +41,10 @@ pub(super) async fn a_waiting_delivery_is_due_now(harness: &dyn Harness) {
     }
     assert_eq!(
         world.delivery(waiting).await.state(),
-        State::Pending(by_hand(at(5)))
+        State::Pending(manual_attempt(at(5)))
     );
     let hastened = world.delivery(retrying).await;
-    assert_eq!(hastened.state(), State::Retrying(by_hand(at(5))));
+    assert_eq!(hastened.state(), State::Retrying(manual_attempt(at(5))));
     assert_eq!(
         *hastened.facts(),
         spent,
@@ -90,7 +90,10 @@ pub(super) async fn an_ended_delivery_starts_a_new_round(harness: &dyn Harness) 
         );
         let (stored, kept) = world.find(sent).await;
         let facts = stored.delivery.facts();
-        assert_eq!(stored.delivery.state(), State::Pending(by_hand(at(DAY))));
+        assert_eq!(
+            stored.delivery.state(),
+            State::Pending(manual_attempt(at(DAY)))
+        );
         assert_eq!((facts.attempts, facts.spent), (attempts, 0));
         assert_eq!((facts.previous_delay, facts.granted.len()), (None, 0));
         assert_eq!(facts.due_at, at(DAY));
@@ -145,10 +148,10 @@ pub(super) async fn a_delivery_of_another_tenant_does_not_exist(harness: &dyn Ha
     let endpoint = world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     world.fail(sent, at(2)).await;
-    for stranger in ["other", "nobody"] {
-        let retried = world.store.retry(at(5), id(stranger), sent).await;
+    for other_tenant in ["other", "nobody"] {
+        let retried = world.store.retry(at(5), id(other_tenant), sent).await;
         assert_eq!(retried, Ok(RetryResult::NoSuchDelivery));
-        assert_eq!(world.store.delivery(id(stranger), sent).await, Ok(None));
+        assert_eq!(world.store.delivery(id(other_tenant), sent).await, Ok(None));
     }
     assert_eq!(
         retry(&world, 5, DeliveryId(7)).await,

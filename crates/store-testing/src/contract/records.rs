@@ -315,11 +315,11 @@ pub(super) async fn a_delivery_that_changed_since_it_was_dropped_goes_on(harness
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let late = at(20 * DAY);
-    let by_hand = world.send(at(1), "a.b").await;
-    let known = world.delivery(by_hand).await;
-    world.store.retry(late, id("acme"), by_hand).await.unwrap();
+    let manual = world.send(at(1), "a.b").await;
+    let known = world.delivery(manual).await;
+    world.store.retry(late, id("acme"), manual).await.unwrap();
     assert_eq!(world.expire(&known, late).await, Written::Superseded);
-    assert_eq!(world.status(by_hand).await, Status::Pending);
+    assert_eq!(world.status(manual).await, Status::Pending);
 
     let attempted = world.send(at(1), "a.b").await;
     let known = world.delivery(attempted).await;

@@ -15,8 +15,8 @@ fn globex() -> TenantId {
 
 /// Asks for a node's concurrency share. Returns its slots and how many of them are usable.
 fn ask(node: &Node, most: u32, in_force: u32, under_way: u32, wants: u32) -> (u32, u32) {
-    let room = one_share(run(asks(node, acme(), most, in_force, under_way, wants)));
-    (room.slots, room.usable)
+    let grant = one_share(run(asks(node, acme(), most, in_force, under_way, wants)));
+    (grant.slots, grant.usable)
 }
 
 fn asks(
@@ -36,11 +36,11 @@ fn asks(
     cluster.request_shares(vec![TenantDemand { tenant, most, ask }])
 }
 
-fn one_share(told: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
-    let [room] = told.expect("it is told")[..] else {
+fn one_share(shares: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
+    let [grant] = shares.expect("it is told")[..] else {
         panic!("one was asked for");
     };
-    room
+    grant
 }
 
 #[test]
@@ -48,30 +48,30 @@ fn nodes_share_the_concurrency_limit_of_a_tenant() {
     let database = Database::create();
     let (here, there) = (node(&database, 1), node(&database, 2));
     here.furnish();
-    let room = |slots: u32, usable: u32| (slots, usable);
-    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
-    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0), "there is one");
+    let grant = |slots: u32, usable: u32| (slots, usable);
+    assert_eq!(ask(&here, 1, 0, 0, 1), grant(1, 1));
+    assert_eq!(ask(&there, 1, 0, 0, 1), grant(0, 0), "there is one");
     // Asked to give up its slot, the node does so when nothing is in flight, and not before.
-    assert_eq!(ask(&here, 1, 1, 1, 1), room(1, 0));
-    assert_eq!(ask(&here, 1, 0, 1, 1), room(1, 0));
-    assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0));
-    assert_eq!(ask(&here, 1, 0, 0, 1), room(0, 0));
-    assert_eq!(ask(&there, 1, 0, 0, 1), room(1, 1));
+    assert_eq!(ask(&here, 1, 1, 1, 1), grant(1, 0));
+    assert_eq!(ask(&here, 1, 0, 1, 1), grant(1, 0));
+    assert_eq!(ask(&there, 1, 0, 0, 1), grant(0, 0));
+    assert_eq!(ask(&here, 1, 0, 0, 1), grant(0, 0));
+    assert_eq!(ask(&there, 1, 0, 0, 1), grant(1, 1));
     // The slots of a node that was removed from the membership are free again, and the node has none.
     let other = there.store.cluster().expect("it can be shared").me();
-    let strike_off = format!("DELETE FROM nodes WHERE no = {}", other.0);
-    database.run(&format!("{strike_off}; {REFUSE_REGISTRATIONS}"));
-    assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
-    assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
+    let remove_node = format!("DELETE FROM nodes WHERE no = {}", other.0);
+    database.run(&format!("{remove_node}; {REFUSE_REGISTRATIONS}"));
+    assert_eq!(ask(&here, 1, 0, 0, 1), grant(1, 1));
+    assert_eq!(ask(&there, 1, 1, 1, 1), grant(0, 0));
     // An unchanged share is not written again.
     let me = here.store.cluster().expect("it can be shared").me().0;
     let written = format!("SELECT xmin::text || ' ' || ctid::text FROM grants WHERE node = {me}");
     let before = database.run(&written);
-    assert_eq!((ask(&here, 1, 1, 0, 1), before.len()), (room(1, 1), 1));
+    assert_eq!((ask(&here, 1, 1, 0, 1), before.len()), (grant(1, 1), 1));
     assert_eq!(database.run(&written), before);
     // The shares of a tenant are deleted with it.
     run(here.store.delete_tenant(NOW, acme())).expect("it is deleted");
-    assert_eq!(ask(&here, 1, 0, 0, 0), room(0, 0));
+    assert_eq!(ask(&here, 1, 0, 0, 0), grant(0, 0));
     assert_eq!(database.run("SELECT count(*) FROM grants"), ["0"]);
 }
 
@@ -108,8 +108,8 @@ fn shares_of_another_tenant_are_granted_without_waiting() {
     while database.run(waiting).is_empty() {
         std::thread::yield_now();
     }
-    let room = one_share(run(asks(&there, globex(), 3, 0, 0, 3)));
-    assert_eq!((room.slots, room.usable), (3, 3));
+    let grant = one_share(run(asks(&there, globex(), 3, 0, 0, 3)));
+    assert_eq!((grant.slots, grant.usable), (3, 3));
     assert!(!database.run(waiting).is_empty(), "it still waits");
     held.finish();
     assert_eq!(one_share(run(waits)).slots, 2);

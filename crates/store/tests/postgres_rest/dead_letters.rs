@@ -58,13 +58,13 @@ fn groups_are_counted_without_reading_every_dead_letter() {
         };
         let found = run(fixture.store.dead_groups(id("acme"), None, page)).expect("groups");
         let more = BoundedCount::MoreThan(MAX_GROUP_COUNT);
-        let told: Vec<_> = found
+        let found_groups: Vec<_> = found
             .items
             .iter()
             .map(|group| (group.endpoint.0, group.error_kind, group.count))
             .collect();
         assert_eq!(
-            told,
+            found_groups,
             [
                 (2, None, BoundedCount::Exactly(60)),
                 (1, Some(FailureKind::Http), more),

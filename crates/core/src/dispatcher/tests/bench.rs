@@ -1,6 +1,6 @@
 //! Test bench for the dispatcher: a store, two clocks, and code that executes its commands.
 //!
-//! [`Bench`] executes every command at once, or leaves it to the test if [`ByHand`] says so, and feeds the results
+//! [`Bench`] executes every command at once, or leaves it to the test if [`ManualCommands`] says so, and feeds the results
 //! back. Time passes only when a test calls [`Bench::advance`]. For each attempt that starts, the bench checks the
 //! properties that must hold in every test: status, limits, order, and that no delivery is in flight twice.
 
@@ -45,7 +45,7 @@ pub(super) struct PendingSweep {
 
 /// Commands that the test answers itself; the others are executed at once.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ByHand {
+pub(super) struct ManualCommands {
     pub(super) introductions: bool,
     pub(super) fetches: bool,
     pub(super) records: bool,
@@ -57,7 +57,7 @@ pub(super) struct Bench {
     pub(super) dispatcher: Dispatcher,
     pub(super) disk: Disk,
     pub(super) now: Now,
-    pub(super) by_hand: ByHand,
+    pub(super) manual: ManualCommands,
     pub(super) flying: BTreeMap<DeliveryId, Attempt>,
     pub(super) fetches: VecDeque<PendingFetch>,
     pub(super) records: VecDeque<(Ticket, Record)>,
@@ -89,7 +89,7 @@ impl Bench {
                 wall: Timestamp(1_700_000_000_000),
                 tick: Tick(1_000_000_000),
             },
-            by_hand: ByHand::default(),
+            manual: ManualCommands::default(),
             flying: BTreeMap::new(),
             fetches: VecDeque::new(),
             records: VecDeque::new(),
@@ -462,7 +462,7 @@ impl Bench {
     fn execute(&mut self, command: Command, inputs: &mut VecDeque<Input>) {
         match command {
             Command::LoadEndpoint(endpoint) => {
-                if !self.by_hand.introductions {
+                if !self.manual.introductions {
                     inputs.push_back(match self.endpoints.get(&endpoint) {
                         Some(snapshot) => Input::EndpointLoaded(snapshot.clone()),
                         None => Input::NoSuchEndpoint(endpoint),
@@ -525,7 +525,7 @@ impl Bench {
                     reason,
                     except,
                 });
-                if !self.by_hand.sweeps {
+                if !self.manual.sweeps {
                     let swept = self.write_sweep();
                     inputs.push_back(swept);
                 }
@@ -538,7 +538,7 @@ impl Bench {
     }
 
     fn execute_fetch(&mut self, fetch: PendingFetch, inputs: &mut VecDeque<Input>) {
-        if self.by_hand.fetches {
+        if self.manual.fetches {
             self.fetches.push_back(fetch);
         } else {
             inputs.push_back(Input::Fetched {
@@ -555,7 +555,7 @@ impl Bench {
             self.cancel_tickets.insert(ticket);
         }
         self.records.push_back((ticket, record));
-        if !self.by_hand.records {
+        if !self.manual.records {
             let ticket = self.write();
             inputs.push_back(Input::Recorded { ticket });
         }

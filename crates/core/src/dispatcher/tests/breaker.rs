@@ -290,7 +290,7 @@ fn dead_letters_of_a_mostly_healthy_endpoint_do_not_trip_the_breaker() {
 #[test]
 fn health_is_recorded_only_when_it_changed() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(unlimited_rate());
     let ids = bench.accept(endpoint, 4);
     for (id, outcome) in ids.iter().zip([ok(), down(), ok(), ok()]) {

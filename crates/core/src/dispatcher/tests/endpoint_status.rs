@@ -74,8 +74,8 @@ fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
             max_flights: 100,
             ready_per_lane: 4,
         });
-        bench.by_hand.sweeps = true;
-        bench.by_hand.records = true;
+        bench.manual.sweeps = true;
+        bench.manual.records = true;
         let endpoint = bench.endpoint(LaneSettings {
             max_in_flight: 2,
             ..unlimited_rate()
@@ -118,8 +118,8 @@ fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
 fn a_retry_recorded_during_a_disable_is_swept() {
     for swept_first in [false, true] {
         let mut bench = Bench::new();
-        bench.by_hand.sweeps = true;
-        bench.by_hand.records = true;
+        bench.manual.sweeps = true;
+        bench.manual.records = true;
         let endpoint = bench.endpoint(one_at_a_time());
         let ids = bench.accept(endpoint, 2);
         bench.finish(ids[0], down());
@@ -163,7 +163,7 @@ fn deliveries_accepted_for_a_disabled_endpoint_are_swept() {
 #[test]
 fn enabling_waits_for_the_sweep_in_progress() {
     let mut bench = Bench::new();
-    bench.by_hand.sweeps = true;
+    bench.manual.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
     bench.finish(ids[0], ok());
@@ -185,7 +185,7 @@ fn enabling_waits_for_the_sweep_in_progress() {
 #[test]
 fn pausing_during_a_sweep_applies_after_it() {
     let mut bench = Bench::new();
-    bench.by_hand.sweeps = true;
+    bench.manual.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
     bench.set_status(endpoint, EndpointStatus::Disabled);
@@ -239,7 +239,7 @@ fn a_status_change_before_the_introduction_is_kept() {
         (EndpointStatus::Paused, EndpointStatus::Enabled, true),
     ] {
         let mut bench = Bench::new();
-        bench.by_hand.introductions = true;
+        bench.manual.introductions = true;
         let endpoint = bench.endpoint(settings());
         let id = bench.accept_one(endpoint);
         // The configuration was read before the requested status was written.
@@ -257,8 +257,8 @@ fn a_status_change_before_the_introduction_is_kept() {
 #[test]
 fn an_introduction_during_a_sweep_does_not_open_the_gate() {
     let mut bench = Bench::new();
-    bench.by_hand.introductions = true;
-    bench.by_hand.sweeps = true;
+    bench.manual.introductions = true;
+    bench.manual.sweeps = true;
     let endpoint = bench.endpoint(settings());
     let swept = bench.accept_one(endpoint);
     bench.set_status(endpoint, EndpointStatus::Disabled);
@@ -286,8 +286,8 @@ fn deliveries_of_a_missing_endpoint_fail_and_its_lane_is_forgotten() {
 #[test]
 fn gone_disables_in_the_same_record_and_sweeps_after_it() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
-    bench.by_hand.sweeps = true;
+    bench.manual.records = true;
+    bench.manual.sweeps = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 2,
         ..unlimited_rate()

@@ -74,7 +74,7 @@ fn an_internal_fault_does_not_change_the_breaker_or_window() {
 #[test]
 fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let other = bench.endpoint(settings());
     let first = bench.accept_one(endpoint);
@@ -115,7 +115,7 @@ fn a_result_occupies_its_slot_until_it_is_recorded() {
         max_flights: 2,
         ready_per_lane: 8,
     });
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(unlimited_rate());
     bench.accept(endpoint, 5);
     assert_eq!(bench.take_sent().len(), 2);
@@ -135,7 +135,7 @@ fn a_result_occupies_its_slot_until_it_is_recorded() {
 #[test]
 fn a_wall_clock_set_back_does_not_delay_monotonic_timers() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let (quiet, failing) = (bench.endpoint(settings()), bench.endpoint(settings()));
     let first = bench.accept_one(quiet);
     bench.finish(first, throttled(Span::from_secs(30)));
@@ -187,7 +187,7 @@ fn a_wall_clock_set_forward_does_not_advance_monotonic_timers() {
 #[test]
 fn shutdown_starts_nothing_and_reports_drained_once() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
     bench.take_sent();
@@ -247,7 +247,7 @@ fn cancels_are_recorded_even_when_every_slot_is_taken() {
         max_flights: 1,
         ready_per_lane: 8,
     });
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(settings());
     let ids = bench.accept(endpoint, 3);
     bench.cancel(ids[1]);

@@ -75,7 +75,7 @@ fn an_endpoint_without_waiting_deliveries_is_not_held_back() {
 #[test]
 fn an_endpoint_that_is_not_loaded_has_no_reason_and_no_limits() {
     let mut bench = Bench::new();
-    bench.by_hand.introductions = true;
+    bench.manual.introductions = true;
     let endpoint = bench.endpoint(settings());
     bench.accept_one(endpoint);
     let lane = bench.lane(endpoint);

@@ -133,7 +133,7 @@ fn an_attempt_before_the_deadline_is_made() {
 #[test]
 fn a_dropped_delivery_is_recorded_again_until_it_is_written() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let settings = with_late(unlimited_rate(), Late::Drop);
     let (_, ids) = held_past_the_deadline(&mut bench, settings, 1);
     for _ in 0..3 {
@@ -150,7 +150,7 @@ fn a_dropped_delivery_is_recorded_again_until_it_is_written() {
 #[test]
 fn a_delivery_that_is_retried_by_hand_while_it_is_dropped_is_sent() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let settings = with_late(unlimited_rate(), Late::Drop);
     let (endpoint, ids) = held_past_the_deadline(&mut bench, settings, 1);
     assert_eq!(bench.records.len(), 1);

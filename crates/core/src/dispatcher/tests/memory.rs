@@ -76,7 +76,7 @@ fn a_million_deliveries_of_one_endpoint_use_bounded_memory() {
         ready_per_lane: 64,
     });
     let endpoint = bench.endpoint(unlimited_rate());
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let one = bench.commit(endpoint, None);
     bench.handle(Input::Accepted(vec![one.clone()]));
     for batch in 0..1_000u128 {

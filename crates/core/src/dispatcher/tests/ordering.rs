@@ -100,7 +100,7 @@ fn cancelling_the_first_of_a_key_sends_the_next() {
 fn an_old_snapshot_does_not_strand_later_deliveries_of_the_key() {
     for cancelled in [false, true] {
         let mut bench = Bench::new();
-        bench.by_hand.fetches = true;
+        bench.manual.fetches = true;
         let endpoint = bench.endpoint(ordered());
         let (head, second) = (
             bench.commit(endpoint, Some(7)).id(),
@@ -123,7 +123,7 @@ fn an_old_snapshot_does_not_strand_later_deliveries_of_the_key() {
         bench.take_sent();
         // This snapshot was taken while the head was unfinished.
         bench.answer_fetch();
-        bench.by_hand.fetches = false;
+        bench.manual.fetches = false;
         while !bench.fetches.is_empty() {
             bench.refresh_fetch();
             bench.answer_fetch();
@@ -155,7 +155,7 @@ fn new_deliveries_do_not_overtake_stored_ones() {
 #[test]
 fn new_deliveries_do_not_overtake_during_a_fetch() {
     let mut bench = Bench::new();
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(ordered());
     bench.handle(Input::Work {
         endpoint,
@@ -168,7 +168,7 @@ fn new_deliveries_do_not_overtake_during_a_fetch() {
     assert_eq!(bench.take_sent(), []);
     bench.answer_fetch();
     assert_eq!(bench.take_sent(), [older.id()]);
-    bench.by_hand.fetches = false;
+    bench.manual.fetches = false;
     bench.finish(older.id(), ok());
     while !bench.fetches.is_empty() {
         bench.refresh_fetch();

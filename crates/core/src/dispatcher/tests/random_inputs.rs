@@ -68,9 +68,9 @@ impl RandomRun {
             max_flights: 6,
             ready_per_lane: 3,
         });
-        bench.by_hand.fetches = true;
-        bench.by_hand.records = true;
-        bench.by_hand.sweeps = true;
+        bench.manual.fetches = true;
+        bench.manual.records = true;
+        bench.manual.sweeps = true;
         let tenants = ["acme", "acme", "globex", "globex"];
         let endpoints = tenants
             .into_iter()
@@ -129,8 +129,8 @@ impl RandomRun {
     }
 
     fn report_all(&mut self, which: impl Fn(&(Tick, Delivery)) -> bool) {
-        let heard: Vec<_> = self.unreported.extract_if(.., |it| which(it)).collect();
-        for (_, delivery) in heard {
+        let reported: Vec<_> = self.unreported.extract_if(.., |it| which(it)).collect();
+        for (_, delivery) in reported {
             self.bench.handle(Input::Accepted(vec![delivery]));
         }
     }
@@ -286,7 +286,7 @@ impl RandomRun {
     /// Answers everything and lets all receivers succeed.
     fn finish_everything(&mut self) {
         self.report_all(|_| true);
-        self.bench.by_hand = Default::default();
+        self.bench.manual = Default::default();
         for ticket in std::mem::take(&mut self.written) {
             self.bench.handle(Input::Recorded { ticket });
         }

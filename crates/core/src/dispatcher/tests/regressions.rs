@@ -23,8 +23,8 @@ fn one_at_a_time() -> LaneSettings {
 fn a_snapshot_from_before_a_sweep_sends_nothing() {
     for answered_during_the_sweep in [false, true] {
         let mut bench = Bench::new();
-        bench.by_hand.fetches = true;
-        bench.by_hand.sweeps = true;
+        bench.manual.fetches = true;
+        bench.manual.sweeps = true;
         let endpoint = bench.endpoint(settings());
         let swept = bench.commit(endpoint, None);
         let due = bench.now.wall;
@@ -48,7 +48,7 @@ fn a_snapshot_from_before_a_sweep_sends_nothing() {
 #[test]
 fn deliveries_reported_during_a_sweep_are_read_again_after_it() {
     let mut bench = Bench::new();
-    bench.by_hand.sweeps = true;
+    bench.manual.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
     bench.accept(endpoint, 2);
     bench.set_status(endpoint, EndpointStatus::Disabled);
@@ -69,8 +69,8 @@ fn a_replay_right_after_a_cancel_is_not_lost() {
     for reported_before_the_fetch_ends in [false, true] {
         for from_memory in [false, true] {
             let mut bench = Bench::new();
-            bench.by_hand.records = true;
-            bench.by_hand.fetches = true;
+            bench.manual.records = true;
+            bench.manual.fetches = true;
             let endpoint = bench.endpoint(one_at_a_time());
             let flying = bench.accept_one(endpoint);
             let id = if from_memory {
@@ -88,7 +88,7 @@ fn a_replay_right_after_a_cancel_is_not_lost() {
                 bench.answer_fetch();
                 bench.handle(Input::Recorded { ticket });
             }
-            bench.by_hand = Default::default();
+            bench.manual = Default::default();
             while !bench.fetches.is_empty() {
                 bench.answer_fetch();
             }
@@ -204,7 +204,7 @@ fn an_ordered_lane_ignores_the_result_of_an_unordered_fetch() {
     let endpoint = bench.endpoint(unlimited_rate());
     let older = bench.accept_keyed(endpoint, 7);
     bench.finish(older, down());
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let newer = bench.commit(endpoint, Some(7));
     let due = bench.now.wall;
     bench.handle(Input::Work { endpoint, due });
@@ -217,7 +217,7 @@ fn an_ordered_lane_ignores_the_result_of_an_unordered_fetch() {
         "{} waits for its retry, so nothing is sent",
         older
     );
-    bench.by_hand.fetches = false;
+    bench.manual.fetches = false;
     while !bench.fetches.is_empty() {
         bench.refresh_fetch();
         bench.answer_fetch();
@@ -242,7 +242,7 @@ fn a_delivery_stored_as_held_is_sent() {
 #[test]
 fn waiting_deliveries_of_a_deleted_endpoint_fail_as_deleted() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
     bench.finish(ids[0], gone());
@@ -258,7 +258,7 @@ fn waiting_deliveries_of_a_deleted_endpoint_fail_as_deleted() {
 #[test]
 fn a_repeated_cancel_is_not_too_late() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
     bench.cancel(ids[1]);
@@ -275,7 +275,7 @@ fn a_repeated_cancel_is_not_too_late() {
 #[test]
 fn new_work_does_not_end_the_pause_after_a_failed_fetch() {
     let mut bench = Bench::new();
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(settings());
     let due = bench.now.wall;
     bench.handle(Input::Work { endpoint, due });
@@ -293,7 +293,7 @@ fn new_work_does_not_end_the_pause_after_a_failed_fetch() {
 #[test]
 fn a_store_pause_is_not_prolonged_by_a_clock_set_back() {
     let mut bench = Bench::new();
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(settings());
     // Due long ago, so it is due at any clock reading.
     bench.set_back(Span::from_days(3));
@@ -304,7 +304,7 @@ fn a_store_pause_is_not_prolonged_by_a_clock_set_back() {
     bench.fail_fetch();
     bench.set_back(Span::from_days(1));
     bench.handle(Input::Tick);
-    bench.by_hand.fetches = false;
+    bench.manual.fetches = false;
     bench.advance(Span::from_mins(1));
     assert_eq!(bench.take_sent(), [id]);
 }
@@ -316,7 +316,7 @@ fn slots_freed_by_cancels_are_used_at_once() {
         max_flights: 10,
         ready_per_lane: 16,
     });
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(unlimited_rate());
     let calm = bench.endpoint_of("calm", unlimited_rate());
     for _ in 0..5 {

@@ -60,7 +60,7 @@ fn a_released_lane_starts_nothing_and_finishes_attempts_in_flight() {
         endpoint,
         due: bench.now.wall,
     });
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     bench.finish(ids[0], down());
     assert_eq!(
         ready_to_release(&mut bench),
@@ -73,7 +73,7 @@ fn a_released_lane_starts_nothing_and_finishes_attempts_in_flight() {
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
     // Nothing is lost: the next owner sends all deliveries.
-    bench.by_hand.records = false;
+    bench.manual.records = false;
     hand_over(&mut bench, endpoint);
     bench.run(Span::from_mins(10), ok());
     let all = bench.disk.rows().map(|row| row.status());
@@ -92,7 +92,7 @@ fn an_endpoint_without_a_lane_is_released_at_once() {
 fn a_lane_without_settings_is_released_at_once() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
-    bench.by_hand.introductions = true;
+    bench.manual.introductions = true;
     bench.accept(endpoint, 2);
     bench.handle(Input::Revoke(endpoint));
     assert_eq!(ready_to_release(&mut bench), [endpoint]);
@@ -145,7 +145,7 @@ fn a_pending_status_change_is_answered_before_the_release() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.stored(endpoint).status = EndpointStatus::Paused;
-    bench.by_hand.introductions = true;
+    bench.manual.introductions = true;
     bench.set_status(endpoint, EndpointStatus::Enabled);
     bench.handle(Input::Revoke(endpoint));
     assert_eq!(ready_to_release(&mut bench), []);
@@ -186,7 +186,7 @@ fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
     let other = bench.endpoint_of("other", unlimited_rate());
     let ids = bench.accept(endpoint, 3);
     let (recorded, ticket) = (bench.accept_one(other), bench.ticket(ids[0]));
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     bench.finish(recorded, ok());
     bench.handle(Input::Lost);
     assert_eq!(bench.dispatcher.lane_count(), 0);

@@ -74,7 +74,7 @@ fn dead_letters_of_refused_payloads_do_not_trip_the_breaker() {
 #[test]
 fn one_failing_record_does_not_stop_the_others() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(unlimited_rate());
     let other = bench.endpoint_of("other", unlimited_rate());
     let poison = bench.accept_one(endpoint);
@@ -114,7 +114,7 @@ fn health_stored_by_an_enable_does_not_replace_later_health() {
 #[test]
 fn enabling_during_a_disable_leaves_store_and_lane_equal() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, gone());
@@ -173,7 +173,7 @@ fn fetches_are_limited_and_queued() {
         max_flights: 16,
         ready_per_lane: 64,
     });
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let mut waiting = Vec::new();
     for index in 0..2_000 {
         let endpoint = bench.endpoint_of(&format!("t{index}"), settings());
@@ -183,7 +183,7 @@ fn fetches_are_limited_and_queued() {
         assert!(bench.fetches.len() <= MAX_FETCHES);
     }
     assert_eq!(bench.fetches.len(), MAX_FETCHES);
-    bench.by_hand.fetches = false;
+    bench.manual.fetches = false;
     while !bench.fetches.is_empty() {
         bench.answer_fetch();
     }

@@ -25,7 +25,7 @@ fn one_at_a_time() -> LaneSettings {
 #[test]
 fn an_endpoint_is_loaded_before_it_is_sent_to() {
     let mut bench = Bench::new();
-    bench.by_hand.introductions = true;
+    bench.manual.introductions = true;
     let endpoint = bench.endpoint(settings());
     let first = bench.accept_one(endpoint);
     bench.accept_one(endpoint);
@@ -58,7 +58,7 @@ fn accepted_deliveries_are_sent_without_a_fetch() {
 #[test]
 fn overflow_stays_in_the_store_and_is_fetched_later() {
     let mut bench = Bench::limited(SMALL);
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 20);
     // The lane kept as many as it may; one of them was sent.
@@ -82,7 +82,7 @@ fn overflow_stays_in_the_store_and_is_fetched_later() {
     assert_eq!(bench.fetches[0].due_by, bench.now.wall);
     bench.answer_fetch();
     assert_eq!(bench.lane(endpoint).ready, 8);
-    bench.by_hand.fetches = false;
+    bench.manual.fetches = false;
     for _ in 0..20 {
         bench.finish_all(ok());
     }
@@ -235,7 +235,7 @@ fn a_scheduled_delivery_waits_for_its_time() {
 #[test]
 fn a_failed_fetch_is_repeated_after_a_pause() {
     let mut bench = Bench::limited(SMALL);
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(settings());
     let delivery = bench.commit(endpoint, None);
     bench.handle(Input::Work {
@@ -263,7 +263,7 @@ fn a_failed_fetch_is_repeated_after_a_pause() {
 #[test]
 fn one_fetch_at_a_time_for_each_lane() {
     let mut bench = Bench::limited(SMALL);
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(settings());
     for _ in 0..5 {
         bench.commit(endpoint, None);

@@ -15,7 +15,7 @@ use crate::time::Span;
 /// A bench with one delivery in flight and an unanswered fetch whose snapshot still shows that delivery as waiting.
 fn overtaken_fetch() -> (Bench, EndpointId, DeliveryId) {
     let mut bench = Bench::new();
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
     bench.handle(Input::Work {
@@ -51,7 +51,7 @@ fn a_snapshot_from_before_a_retry_does_not_advance_it() {
     let (mut bench, _, id) = overtaken_fetch();
     bench.finish(id, down());
     bench.answer_fetch();
-    bench.by_hand.fetches = false;
+    bench.manual.fetches = false;
     bench.advance(Span::from_millis(RETRY.as_millis() - 1));
     assert_eq!(bench.take_sent(), []);
     bench.advance(Span::from_millis(1));
@@ -62,8 +62,8 @@ fn a_snapshot_from_before_a_retry_does_not_advance_it() {
 fn a_snapshot_from_before_a_cancel_sends_nothing() {
     for answered_between in [false, true] {
         let mut bench = Bench::new();
-        bench.by_hand.fetches = true;
-        bench.by_hand.records = true;
+        bench.manual.fetches = true;
+        bench.manual.records = true;
         let endpoint = bench.endpoint(settings());
         let delivery = bench.commit(endpoint, None);
         bench.handle(Input::Work {
@@ -88,8 +88,8 @@ fn a_snapshot_from_before_a_cancel_sends_nothing() {
 fn a_replay_fetched_before_its_record_is_reported_is_not_lost() {
     for reported_before_the_fetch_ends in [false, true] {
         let mut bench = Bench::new();
-        bench.by_hand.fetches = true;
-        bench.by_hand.records = true;
+        bench.manual.fetches = true;
+        bench.manual.records = true;
         let endpoint = bench.endpoint(settings());
         let id = bench.accept_one(endpoint);
         bench.finish(id, ok());
@@ -146,7 +146,7 @@ fn a_late_acceptance_of_a_retrying_delivery_changes_nothing() {
 #[test]
 fn unexpected_answers_change_nothing() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
         ..unlimited_rate()
@@ -234,7 +234,7 @@ fn a_fetch_answered_twice_counts_once() {
         max_flights: 10,
         ready_per_lane: 4,
     });
-    bench.by_hand.fetches = true;
+    bench.manual.fetches = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
         ..unlimited_rate()
@@ -265,7 +265,7 @@ fn a_fetch_answered_twice_counts_once() {
 #[test]
 fn a_record_failure_reported_twice_is_retried_once() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
     bench.finish(id, ok());
@@ -301,7 +301,7 @@ fn a_cancel_in_time_sends_nothing_and_a_late_one_is_refused() {
 #[test]
 fn a_cancelled_delivery_stays_cancelled_while_the_store_fails() {
     let mut bench = Bench::new();
-    bench.by_hand.records = true;
+    bench.manual.records = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
         ..settings()

@@ -18,7 +18,7 @@ use Kind::{Private, Secret};
 
 /// All words that the test plants. Each has the length of a key pair's seed, so that it can be used as one. Secrets
 /// that the server generates are [added](Canaries::add) when they are known.
-pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
+pub(crate) const CANARIES: &[(&str, &str, Kind)] = &[
     ("admin key", "CANARYadminKey0q3v8x1m5n7b9c2d4f", Secret),
     ("wrong key", "CANARYwrongKey0q3v8x1m5n7b9c2d4f", Secret),
     ("master key", "CANARYmasterKey0q3v8x1m5n7b9c2d4", Secret),
@@ -92,26 +92,26 @@ pub(crate) struct Canary {
 /// All canary words.
 pub(crate) struct Canaries {
     all: Vec<Canary>,
-    planted: Mutex<BTreeSet<&'static str>>,
+    used: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Canaries {
-    /// Creates the words of [`PLANTED`].
+    /// Creates the words of [`CANARIES`].
     pub(crate) fn new() -> Canaries {
-        let all = PLANTED
+        let all = CANARIES
             .iter()
             .map(|(name, text, kind)| Canary::new(name, text.as_bytes(), *kind));
         Canaries {
             all: all.collect(),
-            planted: Mutex::default(),
+            used: Mutex::default(),
         }
     }
 
     /// Returns the word of this name and marks it as planted.
     pub(crate) fn plant(&self, name: &'static str) -> &'static str {
-        let found = PLANTED.iter().find(|(known, ..)| *known == name);
+        let found = CANARIES.iter().find(|(known, ..)| *known == name);
         let (_, text, _) = found.unwrap_or_else(|| panic!("{name} is not in the table"));
-        self.planted.lock().unwrap().insert(name);
+        self.used.lock().unwrap().insert(name);
         text
     }
 
@@ -169,11 +169,11 @@ impl Canaries {
         found.into_values().collect()
     }
 
-    /// Panics unless every word of [`PLANTED`] was planted.
-    pub(crate) fn assert_all_planted(&self) {
-        let planted = self.planted.lock().unwrap();
-        for (name, ..) in PLANTED {
-            assert!(planted.contains(name), "the {name} was planted nowhere");
+    /// Panics unless every word of [`CANARIES`] was planted.
+    pub(crate) fn assert_all_used(&self) {
+        let used = self.used.lock().unwrap();
+        for (name, ..) in CANARIES {
+            assert!(used.contains(name), "the {name} was planted nowhere");
         }
     }
 }
@@ -267,7 +267,7 @@ fn a_planted_leak_is_found_in_every_form() {
     canaries.add("made up", b"\x00\xff\x10 sixteen bytes \x80\x7f");
     let found = |place: &[u8]| canaries.found_in(place, &[Secret, Private]).len();
     assert_eq!(found(b"nothing to see, CANARY though it may say"), 0);
-    let words = PLANTED.iter().map(|(_, text, _)| text.as_bytes());
+    let words = CANARIES.iter().map(|(_, text, _)| text.as_bytes());
     for word in words.chain([&b"\x00\xff\x10 sixteen bytes \x80\x7f"[..]]) {
         for before in 0..4 {
             let noise = vec![b'x'; before];
@@ -297,9 +297,9 @@ fn a_planted_leak_is_found_in_every_form() {
 
 #[test]
 fn canary_words_are_unique() {
-    for (index, (name, text, _)) in PLANTED.iter().enumerate() {
+    for (index, (name, text, _)) in CANARIES.iter().enumerate() {
         assert!(text.len() == 32, "{name} has {} bytes", text.len());
-        for (other, later, _) in &PLANTED[index + 1..] {
+        for (other, later, _) in &CANARIES[index + 1..] {
             assert_ne!(
                 text[..ENOUGH_BYTES],
                 later[..ENOUGH_BYTES],

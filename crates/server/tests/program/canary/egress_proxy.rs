@@ -18,7 +18,7 @@ use super::search::Search;
 async fn scripted_proxy(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedReceiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a bound address");
-    let (asked, heard) = mpsc::unbounded_channel();
+    let (asked, requests) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         for answer in answers.iter().cycle() {
             let Ok((mut socket, _)) = listener.accept().await else {
@@ -31,7 +31,7 @@ async fn scripted_proxy(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedRec
             let _ = socket.write_all(answer.as_bytes()).await;
         }
     });
-    (address, heard)
+    (address, requests)
 }
 
 /// Sends through such a proxy, and searches the output.
@@ -46,7 +46,7 @@ pub(crate) async fn live(canaries: &Canaries, setting: Setting, root: &Path) {
         format!("HTTP/1.1 407 {said}\r\n{head}"),
     ];
     let count = answers.len();
-    let (proxy, mut heard) = scripted_proxy(answers).await;
+    let (proxy, mut requests) = scripted_proxy(answers).await;
     let proxy = format!("http://me:{}@{proxy}", canaries.plant("proxy password"));
     let mut program = Program::start(root, setting, secrets(canaries, Some(proxy)));
     let mut admin = Client::new(&program.address, canaries.plant("admin key"));
@@ -71,11 +71,11 @@ pub(crate) async fn live(canaries: &Canaries, setting: Setting, root: &Path) {
         .await
         .expect(202);
     for _ in 0..2 * count {
-        let with_password = heard.recv().await.expect("a running proxy");
+        let with_password = requests.recv().await.expect("a running proxy");
         assert!(with_password, "the proxy was asked without the password");
     }
     let mut search = Search::default();
-    search.figures(canaries, &mut admin).await;
+    search.search_metrics(canaries, &mut admin).await;
     program.stop();
     search.words(canaries, &program);
     search.problems(canaries, &admin);

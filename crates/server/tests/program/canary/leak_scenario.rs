@@ -23,8 +23,8 @@ pub(crate) async fn rude(answer: String) -> SocketAddr {
     let address = listener.local_addr().expect("a bound address");
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
-            let mut heard = [0; 16 * 1_024];
-            let _ = socket.read(&mut heard).await;
+            let mut buffer = [0; 16 * 1_024];
+            let _ = socket.read(&mut buffer).await;
             let _ = socket.write_all(answer.as_bytes()).await;
         }
     });
@@ -381,18 +381,22 @@ async fn live(setting: Setting) {
     assert!(problems > 20, "only {problems} problems");
     invalid_requests::type_in(&fixture.program, &fixture.canaries);
     let mut search = Search::default();
-    search.figures(&fixture.canaries, &mut fixture.admin).await;
+    search
+        .search_metrics(&fixture.canaries, &mut fixture.admin)
+        .await;
     search.problems(&fixture.canaries, &fixture.admin);
     search.assert_clean();
 
     let mut search = stop_and_go(&mut fixture, setting).await;
-    search.figures(&fixture.canaries, &mut fixture.admin).await;
+    search
+        .search_metrics(&fixture.canaries, &mut fixture.admin)
+        .await;
     fixture.program.stop();
     search.store(&fixture.canaries, &fixture.program, "at the end");
     search.words(&fixture.canaries, &fixture.program);
     search.problems(&fixture.canaries, &fixture.admin);
     egress_proxy::live(&fixture.canaries, setting, &root.path().join("proxied")).await;
-    fixture.canaries.assert_all_planted();
+    fixture.canaries.assert_all_used();
     search.assert_clean();
 }
 

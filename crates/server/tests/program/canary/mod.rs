@@ -8,7 +8,7 @@
 //! An error response never repeats a value. It may repeat a name: the response to a request with an unknown field names
 //! that field.
 //!
-//! A new secret needs an entry in [`canaries::PLANTED`] and must be planted, or the test fails.
+//! A new secret needs an entry in [`canaries::CANARIES`] and must be planted, or the test fails.
 
 mod canaries;
 mod client;

@@ -43,8 +43,8 @@ struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
 impl LogCapture {
     fn all(&self) -> Vec<u8> {
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.clone()
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.clone()
     }
 
     fn count(&self, word: &str) -> usize {
@@ -54,8 +54,8 @@ impl LogCapture {
 
 impl io::Write for LogCapture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.extend_from_slice(bytes);
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -218,9 +218,9 @@ async fn a_delivery_whose_attempts_panic_is_shown_as_held() {
     fixture.resolver_panics.store(true, Ordering::SeqCst);
     let acme = "/v1/tenants/acme";
     let post = async |path: &str, body: Value| {
-        let (status, told) = fixture.post(&canaries, path, &body).await;
+        let (status, response) = fixture.post(&canaries, path, &body).await;
         assert!(status < 300, "{path}: {status}");
-        serde_json::from_slice::<Value>(&told).expect("JSON")
+        serde_json::from_slice::<Value>(&response).expect("JSON")
     };
     post("/v1/tenants", json!({"id": "acme"})).await;
     let endpoint = json!({"url": "http://hooks.example.com:8080/"});
@@ -265,13 +265,13 @@ async fn a_delivery_whose_attempts_panic_is_shown_as_held() {
 #[tokio::test]
 async fn panic_messages_contain_no_secrets() {
     let canaries = Canaries::new();
-    let heard = LogCapture::default();
+    let log = LogCapture::default();
     let lines = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
-        .with_writer(heard.clone())
+        .with_writer(log.clone())
         .finish();
     let _listening = tracing::subscriber::set_default(lines);
-    let hook = heard.clone();
+    let hook = log.clone();
     panic::set_hook(Box::new(move |info| {
         use io::Write;
         let mut hook = hook.clone();
@@ -314,13 +314,13 @@ async fn panic_messages_contain_no_secrets() {
             &json!({"name": canaries.plant("misplaced secret")}),
         ),
     ] {
-        let before = heard.count("PANIC");
+        let before = log.count("PANIC");
         // Authentication reads the clock first, so one read is allowed.
         fixture.clock_left.store(1, Ordering::SeqCst);
-        let (status, told) = fixture.post(&canaries, path, body).await;
-        assert!(heard.count("PANIC") > before, "{path} did not fall");
+        let (status, response) = fixture.post(&canaries, path, body).await;
+        assert!(log.count("PANIC") > before, "{path} did not fall");
         assert_eq!(status, 500, "{path}");
-        search.look(&canaries, path, &told, NOTHING);
+        search.look(&canaries, path, &response, NOTHING);
     }
     fixture.clock_left.store(FOREVER, Ordering::SeqCst);
 
@@ -331,8 +331,8 @@ async fn panic_messages_contain_no_secrets() {
     fixture.panicked.notified().await;
     // The attempt is made again. By then the engine has handled the first panic.
     fixture.panicked.notified().await;
-    assert!(heard.count("the resolver falls") > 0);
+    assert!(log.count("the resolver falls") > 0);
     let _ = panic::take_hook();
-    search.look(&canaries, "the log and the panics", &heard.all(), NOTHING);
+    search.look(&canaries, "the log and the panics", &log.all(), NOTHING);
     search.assert_clean();
 }

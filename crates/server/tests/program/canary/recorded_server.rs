@@ -178,14 +178,16 @@ fn launch(
     let mut child = command.spawn().expect("the program can be started");
     let output = BufReader::new(child.stdout.take().expect("a piped stream"));
     let mut kept = File::create(words.join(format!("stdout-{number}"))).expect("a file");
-    let (first, heard) = mpsc::channel();
+    let (first, first_line) = mpsc::channel();
     thread::spawn(move || {
         for line in output.lines().map_while(Result::ok) {
             writeln!(kept, "{line}").expect("a disk");
             let _ = first.send(line);
         }
     });
-    let line: String = heard.recv().expect("the program did not print its address");
+    let line: String = first_line
+        .recv()
+        .expect("the program did not print its address");
     let address = line
         .split_whitespace()
         .find_map(|word| word.strip_prefix("http://"))

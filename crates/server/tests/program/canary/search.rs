@@ -12,7 +12,7 @@ pub(crate) const NOTHING: &[Kind] = &[Kind::Secret, Kind::Private];
 pub(crate) const NO_SECRETS: &[Kind] = &[Kind::Secret];
 
 /// Paths whose responses must contain neither secret nor private words.
-const FIGURES: &[&str] = &[
+const METRIC_PATHS: &[&str] = &[
     "/metrics",
     "/healthz",
     "/readyz",
@@ -85,8 +85,8 @@ impl Search {
     }
 
     /// Searches stats, lists and deliveries.
-    pub(crate) async fn figures(&mut self, canaries: &Canaries, client: &mut Client) {
-        for path in FIGURES {
+    pub(crate) async fn search_metrics(&mut self, canaries: &Canaries, client: &mut Client) {
+        for path in METRIC_PATHS {
             let shown = client.get(path).await;
             assert_eq!(shown.status, 200, "{path}");
             self.look(canaries, path, &shown.bytes, NOTHING);

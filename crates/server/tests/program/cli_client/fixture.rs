@@ -66,8 +66,8 @@ impl ScriptedServer {
     }
 
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
-        let ledger = self.0.ledger().into_iter();
-        ledger.map(ReceivedRequest::new).collect()
+        let records = self.0.records().into_iter();
+        records.map(ReceivedRequest::new).collect()
     }
 
     /// Method, path and query of every request.

@@ -63,9 +63,9 @@ async fn no_attempt_starts_after_another_node_disabled_the_endpoint() {
         let owner = round % 2;
         let mut api = cluster.api(1 - owner);
         let path = format!("/{owner}");
-        let heard = || receiver.ledger_of(&owner.to_string()).len();
-        let before = heard();
-        until("a request to the endpoint", async || heard() > before).await;
+        let arrivals = || receiver.records_at(&owner.to_string()).len();
+        let before = arrivals();
+        until("a request to the endpoint", async || arrivals() > before).await;
         let (shut, open) = [("pause", "resume"), ("disable", "enable")][round / 2 % 2];
         let endpoint = format!("/v1/tenants/{TENANT}/endpoints/{}", endpoints[owner]);
         let verb = format!("{endpoint}/{shut}");
@@ -102,7 +102,7 @@ async fn no_attempt_starts_after_another_node_disabled_the_endpoint() {
     forget_unrouted(&cluster, &mut report);
     ended(&mut api, &report).await;
     for shut in &shuts {
-        none_begins(&mut api, &receiver.ledger(), shut).await;
+        none_begins(&mut api, &receiver.records(), shut).await;
     }
     cluster.assert_no_panics();
 }
@@ -124,8 +124,8 @@ fn forget_unrouted(cluster: &TestCluster, report: &mut LoadReport) {
 }
 
 /// Checks that every request that arrived after the acknowledgement had started before it.
-async fn none_begins(api: &mut Api, ledger: &[Arrival], shut: &ClosedPeriod) {
-    let late = ledger
+async fn none_begins(api: &mut Api, records: &[Arrival], shut: &ClosedPeriod) {
+    let late = records
         .iter()
         .filter(|it| it.path == shut.path && it.at > shut.at && it.at < shut.until);
     for arrival in late {
@@ -188,7 +188,7 @@ async fn a_delivery_cancelled_on_another_node_is_not_sent() {
     let ends = all_ended(&mut api, sent).await;
     assert_eq!(ends["cancelled"], called_off.len());
     assert_eq!(ends["succeeded"], sent - called_off.len());
-    for arrival in receiver.ledger() {
+    for arrival in receiver.records() {
         let answered = called_off.get(&arrival.delivery());
         assert_eq!(
             answered, None,

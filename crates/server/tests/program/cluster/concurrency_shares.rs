@@ -46,9 +46,9 @@ async fn shared(most: usize) {
         .expect(202);
     let ends = all_ended(&mut api, 2 * EACH).await;
     assert_eq!(ends["succeeded"], 2 * EACH, "{ends:?}");
-    let ledger = receiver.ledger();
-    checks::check_in_flight(&ledger, most).expect("the in-flight limit of the tenant holds");
-    let senders: BTreeSet<_> = ledger.iter().map(|arrival| arrival.sender).collect();
+    let records = receiver.records();
+    checks::check_in_flight(&records, most).expect("the in-flight limit of the tenant holds");
+    let senders: BTreeSet<_> = records.iter().map(|arrival| arrival.sender).collect();
     assert_eq!(senders.len(), 2, "both nodes have their turn");
     cluster.assert_no_panics();
 }

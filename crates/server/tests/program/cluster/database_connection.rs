@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::{Answer, Api, Direction, PATIENCE, Receiver, Reply, Wire};
+use posthaste_testbed::{Answer, Api, Direction, PATIENCE, Receiver, Reply, TcpProxy};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -25,14 +25,14 @@ fn fields() -> Value {
 }
 
 /// Starts two nodes. The second one reaches the database through a TCP proxy.
-async fn wired() -> (TestCluster, Wire) {
+async fn wired() -> (TestCluster, TcpProxy) {
     let mut cluster = TestCluster::new(SHORT_LEASE);
     cluster.join();
-    let wire = Wire::to(cluster.database.address());
-    let url = cluster.database.url_via_proxy(&wire);
+    let proxy = TcpProxy::to(cluster.database.address());
+    let url = cluster.database.url_via_proxy(&proxy);
     cluster.join_by(&url, "all");
     cluster.wait_balanced().await;
-    (cluster, wire)
+    (cluster, proxy)
 }
 
 /// Sends an event with this key. Returns `None` if the node answers 503 with `Retry-After`.
@@ -68,7 +68,7 @@ async fn event(api: &mut Api, key: &str) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_statement_or_answer_creates_at_most_one_event() {
-    let (cluster, wire) = wired().await;
+    let (cluster, proxy) = wired().await;
     let receiver = Receiver::healthy().await;
     cluster.endpoints(&receiver, &[0, 1], &fields()).await;
     let mut api = cluster.api(1);
@@ -86,10 +86,10 @@ async fn a_cut_statement_or_answer_creates_at_most_one_event() {
         }
         for bytes in POSITIONS.map(|bytes| bytes + round / 2 * FARTHER) {
             let key = format!("key-{keys}");
-            wire.cut_after(direction, bytes);
+            proxy.cut_after(direction, bytes);
             let first = try_event(&mut api, &key).await;
             // If the event did not reach the limit, the node's next heartbeat does.
-            wire.until_cut().await;
+            proxy.until_cut().await;
             let again = event(&mut api, &key).await;
             keys += 1;
             match first {
@@ -112,7 +112,7 @@ async fn a_cut_statement_or_answer_creates_at_most_one_event() {
         .number("SELECT count(*) FROM events WHERE idempotency_key IS NOT NULL");
     assert_eq!(usize::try_from(events), Ok(keys));
     let all = async || {
-        let arrived: BTreeSet<String> = receiver.ledger().iter().map(|it| it.event()).collect();
+        let arrived: BTreeSet<String> = receiver.records().iter().map(|it| it.event()).collect();
         arrived.len() == keys
     };
     until("every event to arrive", all).await;
@@ -121,22 +121,22 @@ async fn a_cut_statement_or_answer_creates_at_most_one_event() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_connection_handshake_is_retried() {
-    let (cluster, wire) = wired().await;
+    let (cluster, proxy) = wired().await;
     let receiver = Receiver::healthy().await;
     cluster.endpoints(&receiver, &[0, 1], &fields()).await;
     let mut api = cluster.api(1);
     event(&mut api, "warm").await;
     for (number, bytes) in [1, 9, 40, 150, 330, 600].into_iter().enumerate() {
         for direction in [Direction::FromDatabase, Direction::ToDatabase] {
-            wire.refuse();
-            wire.cut();
+            proxy.refuse();
+            proxy.cut();
             until("all connections to be gone", async || {
-                wire.connections() == 0
+                proxy.connections() == 0
             })
             .await;
-            wire.cut_after(direction, bytes);
-            wire.admit();
-            wire.until_cut().await;
+            proxy.cut_after(direction, bytes);
+            proxy.admit();
+            proxy.until_cut().await;
             event(&mut api, &format!("key-{number}-{direction:?}")).await;
         }
     }
@@ -164,7 +164,7 @@ async fn a_node_refused_by_the_database_is_not_ready_and_recovers() {
 }
 
 async fn comes_back_after(loss: Loss) {
-    let (cluster, wire) = wired().await;
+    let (cluster, proxy) = wired().await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields()).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
@@ -173,10 +173,10 @@ async fn comes_back_after(loss: Loss) {
     let number = cluster.number(1);
     let lost_at = Instant::now();
     match loss {
-        Loss::Swallowed => wire.hold(),
+        Loss::Swallowed => proxy.hold(),
         Loss::Refused => {
-            wire.refuse();
-            wire.cut();
+            proxy.refuse();
+            proxy.cut();
         }
     }
     load.ask(cluster.addresses(&[0]));
@@ -188,15 +188,15 @@ async fn comes_back_after(loss: Loss) {
     let taken_at = Instant::now();
     load.more(60).await;
     assert!(try_event(&mut api, "meanwhile").await.is_none(), "{loss:?}");
-    let late = receiver.ledger().into_iter().find(|arrival| {
+    let late = receiver.records().into_iter().find(|arrival| {
         let left_at = arrival.left_at.unwrap_or_else(Instant::now);
         arrival.sender == Some(pid) && left_at > taken_at
     });
     assert!(late.is_none(), "{loss:?}: the old owner still sends");
 
     match loss {
-        Loss::Swallowed => wire.release(),
-        Loss::Refused => wire.admit(),
+        Loss::Swallowed => proxy.release(),
+        Loss::Refused => proxy.admit(),
     }
     let back_at = Instant::now();
     cluster.wait_shared_by(2).await;
@@ -214,7 +214,7 @@ async fn comes_back_after(loss: Loss) {
     let again = LIMITS.assert_hold(&receiver, &report, &[fault]);
     let sends =
         |arrival: &posthaste_testbed::Arrival| arrival.sender == Some(pid) && arrival.at > back_at;
-    assert!(receiver.ledger().iter().any(sends), "{loss:?}: it sends");
+    assert!(receiver.records().iter().any(sends), "{loss:?}: it sends");
     println!(
         "{loss:?}: away {:?}, {again} came again",
         taken_at - lost_at

@@ -24,7 +24,7 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
     load.more(100).await;
     // Frozen while it sends.
     let sends = |arrival: &Arrival| arrival.sender == Some(pid) && arrival.left_at.is_none();
-    receiver.until(|ledger| ledger.iter().any(sends)).await;
+    receiver.until(|records| records.iter().any(sends)).await;
     let frozen_at = Instant::now();
     cluster.nodes[frozen].freeze();
     load.ask(cluster.addresses(&[0, 2]));
@@ -69,7 +69,7 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
     cluster.api(0).event(TENANT, event).await;
     let from_frozen = |arrival: &Arrival| arrival.path == "/awake" && arrival.sender == Some(pid);
     receiver
-        .until(|ledger| ledger.iter().any(from_frozen))
+        .until(|records| records.iter().any(from_frozen))
         .await;
     println!("back in its share after {:?}", shared_at - woken_at);
     cluster.assert_no_panics();

@@ -67,6 +67,6 @@ async fn the_same_idempotency_key_on_all_nodes_makes_one_event() {
     let path = format!("/v1/tenants/{TENANT}/deliveries?status=succeeded&limit=250");
     let all = |body: &Value| body["data"].as_array().map(Vec::len) == Some(KEYS);
     api.until(&path, all).await;
-    let arrived: BTreeSet<String> = receiver.ledger().iter().map(|it| it.event()).collect();
+    let arrived: BTreeSet<String> = receiver.records().iter().map(|it| it.event()).collect();
     assert_eq!((arrived, receiver.count()), (events, KEYS));
 }

@@ -60,7 +60,7 @@ async fn nodes_join_and_leave_without_duplicates() {
 
 fn by_endpoint(receiver: &Receiver) -> BTreeMap<String, Vec<Arrival>> {
     let mut endpoints: BTreeMap<String, Vec<Arrival>> = BTreeMap::new();
-    for arrival in receiver.ledger() {
+    for arrival in receiver.records() {
         let path = arrival.path.clone();
         endpoints.entry(path).or_default().push(arrival);
     }

@@ -45,14 +45,14 @@ async fn another_node_takes_over_within_the_lease() {
     let fault = Fault::note(&cluster, Some(victim), died_at);
     load.ask(cluster.addresses(&[0, 2]));
     let pid = cluster.nodes[victim].pid();
-    let heard_again = async || {
+    let is_served_again = async || {
         orphans.iter().all(|number| {
-            let ledger = receiver.ledger_of(&number.to_string());
+            let records = receiver.records_at(&number.to_string());
             let other = |arrival: &posthaste_testbed::Arrival| arrival.sender != Some(pid);
-            ledger.iter().any(other)
+            records.iter().any(other)
         })
     };
-    until("the dead node's endpoints to be sent to", heard_again).await;
+    until("the dead node's endpoints to be sent to", is_served_again).await;
     let away = died_at.elapsed();
     assert!(away < LEASE + SLACK, "taken over after {away:?}");
     load.more(100).await;

@@ -117,7 +117,7 @@ async fn limits_hold(parting: OwnerEnd) {
     let tripped_at = last(&receiver, "fails");
     let asked_at = last(&receiver, "asks");
     let paced =
-        |ledger: &[Arrival]| ledger.iter().filter(|it| it.path == "/paced").count() > BURST + 5;
+        |records: &[Arrival]| records.iter().filter(|it| it.path == "/paced").count() > BURST + 5;
     receiver.until(paced).await;
 
     let parts_at = Instant::now();
@@ -130,15 +130,15 @@ async fn limits_hold(parting: OwnerEnd) {
         }
     }
     let pid = cluster.nodes[owner].pid();
-    let heir_sends = |ledger: &[Arrival]| ledger.iter().any(|it| it.sender != Some(pid));
+    let heir_sends = |records: &[Arrival]| records.iter().any(|it| it.sender != Some(pid));
     receiver.until(heir_sends).await;
     println!("{parting:?}: handed over after {:?}", parts_at.elapsed());
 
     // The breaker stays tripped for its full time and then sends one probe at a time.
-    let after_trip = |ledger: &[Arrival]| next(ledger, "fails", tripped_at).is_some();
-    let ledger = receiver.until(after_trip).await;
+    let after_trip = |records: &[Arrival]| next(records, "fails", tripped_at).is_some();
+    let records = receiver.until(after_trip).await;
     let probed_at =
-        next(&ledger, "fails", tripped_at).expect("an arrival that the test has awaited");
+        next(&records, "fails", tripped_at).expect("an arrival that the test has awaited");
     let stayed = probed_at - tripped_at;
     assert!(
         stayed >= TRIPPED_FOR,
@@ -149,10 +149,10 @@ async fn limits_hold(parting: OwnerEnd) {
         "/fails" => Answer::status(200),
         _ => behaviour(&asked, arrival),
     });
-    let asked = |ledger: &[Arrival]| next(ledger, "asks", asked_at).is_some();
-    let ledger = receiver.until(asked).await;
+    let asked = |records: &[Arrival]| next(records, "asks", asked_at).is_some();
+    let records = receiver.until(asked).await;
     let quiet =
-        next(&ledger, "asks", asked_at).expect("an arrival that the test has awaited") - asked_at;
+        next(&records, "asks", asked_at).expect("an arrival that the test has awaited") - asked_at;
     assert!(
         quiet >= RETRY_AFTER,
         "{parting:?}: asked for {RETRY_AFTER:?}, left alone for {quiet:?}"
@@ -160,9 +160,9 @@ async fn limits_hold(parting: OwnerEnd) {
 
     let ends = all_ended(&mut api, 71 + PACED).await;
     assert_eq!(ends["succeeded"], 71 + PACED, "{ends:?}");
-    let narrow = receiver.ledger_of("narrow");
+    let narrow = receiver.records_at("narrow");
     checks::check_in_flight(&narrow, WINDOW).expect("the in-flight limit holds");
-    let paced = receiver.ledger_of("paced");
+    let paced = receiver.records_at("paced");
     checks::check_rate(&paced, PER_SECOND + READ_LATE, BURST).expect("the rate limit holds");
     // The burst was used up at the beginning and has not refilled.
     let later: Vec<Arrival> = paced.into_iter().filter(|it| it.at > parts_at).collect();
@@ -172,19 +172,19 @@ async fn limits_hold(parting: OwnerEnd) {
         "{parting:?}: a burst of {most}"
     );
     let again =
-        explained(&receiver.ledger(), &faults).expect("duplicates only because of the fault");
+        explained(&receiver.records(), &faults).expect("duplicates only because of the fault");
     println!("{parting:?}: {most} in the busiest second, {again} came again");
     cluster.assert_no_panics();
 }
 
 /// Time of the last arrival at this endpoint.
 fn last(receiver: &Receiver, endpoint: &str) -> Instant {
-    let ledger = receiver.ledger_of(endpoint);
-    ledger.last().expect("at least one arrival").at
+    let records = receiver.records_at(endpoint);
+    records.last().expect("at least one arrival").at
 }
 
 /// Time of the first arrival at this endpoint after that instant.
-fn next(ledger: &[Arrival], endpoint: &str, after: Instant) -> Option<Instant> {
+fn next(records: &[Arrival], endpoint: &str, after: Instant) -> Option<Instant> {
     let here = |it: &&Arrival| it.path.trim_start_matches('/') == endpoint && it.at > after;
-    ledger.iter().find(here).map(|it| it.at)
+    records.iter().find(here).map(|it| it.at)
 }

@@ -25,8 +25,8 @@ async fn three_nodes_share_the_work_without_duplicates() {
     }
     assert_eq!(LIMITS.assert_hold(&receiver, &report, &[]), 0);
     for (number, endpoint) in endpoints.iter().enumerate() {
-        let ledger = receiver.ledger_of(&number.to_string());
-        let senders: BTreeSet<_> = ledger.iter().map(|arrival| arrival.sender).collect();
+        let records = receiver.records_at(&number.to_string());
+        let senders: BTreeSet<_> = records.iter().map(|arrival| arrival.sender).collect();
         let owner = cluster
             .owner(endpoint)
             .map(|node| cluster.nodes[node].pid());

@@ -32,7 +32,7 @@ async fn an_edited_endpoint_receives_at_its_new_url() {
         edited.expect(200);
         edited_at.push(Instant::now());
         let new = format!("/at-{round}");
-        let arrived = || receiver.ledger().iter().any(|it| it.path == new);
+        let arrived = || receiver.records().iter().any(|it| it.path == new);
         let mut number = 0;
         while !arrived() {
             apis[number % 3]
@@ -51,7 +51,7 @@ async fn an_edited_endpoint_receives_at_its_new_url() {
             assert_eq!(shown["url"], edit["url"], "round {round}");
         }
     }
-    for arrival in receiver.ledger() {
+    for arrival in receiver.records() {
         let round: usize = arrival.path["/at-".len()..].parse().expect("a round");
         let late = edited_at
             .get(round)
@@ -116,7 +116,7 @@ async fn new_tenants_and_endpoints_are_known_to_all_nodes_immediately() {
             .await;
         let routed = |event: &Value| event["deliveries"][0]["endpoint_id"].clone();
         assert_eq!(routed(&event), endpoint["id"]);
-        let there = async || !receiver.ledger_of(&tenant).is_empty();
+        let there = async || !receiver.records_at(&tenant).is_empty();
         until("its event to arrive", there).await;
         let path = format!(
             "/v1/tenants/{tenant}/endpoints/{}",

@@ -118,7 +118,7 @@ async fn survives(
         let while_away = accepted.iter().find(|(at, _)| *at > gone_at + IN_PASSING);
         assert_eq!(while_away, None, "accepted with nothing to keep it");
         let sent = receiver
-            .ledger()
+            .records()
             .into_iter()
             .find(|it| it.at > gone_at + lease);
         assert!(sent.is_none(), "{stop:?}: sent without a lease");

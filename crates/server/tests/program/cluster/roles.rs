@@ -54,7 +54,7 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
     let disable = format!("/v1/tenants/{TENANT}/endpoints/{shut}/disable");
     let disabled = api.call("POST", &disable, None).await.expect(200);
     assert_eq!(disabled["status"], "disabled");
-    let before = receiver.ledger_of("0").len();
+    let before = receiver.records_at("0").len();
     // Cancelled while the endpoint has no owner.
     let called_off = waiting(&mut api, &endpoints[1]).await;
     let cancel = format!("/v1/tenants/{TENANT}/deliveries/{called_off}/cancel");
@@ -65,12 +65,12 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
     let ends = ended(&mut api, &report).await;
     assert_eq!(ends["cancelled"], 1);
     assert_eq!(
-        receiver.ledger_of("0").len(),
+        receiver.records_at("0").len(),
         before,
         "a disabled endpoint receives nothing"
     );
     let cancelled_arrived = receiver
-        .ledger()
+        .records()
         .iter()
         .any(|it| it.delivery() == called_off);
     assert!(!cancelled_arrived, "a cancelled delivery is not sent");

@@ -54,7 +54,7 @@ async fn no_attempt_starts_after_disable_or_pause_is_acknowledged_by_either_node
         let path = "/v1/tenants/acme/events/batch";
         api.post(path, events).await.expect(202);
         receiver
-            .until(|ledger| ledger.iter().filter(|it| it.path.ends_with(verb)).count() >= 20)
+            .until(|records| records.iter().filter(|it| it.path.ends_with(verb)).count() >= 20)
             .await;
         let path = format!("{ENDPOINTS}/{endpoint}/{verb}");
         let answer = api.post(&path, json!({})).await.expect(200);
@@ -62,14 +62,14 @@ async fn no_attempt_starts_after_disable_or_pause_is_acknowledged_by_either_node
         assert_eq!(answer["status"], status);
         // Attempts in flight arrive within 100 ms. No attempt starts after that.
         tokio::time::sleep(PROPAGATION_LIMIT).await;
-        let late = |ledger: &[posthaste_testbed::Arrival]| {
-            let late = ledger.iter().filter(|it| it.path.ends_with(verb));
+        let late = |records: &[posthaste_testbed::Arrival]| {
+            let late = records.iter().filter(|it| it.path.ends_with(verb));
             late.filter(|it| it.at > answered_at + Duration::from_millis(100))
                 .count()
         };
-        let ledger = receiver.ledger();
-        assert_eq!(late(&ledger), 0, "{verb}");
-        assert!(ledger.len() < 2 * MANY, "no delivery was left to start");
+        let records = receiver.records();
+        assert_eq!(late(&records), 0, "{verb}");
+        assert!(records.len() < 2 * MANY, "no delivery was left to start");
         // Both nodes show the new status.
         let shown = cluster.api(1).get(&format!("{ENDPOINTS}/{endpoint}")).await;
         assert_eq!(shown.expect(200)["status"], status);
@@ -127,8 +127,8 @@ async fn the_owner_applies_an_edit_within_a_second() {
     changed.expect(200);
     tokio::time::sleep(PROPAGATION_LIMIT).await;
     api.event("acme", event()).await;
-    let ledger = receiver.arrivals(2).await;
-    assert!(ledger[1].path.ends_with("new"), "{}", ledger[1].path);
+    let records = receiver.arrivals(2).await;
+    assert!(records[1].path.ends_with("new"), "{}", records[1].path);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,8 +15,8 @@ const SETTINGS: [&str; 6] = [
 ];
 
 /// Returns number and name of each operational event, without duplicates.
-fn received(ledger: &[Arrival]) -> Vec<(u64, String)> {
-    let ops = ledger.iter().filter(|it| it.path == "/ops");
+fn received(records: &[Arrival]) -> Vec<(u64, String)> {
+    let ops = records.iter().filter(|it| it.path == "/ops");
     let mut events: Vec<(u64, String, String)> = ops
         .map(|arrival| {
             let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
@@ -33,8 +33,8 @@ fn received(ledger: &[Arrival]) -> Vec<(u64, String)> {
         .collect()
 }
 
-fn has_received(ledger: &[Arrival], name: &str) -> bool {
-    received(ledger).iter().any(|(_, event)| event == name)
+fn has_received(records: &[Arrival], name: &str) -> bool {
+    received(records).iter().any(|(_, event)| event == name)
 }
 
 /// Checks that every number up to the largest has arrived at least once.
@@ -72,17 +72,17 @@ async fn operational_events_are_sent_once_and_continue_on_another_node() {
             .await;
     }
     receiver
-        .until(|ledger| has_received(ledger, "endpoint.breaker_tripped"))
+        .until(|records| has_received(records, "endpoint.breaker_tripped"))
         .await;
     cluster.nodes[sender].kill();
     receiver.answer(200);
     // Alerts cause operational events, too, and simultaneous events may arrive in any order.
-    let ledger = receiver
-        .until(|ledger| {
-            has_received(ledger, "endpoint.recovered") && none_is_missing(&received(ledger))
+    let records = receiver
+        .until(|records| {
+            has_received(records, "endpoint.recovered") && none_is_missing(&received(records))
         })
         .await;
-    let events = received(&ledger);
+    let events = received(&records);
     let numbers: Vec<u64> = events.iter().map(|(number, _)| *number).collect();
     let expected: Vec<u64> = (1..=numbers.len() as u64).collect();
     assert_eq!(numbers, expected, "each event arrives once: {events:?}");

@@ -20,8 +20,8 @@ pub(crate) async fn request(api: &mut Api, receiver: &Receiver, payload: Value) 
     let before = receiver.count();
     api.event("acme", json!({"type": "a.b", "payload": payload}))
         .await;
-    let ledger = receiver.arrivals(before + 1).await;
-    SignedRequest::from(&ledger[before])
+    let records = receiver.arrivals(before + 1).await;
+    SignedRequest::from(&records[before])
 }
 
 pub(crate) fn id_of(endpoint: &Value) -> String {
@@ -110,11 +110,11 @@ async fn retries_and_replays_are_signed_afresh() {
         .await
         .expect(202);
     assert_eq!(replay["total"], 1);
-    let ledger = receiver.arrivals(4).await;
+    let records = receiver.arrivals(4).await;
 
     let mut claims = SignatureChecks::default();
     let mut last = 0;
-    for (number, arrival) in ledger.iter().enumerate() {
+    for (number, arrival) in records.iter().enumerate() {
         let request = SignedRequest::from(arrival);
         let timestamp: u64 = text(&request, "webhook-timestamp")
             .parse()
@@ -133,7 +133,7 @@ async fn retries_and_replays_are_signed_afresh() {
             delivery,
             "receivers detect duplicates by it"
         );
-        assert_eq!(arrival.body, ledger[0].body);
+        assert_eq!(arrival.body, records[0].body);
         claims.expect_valid_and_tamper_proof(
             &format!("arrival {}", number + 1),
             Verifier::Standard,

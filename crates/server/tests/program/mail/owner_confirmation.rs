@@ -116,14 +116,18 @@ async fn an_owner_set_by_a_tenant_gets_emails_after_the_confirmation() {
 
     setup.fail(3).await;
     let emails = setup.mail.until(|emails| to_owner(emails).len() >= 2).await;
-    let told = to_owner(&emails)[1];
-    let subject = told.header("subject");
+    let second_email = to_owner(&emails)[1];
+    let subject = second_email.header("subject");
     assert!(
         subject.starts_with("[posthaste] Endpoint 127.0.0.1 of acme: "),
         "{subject}"
     );
     assert!(subject.chars().count() < 80, "{subject}");
-    assert!(told.text.contains("1 delivery failed"), "{}", told.text);
+    assert!(
+        second_email.text.contains("1 delivery failed"),
+        "{}",
+        second_email.text
+    );
     let again = format!("/v1/tenants/acme/endpoints/{id}/owner-email/confirmation");
     assert_eq!(setup.api.post(&again, json!({})).await.status, 409);
 }

@@ -60,8 +60,8 @@ async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
 }
 
 /// Name of the alert for a ratio that leaves its range.
-const FIGURE: &str = "dead_letter_ratio";
-const FIGURES: [&str; 9] = [
+const ALERT: &str = "dead_letter_ratio";
+const ALERT_SETTINGS: [&str; 9] = [
     "alerts.every=1s",
     "alerts.calm=1s",
     "alerts.dead_letter_ratio=0.5",
@@ -74,11 +74,11 @@ const FIGURES: [&str; 9] = [
 ];
 
 /// Counts the reports to the operator's endpoint that an alert was raised and resolved, by alert.
-fn reports(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
+fn reports(records: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
     let mut reports: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for arrival in ledger.iter().filter(|it| it.path.ends_with("ops")) {
+    for arrival in records.iter().filter(|it| it.path.ends_with("ops")) {
         let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
-        if body["alert"]["name"] != FIGURE {
+        if body["alert"]["name"] != ALERT {
             continue;
         }
         let alert = body["alert"]["id"].as_str().expect("an id");
@@ -105,7 +105,7 @@ fn mailed(emails: &[ReceivedEmail], about: &str) -> (usize, usize) {
 async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
     let mail = MailSetup::new(MailTls::None).start();
     let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
-    let settings = FIGURES.into_iter().chain([to_mail.as_str()]);
+    let settings = ALERT_SETTINGS.into_iter().chain([to_mail.as_str()]);
     let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
     let server = TestServer::start(&settings);
     let receiver = Receiver::start(|_| Answer::status(400)).await;
@@ -120,7 +120,7 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
     let events = |count| json!({ "events": vec![event.clone(); count] });
     let batch = "/v1/tenants/acme/events/batch";
     api.post(batch, events(30)).await.expect(202);
-    let path = format!("/v1/alerts?name={FIGURE}");
+    let path = format!("/v1/alerts?name={ALERT}");
     // One alert each for the whole server, the tenant and the endpoint.
     let open = api.until(&path, |shown| list(shown).len() == 3).await;
     for alert in list(&open) {
@@ -141,23 +141,23 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
     };
     assert_eq!(ids(&over), ids(&open), "raised once");
 
-    let once = |ledger: &[Arrival]| {
-        let reports = reports(ledger);
+    let once = |records: &[Arrival]| {
+        let reports = reports(records);
         reports.len() == 3
             && reports
                 .values()
                 .all(|(raised, over)| *raised > 0 && *over > 0)
     };
-    let ledger = receiver.until(once).await;
-    let reports = reports(&ledger);
+    let records = receiver.until(once).await;
+    let reports = reports(&records);
     assert!(
         reports.values().all(|times| *times == (1, 1)),
         "{reports:?}"
     );
     let abouts = [
-        format!("Alert {FIGURE}: "),
-        format!("Alert {FIGURE}, tenant acme: "),
-        format!("Alert {FIGURE}, endpoint {url} of acme: "),
+        format!("Alert {ALERT}: "),
+        format!("Alert {ALERT}, tenant acme: "),
+        format!("Alert {ALERT}, endpoint {url} of acme: "),
     ];
     let all = |emails: &[ReceivedEmail]| {
         let mut abouts = abouts.iter();
@@ -168,6 +168,6 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
         assert_eq!(mailed(&emails, about), (1, 1), "{about}: {emails:#?}");
     }
     let open = api.get("/v1/alerts?state=open").await.expect(200);
-    let open = list(&open).iter().filter(|it| it["name"] == FIGURE);
+    let open = list(&open).iter().filter(|it| it["name"] == ALERT);
     assert_eq!(open.count(), 0);
 }

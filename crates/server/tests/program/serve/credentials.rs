@@ -66,13 +66,13 @@ async fn credentials_are_sent_and_survive_a_master_key_rotation() {
     let mut api = server.api();
     deliver(&mut api).await;
     let expected = "Basic YW5uOmNhbmFyeTdmM2E5Yw==";
-    let ledger = receiver.ledger();
+    let records = receiver.records();
     assert!(
-        ledger
+        records
             .iter()
             .all(|one| one.header("authorization") == expected)
     );
-    assert_eq!(ledger.len(), 2);
+    assert_eq!(records.len(), 2);
 
     // From a token to no credentials.
     let path = format!(
@@ -84,9 +84,9 @@ async fn credentials_are_sent_and_survive_a_master_key_rotation() {
         api.call("PATCH", &path, Some(&change)).await.expect(200);
         deliver(&mut api).await;
     }
-    let ledger = receiver.ledger();
-    assert_eq!(ledger[2].header("authorization"), "Bearer abc");
-    assert!(!ledger[3].headers.contains_key("authorization"));
+    let records = receiver.records();
+    assert_eq!(records[2].header("authorization"), "Bearer abc");
+    assert!(!records[3].headers.contains_key("authorization"));
 }
 
 #[tokio::test]
@@ -120,14 +120,14 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
     assert_eq!(login.count(), 1);
     let expected =
         format!("grant_type=client_credentials&scope=hooks&client_id=me&client_secret={CANARY}");
-    assert_eq!(login.ledger()[0].body, expected.as_bytes());
+    assert_eq!(login.records()[0].body, expected.as_bytes());
     receiver.behave(|arrival| {
         let stale = arrival.header("authorization").ends_with("9c1");
         Answer::status(if stale { 401 } else { 200 })
     });
     deliver(&mut api).await;
     let seen: Vec<String> = receiver
-        .ledger()
+        .records()
         .iter()
         .map(|one| one.header("authorization").replace(CANARY, "t"))
         .collect();
@@ -178,7 +178,7 @@ async fn the_cli_sets_credentials_without_secrets_in_arguments() {
         (&json!(true), &json!("github"))
     );
     deliver(&mut api).await;
-    let arrival = receiver.ledger().remove(0);
+    let arrival = receiver.records().remove(0);
     assert_eq!(arrival.header("authorization"), format!("Bearer {CANARY}"));
     assert!(arrival.headers.contains_key("x-hub-signature-256"));
 }

@@ -48,12 +48,12 @@ async fn a_full_disk_refuses_events_loses_none_and_recovers() {
         }
     };
     accepted.insert(again.body["id"].as_str().expect("an id").to_owned());
-    let all = |ledger: &[super::fixture::Arrival]| {
-        let arrived: BTreeSet<String> = ledger.iter().map(|arrival| arrival.event()).collect();
+    let all = |records: &[super::fixture::Arrival]| {
+        let arrived: BTreeSet<String> = records.iter().map(|arrival| arrival.event()).collect();
         arrived == accepted
     };
-    let ledger = receiver.until(all).await;
-    assert_eq!(ledger.len(), accepted.len(), "and nothing twice");
+    let records = receiver.until(all).await;
+    assert_eq!(records.len(), accepted.len(), "and nothing twice");
     let none = |body: &serde_json::Value| body["data"].as_array().is_some_and(Vec::is_empty);
     for status in ["pending", "retrying", "in_progress", "held"] {
         let path = format!("/v1/tenants/acme/deliveries?status={status}");

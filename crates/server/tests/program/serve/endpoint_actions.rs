@@ -104,8 +104,8 @@ async fn deliveries_held_past_their_deadline_are_dropped_or_sent_by_policy() {
     assert_eq!(shown["attempt_count"], 0);
     assert_eq!(shown["last_error"], Value::Null);
     api.until(sent, |body| body["status"] == "succeeded").await;
-    assert_eq!(receiver.ledger_of("send").len(), 1);
-    assert_eq!(receiver.ledger_of("drop").len(), 0);
+    assert_eq!(receiver.records_at("send").len(), 1);
+    assert_eq!(receiver.records_at("drop").len(), 0);
 
     let dead = api.get("/v1/tenants/acme/dead-letters").await.expect(200);
     assert_eq!(dead["data"][0]["count"], 1, "{dead}");

@@ -105,11 +105,13 @@ impl OutageFixture {
     }
 
     /// Waits until the change was reported: by an operational event, and by emails to owner and operator.
-    async fn until_reported(&self, (notice, words): (&str, &str)) {
+    async fn until_reported(&self, (event_type, words): (&str, &str)) {
         let of_it = |arrival: &Arrival| {
-            arrival.path.ends_with("ops") && arrival.header("posthaste-event-type") == notice
+            arrival.path.ends_with("ops") && arrival.header("posthaste-event-type") == event_type
         };
-        self.receiver.until(|ledger| ledger.iter().any(of_it)).await;
+        self.receiver
+            .until(|records| records.iter().any(of_it))
+            .await;
         let is_reported = |emails: &[ReceivedEmail], to: &str| emails_with(emails, to, words) > 0;
         let both =
             |emails: &[ReceivedEmail]| is_reported(emails, OWNER) && is_reported(emails, OPERATOR);
@@ -152,9 +154,9 @@ fn emails_with(emails: &[ReceivedEmail], to: &str, words: &str) -> usize {
 }
 
 /// Counts the operational events about this endpoint, by type.
-fn notices(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
+fn events_by_type(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for arrival in receiver.ledger() {
+    for arrival in receiver.records() {
         if arrival.path.ends_with("ops") {
             let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
             if body["endpoint_id"] == endpoint {
@@ -219,8 +221,8 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
     api.call("POST", &enable, None).await.expect(200);
     fixture.until_alert("endpoint_disabled", "resolved").await;
     // This is the last event, so all earlier ones have been sent.
-    let last = |ledger: &[Arrival]| {
-        let reported = ledger
+    let last = |records: &[Arrival]| {
+        let reported = records
             .iter()
             .filter(|arrival| arrival.path.ends_with("ops"));
         let bodies =
@@ -230,7 +232,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
     };
     fixture.receiver.until(last).await;
 
-    let counts = notices(&fixture.receiver, &fixture.endpoint);
+    let counts = events_by_type(&fixture.receiver, &fixture.endpoint);
     for (name, _) in CHANGES {
         assert_eq!(counts.get(name), Some(&1), "{name}: {counts:?}");
     }

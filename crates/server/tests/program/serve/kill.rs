@@ -109,8 +109,8 @@ async fn survives(kills: &[Kill]) {
 
     let answered: BTreeSet<String> = answered.lock().await.values().cloned().collect();
     assert_eq!(answered.len(), EVENTS, "one event for each key ({kills:?})");
-    let all_arrived = receiver.until(|ledger| {
-        let arrived: BTreeSet<String> = ledger.iter().map(|a| a.event()).collect();
+    let all_arrived = receiver.until(|records| {
+        let arrived: BTreeSet<String> = records.iter().map(|a| a.event()).collect();
         answered.is_subset(&arrived)
     });
     all_arrived.await;
@@ -121,13 +121,13 @@ async fn survives(kills: &[Kill]) {
         api.until(&path, ended).await;
     }
 
-    let ledger = receiver.ledger();
-    let arrived: BTreeSet<String> = ledger.iter().map(|a| a.event()).collect();
+    let records = receiver.records();
+    let arrived: BTreeSet<String> = records.iter().map(|a| a.event()).collect();
     assert_eq!(arrived, answered, "nothing arrives that was not accepted");
-    let deliveries: BTreeSet<String> = ledger.iter().map(|a| a.delivery()).collect();
+    let deliveries: BTreeSet<String> = records.iter().map(|a| a.delivery()).collect();
     assert_eq!(deliveries.len(), EVENTS, "one delivery for each event");
     for cut in &cuts {
-        let mut later = ledger[cut.arrived..]
+        let mut later = records[cut.arrived..]
             .iter()
             .map(|arrival| arrival.delivery());
         let again = later.find(|delivery| cut.recorded.contains(delivery));
@@ -135,7 +135,7 @@ async fn survives(kills: &[Kill]) {
     }
     // One process sends nothing twice. Each further arrival needs a kill before which the delivery was not recorded.
     for delivery in &deliveries {
-        let arrivals = ledger.iter().filter(|a| a.delivery() == *delivery).count();
+        let arrivals = records.iter().filter(|a| a.delivery() == *delivery).count();
         let unwritten = cuts.iter().filter(|cut| !cut.recorded.contains(delivery));
         let explained = 1 + unwritten.count();
         assert!(
@@ -144,7 +144,7 @@ async fn survives(kills: &[Kill]) {
         );
     }
     // A fault of the server uses up no attempt: the receiver accepted each delivery at attempt 1.
-    assert!(ledger.iter().all(|arrival| arrival.attempt() == 1));
+    assert!(records.iter().all(|arrival| arrival.attempt() == 1));
 }
 
 /// The state when the server was killed.

@@ -88,11 +88,11 @@ async fn serve(config: ServerConfig) -> (String, Arc<Mutex<Vec<CertificateDer<'s
         listener.local_addr().expect("a bound address")
     );
     let shown = Arc::new(Mutex::new(Vec::new()));
-    let ledger = shown.clone();
+    let records = shown.clone();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, ledger) = (acceptor.clone(), ledger.clone());
+            let (acceptor, records) = (acceptor.clone(), records.clone());
             tokio::spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else {
                     return;
@@ -100,7 +100,7 @@ async fn serve(config: ServerConfig) -> (String, Arc<Mutex<Vec<CertificateDer<'s
                 let peer = stream.get_ref().1.peer_certificates();
                 let peer = peer.expect("a client certificate")[0].clone().into_owned();
                 let service = service_fn(move |request: http::Request<Incoming>| {
-                    ledger.lock().unwrap().push(peer.clone());
+                    records.lock().unwrap().push(peer.clone());
                     async move {
                         request.into_body().collect().await?;
                         Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::new())))

@@ -118,11 +118,11 @@ impl OperatorFixture {
 
     /// Waits until the operational events are as wanted, and returns them.
     async fn until_received(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let ledger = self
+        let records = self
             .receiver
-            .until(|ledger| wanted(&received(ledger)))
+            .until(|records| wanted(&received(records)))
             .await;
-        received(&ledger)
+        received(&records)
     }
 
     /// Waits until the operational events are as wanted and none before them is missing: simultaneous events may arrive
@@ -164,9 +164,9 @@ impl OperatorFixture {
 }
 
 /// Returns the operational events without duplicates, ordered by number.
-fn received(ledger: &[Arrival]) -> Vec<Value> {
+fn received(records: &[Arrival]) -> Vec<Value> {
     let mut events = BTreeMap::new();
-    for arrival in ledger.iter().filter(|arrival| arrival.path.ends_with(OPS)) {
+    for arrival in records.iter().filter(|arrival| arrival.path.ends_with(OPS)) {
         let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
         let before = events.insert(arrival.event(), body.clone());
         assert!(
@@ -273,8 +273,8 @@ async fn every_endpoint_change_is_one_operational_event() {
     }
     // Every operational event is signed with the secret of the operator's endpoint.
     let webhook = Webhook::new(&fixture.secret).expect("a secret");
-    let ledger = fixture.receiver.ledger_of(OPS);
-    for arrival in &ledger {
+    let records = fixture.receiver.records_at(OPS);
+    for arrival in &records {
         let verified = webhook.verify(&arrival.body, &arrival.headers);
         verified.expect("a valid signature");
     }
@@ -310,7 +310,7 @@ async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
         fixture.hook_answers(503);
         fixture.send(3).await;
         // Killed after the next arrival, after the endpoint has failed, or after the event about it has arrived.
-        let seen = fixture.receiver.ledger_of(HOOK).len();
+        let seen = fixture.receiver.records_at(HOOK).len();
         match round % 3 {
             0 => drop(
                 fixture
@@ -319,8 +319,8 @@ async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
                     .await,
             ),
             1 => {
-                let failed = |ledger: &[Arrival]| {
-                    let hook = ledger.iter().filter(|it| it.path.ends_with(HOOK));
+                let failed = |records: &[Arrival]| {
+                    let hook = records.iter().filter(|it| it.path.ends_with(HOOK));
                     hook.count() >= seen + 3
                 };
                 fixture.receiver.until(failed).await;
@@ -376,7 +376,7 @@ async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
             .any(|entry| entry["action"] == "endpoint.breaker_tripped")
     })
     .await;
-    let before = received(&fixture.receiver.ledger());
+    let before = received(&fixture.receiver.records());
     assert!(before.iter().all(|it| it["tenant_id"] != "operator"));
     fixture.hook_answers(200);
     fixture.ops_answers(200);
@@ -397,7 +397,7 @@ async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
 }
 
 fn operational_events_received(fixture: &OperatorFixture) -> Vec<Value> {
-    let events = received(&fixture.receiver.ledger());
+    let events = received(&fixture.receiver.records());
     events
         .into_iter()
         .filter(|it| it["tenant_id"] == "operator")

@@ -38,9 +38,9 @@ async fn the_quick_start_of_the_readme_works() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program can be started");
-    let mut heard = BufReader::new(listener.stdout.take().expect("a piped stream")).lines();
+    let mut printed = BufReader::new(listener.stdout.take().expect("a piped stream")).lines();
     let _listener = KillOnDrop(listener);
-    let ready = heard
+    let ready = printed
         .next()
         .expect("the program did not print its address")
         .unwrap();
@@ -73,6 +73,6 @@ async fn the_quick_start_of_the_readme_works() {
     assert!(answers[4]["data"][0]["event_id"] == event);
     assert_eq!(answers[6]["event_id"], event, "one delivery, by its id");
     // The receiver prints what it received.
-    let line = heard.next().expect("no request arrived").unwrap();
+    let line = printed.next().expect("no request arrived").unwrap();
     assert!(line.contains("invoice.paid"), "{line}");
 }

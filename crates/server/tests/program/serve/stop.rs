@@ -36,7 +36,7 @@ async fn a_clean_stop_loses_nothing_and_makes_no_duplicates() {
     api.until(path, all).await;
 
     let mut arrivals: BTreeMap<String, usize> = BTreeMap::new();
-    for arrival in receiver.ledger() {
+    for arrival in receiver.records() {
         *arrivals.entry(arrival.delivery()).or_default() += 1;
     }
     assert_eq!(arrivals.len(), 60);
@@ -78,7 +78,7 @@ async fn a_request_that_never_ends_makes_no_duplicates() {
     let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
     let all = |body: &serde_json::Value| body["data"].as_array().map(Vec::len) == Some(150);
     api.until(path, all).await;
-    assert_eq!(receiver.ledger().len(), 150, "each arrived once");
+    assert_eq!(receiver.records().len(), 150, "each arrived once");
 }
 
 // On several threads, so that the receiver keeps serving while the test waits for the process.
@@ -93,10 +93,10 @@ async fn a_hanging_attempt_is_abandoned_after_the_grace_period_and_repeated() {
     assert!(server.stop().success());
     receiver.answer(200);
     server.restart();
-    let ledger = receiver.arrivals(2).await;
-    assert_eq!(ledger[0].delivery(), ledger[1].delivery());
+    let records = receiver.arrivals(2).await;
+    assert_eq!(records[0].delivery(), records[1].delivery());
     // The attempt that the stop ended was not counted.
-    assert_eq!(ledger[1].attempt(), 1);
+    assert_eq!(records[1].attempt(), 1);
 }
 
 // On several threads, so that the receiver keeps serving while the test waits for the process.

@@ -31,7 +31,7 @@ fn attempts(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
 }
 
 /// Returns the span id in the `traceparent` header that the receiver got.
-fn parent_told(arrival: &super::fixture::Arrival) -> String {
+fn parent_of_request(arrival: &super::fixture::Arrival) -> String {
     let received = arrival.header("traceparent");
     received.split('-').nth(2).expect("a parent").to_owned()
 }
@@ -76,14 +76,14 @@ async fn one_trace_leads_from_the_producer_to_the_receiver() {
     assert_eq!(accepting.attributes["posthaste.event_id"], event["id"]);
     assert_eq!(accepting.attributes["http.response.status_code"], "202");
     assert_eq!(accepting.resource["service.name"], "posthaste");
-    let ledger = receiver.arrivals(3).await;
+    let records = receiver.arrivals(3).await;
     let attempts = attempts(&spans);
-    for (index, (attempt, arrival)) in attempts.iter().zip(&ledger).enumerate() {
+    for (index, (attempt, arrival)) in attempts.iter().zip(&records).enumerate() {
         assert_eq!(attempt.name, "deliver invoice.paid");
         assert_eq!(attempt.trace_id, accepting.trace_id);
         assert_eq!(attempt.parent_id.as_ref(), Some(&accepting.span_id));
         assert_eq!(
-            parent_told(arrival),
+            parent_of_request(arrival),
             attempt.span_id,
             "attempt {}",
             index + 1
@@ -99,7 +99,7 @@ async fn one_trace_leads_from_the_producer_to_the_receiver() {
         assert_eq!(said.get("error.type"), failed.then_some(&json!("http")));
         assert_eq!(attempt.failed, failed);
     }
-    for arrival in collector.receiver().ledger() {
+    for arrival in collector.receiver().records() {
         assert_eq!(arrival.header("x-api-key"), "correct-horse");
         let body = String::from_utf8_lossy(&arrival.body).into_owned();
         for private in ["a-canary", "hunter2", "127.0.0.1", "correct-horse"] {
@@ -147,13 +147,13 @@ async fn a_collector_receives_the_metrics() {
     ] {
         let metric = collector.metric(ratio, |_| true).await;
         let point = &metric["gauge"]["dataPoints"][0];
-        let is_told = point["asDouble"].is_number() || point["asInt"].is_string();
-        assert!(is_told, "{metric}");
+        let is_exported = point["asDouble"].is_number() || point["asInt"].is_string();
+        assert!(is_exported, "{metric}");
     }
 }
 
 /// Returns the value of a metric at `/metrics`.
-fn figure(server: &TestServer, name: &str) -> u64 {
+fn metric_value(server: &TestServer, name: &str) -> u64 {
     let mut connection = TcpStream::connect(&server.address).expect("a listener");
     let request = "GET /metrics HTTP/1.1\r\nhost: it\r\nconnection: close\r\n\r\n";
     connection
@@ -185,12 +185,12 @@ async fn a_collector_that_refuses_does_not_affect_deliveries() {
     let dropped = "posthaste_otlp_dropped_total{signal=\"traces\"}";
     let deadline = Instant::now() + PATIENCE;
     // One span for each event and one for each attempt.
-    while figure(&server, dropped) < 40 {
+    while metric_value(&server, dropped) < 40 {
         assert!(Instant::now() < deadline, "not all are counted");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(figure(&server, "posthaste_otlp_dropped_total{signal=\"metrics\"}") > 0);
-    assert_eq!(figure(&server, "posthaste_events_accepted_total"), 20);
+    assert!(metric_value(&server, "posthaste_otlp_dropped_total{signal=\"metrics\"}") > 0);
+    assert_eq!(metric_value(&server, "posthaste_events_accepted_total"), 20);
 }
 
 // On several threads, so that the receivers keep serving while the test waits for the process.
@@ -203,8 +203,8 @@ async fn a_hanging_collector_does_not_delay_the_server() {
     let mut api = server.api();
     api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
-    let asked = |ledger: &[super::fixture::Arrival]| {
-        let at = |path: &str| ledger.iter().any(|arrival| arrival.path == path);
+    let asked = |records: &[super::fixture::Arrival]| {
+        let at = |path: &str| records.iter().any(|arrival| arrival.path == path);
         at(TRACES) && at(METRICS)
     };
     api.event("acme", json!({"type": "a", "payload": 0})).await;
@@ -240,8 +240,8 @@ async fn the_retry_after_of_a_collector_is_honoured() {
     api.tenant("acme").await;
     api.event("acme", json!({"type": "a", "payload": 0})).await;
     // The same span is sent until it is accepted, and then no more.
-    let taken = |ledger: &[super::fixture::Arrival]| {
-        ledger.len() > 6 && ledger.iter().any(|arrival| arrival.path == TRACES)
+    let taken = |records: &[super::fixture::Arrival]| {
+        records.len() > 6 && records.iter().any(|arrival| arrival.path == TRACES)
     };
     collector.receiver().until(taken).await;
     let received = collector.spans(|spans| !spans.is_empty()).await;
@@ -251,7 +251,7 @@ async fn the_retry_after_of_a_collector_is_honoured() {
             .all(|span| span.span_id == received[0].span_id)
     );
     assert_eq!(
-        figure(&server, "posthaste_otlp_dropped_total{signal=\"traces\"}"),
+        metric_value(&server, "posthaste_otlp_dropped_total{signal=\"traces\"}"),
         0
     );
 }

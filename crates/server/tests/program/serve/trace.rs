@@ -66,9 +66,9 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     api.post(replays, replay).await.expect(202);
     api.until(&path, |body| body["status"] == "succeeded").await;
 
-    let ledger = receiver.ledger();
-    assert_eq!(ledger.len(), 5);
-    for arrival in &ledger {
+    let records = receiver.records();
+    assert_eq!(records.len(), 5);
+    for arrival in &records {
         assert_eq!(trace_headers(arrival), (Some(PARENT), Some(STATE)));
     }
 }
@@ -121,8 +121,8 @@ async fn trace_context_follows_the_w3c_standard() {
     let test = plain["id"].as_str().unwrap();
     let test = format!("/v1/tenants/acme/endpoints/{test}/test");
     send(&given, &test, json!({})).await;
-    let ledger = receiver.arrivals(7).await;
-    for arrival in &ledger[4..] {
+    let records = receiver.arrivals(7).await;
+    for arrival in &records[4..] {
         assert_eq!(trace_headers(arrival), (Some(OTHER), Some(STATE)));
     }
 
@@ -130,6 +130,6 @@ async fn trace_context_follows_the_w3c_standard() {
     let event = json!({"type": "own", "payload": 1});
     send(&given, events, event).await;
     receiver.arrivals(9).await;
-    let arrival = receiver.ledger_of("own").remove(0);
+    let arrival = receiver.records_at("own").remove(0);
     assert_eq!(trace_headers(&arrival), (None, Some("mine=1")));
 }

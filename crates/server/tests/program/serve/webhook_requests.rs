@@ -117,11 +117,15 @@ async fn a_failing_delivery_is_retried_with_the_same_id_and_then_fails_for_good(
         assert_eq!(headers["x-said"], "…", "our own secrets are not kept");
         assert!(!headers.contains_key("set-cookie"));
     }
-    let ledger = receiver.ledger();
-    assert_eq!(ledger.len(), 3);
-    assert!(ledger.iter().all(|arrival| arrival.delivery() == delivery));
-    assert!(ledger.iter().all(|arrival| arrival.body == ledger[0].body));
-    let numbers: Vec<u32> = ledger.iter().map(|arrival| arrival.attempt()).collect();
+    let records = receiver.records();
+    assert_eq!(records.len(), 3);
+    assert!(records.iter().all(|arrival| arrival.delivery() == delivery));
+    assert!(
+        records
+            .iter()
+            .all(|arrival| arrival.body == records[0].body)
+    );
+    let numbers: Vec<u32> = records.iter().map(|arrival| arrival.attempt()).collect();
     assert_eq!(numbers, [1, 2, 3]);
 
     // A manual retry starts a new series of attempts with the same delivery id.
@@ -135,5 +139,5 @@ async fn a_failing_delivery_is_retried_with_the_same_id_and_then_fails_for_good(
         shown["attempts"][2]["response_headers"]["x-request-id"],
         "req-3"
     );
-    assert_eq!(receiver.ledger()[3].delivery(), delivery);
+    assert_eq!(receiver.records()[3].delivery(), delivery);
 }

@@ -87,7 +87,10 @@ impl Side<'_> {
                 current,
                 recipients,
                 due_at,
-            } => self.tell_people(now, current, &recipients, due_at).await,
+            } => {
+                self.create_notifications(now, current, &recipients, due_at)
+                    .await
+            }
             NotificationOperation::ClaimEmails { now, until, limit } => {
                 let longest = MaxEmailDelay {
                     untried: Span::from_mins(30),
@@ -114,7 +117,7 @@ impl Side<'_> {
     }
 
     /// Dispatches half of the notifications that are not dispatched yet.
-    async fn tell_people(
+    async fn create_notifications(
         &self,
         now: Timestamp,
         current: bool,

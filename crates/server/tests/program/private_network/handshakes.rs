@@ -12,13 +12,13 @@ macro_rules! greeting {
     ($bytes:expr) => {
         Behaviour::Bare(|mut socket| {
             Box::pin(async move {
-                let mut heard = Vec::new();
-                let _ = socket.read_buf(&mut heard).await;
+                let mut received = Vec::new();
+                let _ = socket.read_buf(&mut received).await;
                 let said: &[u8] = $bytes;
                 let _ = socket.write_all(said).await;
                 let _ = socket.shutdown().await;
-                let _ = socket.read_to_end(&mut heard).await;
-                heard
+                let _ = socket.read_to_end(&mut received).await;
+                received
             })
         })
     };
@@ -80,10 +80,10 @@ pub(crate) fn before_tls() -> Vec<Fault> {
             tls,
             Behaviour::Bare(|mut socket| {
                 Box::pin(async move {
-                    let mut heard = Vec::new();
-                    let _ = socket.read_buf(&mut heard).await;
+                    let mut received = Vec::new();
+                    let _ = socket.read_buf(&mut received).await;
                     socket.set_zero_linger().expect("a socket");
-                    heard
+                    received
                 })
             }),
         ),
@@ -97,9 +97,9 @@ pub(crate) fn before_tls() -> Vec<Fault> {
             tls,
             Behaviour::Bare(|mut socket| {
                 Box::pin(async move {
-                    let mut heard = Vec::new();
-                    let _ = socket.read_to_end(&mut heard).await;
-                    heard
+                    let mut received = Vec::new();
+                    let _ = socket.read_to_end(&mut received).await;
+                    received
                 })
             }),
         )

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::dns::{addresses, parsed};
 use super::docs::{Table, code};
 use super::namespace::inside;
-use super::program::{ExpectedOutcome, World, once};
+use super::program::{ExpectedOutcome, PrivateNetwork, once};
 
 const VECTORS: &str = include_str!("../../../../core/tests/vectors/ssrf.tsv");
 
@@ -86,13 +86,13 @@ fn every_url_vector_has_its_verdict_and_accepted_ones_are_called() {
 }
 
 async fn judge_and_call() {
-    let mut world = World::start().await;
+    let mut network = PrivateNetwork::start().await;
     for (name, list) in NAMES {
-        world.names.set_replies(name, &[addresses(list)]);
+        network.names.set_replies(name, &[addresses(list)]);
     }
-    world.api.tenant("acme").await;
-    world.api.tenant("changing").await;
-    let changing = world
+    network.api.tenant("acme").await;
+    network.api.tenant("changing").await;
+    let changing = network
         .endpoint("changing", "https://hooks.customer.com/", json!({}))
         .await;
     let changing = format!("/v1/tenants/changing/endpoints/{changing}");
@@ -101,9 +101,9 @@ async fn judge_and_call() {
     let mut rows = Vec::new();
     for vector in vectors() {
         let asked = once(&vector.url, json!({}));
-        let made = world.api.post("/v1/tenants/acme/endpoints", asked).await;
+        let made = network.api.post("/v1/tenants/acme/endpoints", asked).await;
         let change = json!({"url": vector.url});
-        let changed = world.api.call("PATCH", &changing, Some(&change)).await;
+        let changed = network.api.call("PATCH", &changing, Some(&change)).await;
         let result = if vector.expected == "DENY" {
             assert_eq!(made.status, 422, "{}: {}", vector.written, made.body);
             assert_eq!(changed.status, 422, "{}: {}", vector.written, changed.body);
@@ -122,10 +122,10 @@ async fn judge_and_call() {
         };
         rows.push((vector, result));
     }
-    assert_eq!(world.names.asked(), [""; 0], "registering asks nobody");
-    assert!(world.outside.ledger().visits.is_empty());
+    assert_eq!(network.names.asked(), [""; 0], "registering asks nobody");
+    assert!(network.outside.records().visits.is_empty());
 
-    let ended = world.deliver("acme", "one", &json!({"n": 1})).await;
+    let ended = network.deliver("acme", "one", &json!({"n": 1})).await;
     let mut may_be_asked = BTreeSet::new();
     let mut may_be_visited = BTreeSet::new();
     for (row, endpoint, url) in &accepted {
@@ -148,14 +148,18 @@ async fn judge_and_call() {
         }
         rows[*row].1 += &format!(", then {}", ended.shown());
     }
-    let asked: BTreeSet<String> = world.names.asked().into_iter().collect();
+    let asked: BTreeSet<String> = network.names.asked().into_iter().collect();
     assert_eq!(
         asked, may_be_asked,
         "literals and search domains are not asked for"
     );
-    let ledger = world.outside.ledger();
-    assert_eq!(ledger.addresses(), may_be_visited, "nobody else is visited");
-    for visit in &ledger.visits {
+    let records = network.outside.records();
+    assert_eq!(
+        records.addresses(),
+        may_be_visited,
+        "nobody else is visited"
+    );
+    for visit in &records.visits {
         let named = visit
             .name
             .as_ref()

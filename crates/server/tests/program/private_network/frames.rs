@@ -44,7 +44,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Sends the settings and waits for the head of the request.
-async fn hear(line: &mut Line) -> Option<()> {
+async fn read_request(line: &mut Line) -> Option<()> {
     line.take(PREFACE_BYTES).await?;
     line.say(frame(SETTINGS, NONE, 0, &[])).await?;
     loop {
@@ -62,7 +62,7 @@ macro_rules! saying {
     ($frames:expr) => {
         Behaviour::Http2(|mut line| {
             Box::pin(async move {
-                hear(&mut line).await?;
+                read_request(&mut line).await?;
                 line.say($frames).await?;
                 line.gone().await;
                 None
@@ -76,7 +76,7 @@ macro_rules! endless {
     ($first:expr, $then:expr) => {
         Behaviour::Http2(|mut line| {
             Box::pin(async move {
-                hear(&mut line).await?;
+                read_request(&mut line).await?;
                 line.say($first).await?;
                 let many = $then.repeat(500);
                 while line.say(&many).await.is_some() {
@@ -98,7 +98,7 @@ pub(crate) fn in_http2() -> Vec<Fault> {
             ExpectedOutcome::Delivered,
             Behaviour::Http2(|mut line| {
                 Box::pin(async move {
-                    hear(&mut line).await?;
+                    read_request(&mut line).await?;
                     let answer = frame(HEADERS, END_STREAM | END_HEADERS, STREAM, OK);
                     line.say(answer).await?;
                     line.close_write().await?;

@@ -59,7 +59,7 @@ where
         .arg(this)
         .args([
             "--exact",
-            &format!("world::{test}"),
+            &format!("private_network::{test}"),
             "--nocapture",
             "--test-threads=1",
         ])

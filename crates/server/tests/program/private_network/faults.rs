@@ -41,7 +41,7 @@ macro_rules! saying {
     ($bytes:expr) => {
         Behaviour::Secured(|mut line| {
             Box::pin(async move {
-                line.hear().await?;
+                line.read_request().await?;
                 line.say($bytes).await?;
                 Some(line)
             })
@@ -54,7 +54,7 @@ macro_rules! last_saying {
     ($bytes:expr) => {
         Behaviour::Secured(|mut line| {
             Box::pin(async move {
-                line.hear().await?;
+                line.read_request().await?;
                 line.say($bytes).await?;
                 line.close_write().await?;
                 line.gone().await;
@@ -69,7 +69,7 @@ macro_rules! endless {
     ($first:expr, $then:expr, $pause:expr) => {
         Behaviour::Secured(|mut line| {
             Box::pin(async move {
-                line.hear().await?;
+                line.read_request().await?;
                 line.say($first).await?;
                 repeat(&mut line, $then.as_ref(), $pause).await;
                 None
@@ -83,7 +83,7 @@ macro_rules! resetting {
     ($bytes:expr) => {
         Behaviour::Abrupt(|mut line| {
             Box::pin(async move {
-                line.hear().await?;
+                line.read_request().await?;
                 line.say($bytes).await?;
                 None
             })
@@ -301,7 +301,7 @@ fn bodies() -> Vec<Fault> {
             ExpectedOutcome::Delivered,
             Behaviour::Secured(|mut line| {
                 Box::pin(async move {
-                    line.hear().await?;
+                    line.read_request().await?;
                     let bomb = gzip_bomb(600_000);
                     let head = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: ";
                     line.say(format!("{head}{}\r\n\r\n", bomb.len())).await?;
@@ -387,7 +387,7 @@ fn endings() -> Vec<Fault> {
             late,
             Behaviour::Secured(|mut line| {
                 Box::pin(async move {
-                    line.hear().await?;
+                    line.read_request().await?;
                     line.gone().await;
                     None
                 })

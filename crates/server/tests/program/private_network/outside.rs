@@ -52,14 +52,14 @@ pub(crate) struct Arrival {
 
 /// All recorded connections and requests.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct Records {
     pub(crate) visits: Vec<ConnectionRecord>,
     pub(crate) arrivals: Vec<Arrival>,
     /// Bytes that receivers without TLS have read.
-    pub(crate) overheard: Vec<Vec<u8>>,
+    pub(crate) received_bytes: Vec<Vec<u8>>,
 }
 
-impl Ledger {
+impl Records {
     /// Every address that got a connection.
     pub(crate) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.visits.iter().map(|visit| visit.address).collect()
@@ -100,7 +100,7 @@ struct Shared {
     authority: Arc<Authority>,
     places: Mutex<HashMap<IpAddr, ReceiverState>>,
     configs: Mutex<HashMap<String, Arc<ServerConfig>>>,
-    ledger: watch::Sender<Ledger>,
+    records: watch::Sender<Records>,
 }
 
 /// All receivers outside the program.
@@ -114,7 +114,7 @@ impl RecordingReceivers {
             authority,
             places: Mutex::default(),
             configs: Mutex::default(),
-            ledger: watch::Sender::default(),
+            records: watch::Sender::default(),
         }));
         for port in PORTS {
             let listener = TcpListener::bind(("::", port)).await.expect("a free port");
@@ -141,17 +141,17 @@ impl RecordingReceivers {
     }
 
     /// Returns the ledger so far.
-    pub(crate) fn ledger(&self) -> Ledger {
-        self.0.ledger.borrow().clone()
+    pub(crate) fn records(&self) -> Records {
+        self.0.records.borrow().clone()
     }
 
     /// Waits until the ledger is as wanted.
-    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
-        let mut ledger = self.0.ledger.subscribe();
-        let seen = timeout(PATIENCE, ledger.wait_for(wanted)).await;
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Records) -> bool) -> Records {
+        let mut records = self.0.records.subscribe();
+        let seen = timeout(PATIENCE, records.wait_for(wanted)).await;
         match seen {
             Ok(seen) => seen.expect("we hold the sender").clone(),
-            Err(_) => panic!("{what} was never seen; what was: {:#?}", self.ledger()),
+            Err(_) => panic!("{what} was never seen; what was: {:#?}", self.records()),
         }
     }
 
@@ -165,28 +165,28 @@ impl RecordingReceivers {
                 continue;
             };
             let address = here.ip().to_canonical();
-            let visit = self.note(|ledger| {
-                ledger.visits.push(ConnectionRecord {
+            let visit = self.note(|records| {
+                records.visits.push(ConnectionRecord {
                     address,
                     port: here.port(),
                     name: None,
                     is_over: false,
                 });
-                ledger.visits.len() - 1
+                records.visits.len() - 1
             });
             let outside = self.clone();
             tokio::spawn(async move {
                 outside.receive(socket, address, visit).await;
-                outside.note(|ledger| ledger.visits[visit].is_over = true);
+                outside.note(|records| records.visits[visit].is_over = true);
             });
         }
     }
 
-    fn note<T>(&self, write: impl FnOnce(&mut Ledger) -> T) -> T {
+    fn note<T>(&self, write: impl FnOnce(&mut Records) -> T) -> T {
         let mut written = None;
         self.0
-            .ledger
-            .send_modify(|ledger| written = Some(write(ledger)));
+            .records
+            .send_modify(|records| written = Some(write(records)));
         written.expect("it was just written")
     }
 
@@ -196,8 +196,8 @@ impl RecordingReceivers {
             Some(place) => ((!place.is_good).then(|| place.conduct.clone()), true),
         };
         if let Some(Behaviour::Bare(act)) = conduct {
-            let heard = act(socket).await;
-            self.note(|ledger| ledger.overheard.push(heard));
+            let received = act(socket).await;
+            self.note(|records| records.received_bytes.push(received));
             return Some(());
         }
         if let Some(Behaviour::Abrupt(_)) = conduct {
@@ -224,7 +224,7 @@ impl RecordingReceivers {
         let greeting = LazyConfigAcceptor::new(Acceptor::default(), socket);
         let greeting = greeting.await.ok()?;
         let name = greeting.client_hello().server_name().map(str::to_owned);
-        self.note(|ledger| ledger.visits[visit].name.clone_from(&name));
+        self.note(|records| records.visits[visit].name.clone_from(&name));
         let called = name.unwrap_or_else(|| address.to_string());
         let config = match conduct {
             Some(Behaviour::Certified(config)) => config.clone(),
@@ -250,12 +250,12 @@ impl RecordingReceivers {
     /// Answers each request with the id of its delivery.
     async fn serve(&self, mut line: Line, visit: usize, then_close: bool) -> Option<()> {
         loop {
-            let delivery = line.hear().await?;
+            let delivery = line.read_request().await?;
             let arrival = Arrival {
                 visit,
                 delivery: delivery.clone(),
             };
-            self.note(|ledger| ledger.arrivals.push(arrival));
+            self.note(|records| records.arrivals.push(arrival));
             let connection = if then_close { "close" } else { "keep-alive" };
             let answer = format!(
                 "HTTP/1.1 200 OK\r\nconnection: {connection}\r\ncontent-length: {}\r\n\r\n{delivery}",
@@ -318,7 +318,7 @@ impl Line {
     }
 
     /// Reads the next request and returns the id of its delivery.
-    pub(crate) async fn hear(&mut self) -> Option<String> {
+    pub(crate) async fn read_request(&mut self) -> Option<String> {
         let head = self.read_head().await?;
         self.read_body(&head).await
     }

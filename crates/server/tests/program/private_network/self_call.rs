@@ -5,7 +5,7 @@ use serde_json::json;
 use super::dns::addresses;
 use super::docs::{Table, code};
 use super::namespace::{OWN_ADDRESSES, inside};
-use super::program::{ExpectedOutcome, World, once};
+use super::program::{ExpectedOutcome, PrivateNetwork, once};
 
 const OURS: &str = OWN_ADDRESSES[0];
 const OURS_TOO: &str = OWN_ADDRESSES[1];
@@ -43,16 +43,16 @@ fn the_servers_own_listeners_are_never_called() {
                 case("ours.customer.com", 443, delivered),
                 case("theirs.customer.com", PORT, nobody),
             ];
-            let mut world = World::listening_on(&format!("{OURS}:{PORT}")).await;
+            let mut network = PrivateNetwork::listening_on(&format!("{OURS}:{PORT}")).await;
             for (name, list) in [
                 ("ours.customer.com", OURS.to_owned()),
                 ("ours6.customer.com", OURS_TOO.to_owned()),
                 ("also-ours.customer.com", format!("{THEIRS} {OURS}")),
                 ("theirs.customer.com", THEIRS.to_owned()),
             ] {
-                world.names.set_replies(name, &[addresses(&list)]);
+                network.names.set_replies(name, &[addresses(&list)]);
             }
-            try_all(&mut world, OURS, &one, &mut table).await;
+            try_all(&mut network, OURS, &one, &mut table).await;
             // In this network every address belongs to this machine.
             for (everywhere, by_ipv6) in [("0.0.0.0", nobody), ("[::]", by_name)] {
                 let all = [
@@ -63,22 +63,22 @@ fn the_servers_own_listeners_are_never_called() {
                     case("also-ours.customer.com", PORT, by_name),
                     case("ours.customer.com", 443, delivered),
                 ];
-                world.listen_on(&format!("{everywhere}:{PORT}"));
-                try_all(&mut world, everywhere, &all, &mut table).await;
+                network.listen_on(&format!("{everywhere}:{PORT}"));
+                try_all(&mut network, everywhere, &all, &mut table).await;
             }
             table.publish();
         },
     );
 }
 
-async fn try_all(world: &mut World, listening: &str, cases: &[Case], table: &mut Table) {
-    world.api.tenant("acme").await;
+async fn try_all(network: &mut PrivateNetwork, listening: &str, cases: &[Case], table: &mut Table) {
+    network.api.tenant("acme").await;
     let mut accepted = Vec::new();
     let mut rows = Vec::new();
     for case in cases {
         let url = format!("https://{}:{}/", case.host, case.port);
         let asked = once(&url, json!({}));
-        let made = world.api.post("/v1/tenants/acme/endpoints", asked).await;
+        let made = network.api.post("/v1/tenants/acme/endpoints", asked).await;
         let (expected, result) = match case.end {
             None => {
                 assert_eq!(made.status, 422, "{listening}, {url}: {}", made.body);
@@ -97,7 +97,7 @@ async fn try_all(world: &mut World, listening: &str, cases: &[Case], table: &mut
         let listens = code(&format!("{listening}:{PORT}"));
         rows.push([listens, code(&url), expected, result]);
     }
-    let ended = world.deliver("acme", "one", &json!({})).await;
+    let ended = network.deliver("acme", "one", &json!({})).await;
     for (row, endpoint, end) in accepted {
         let what = format!("{listening}, {}", rows[row][1]);
         ended[&endpoint].expect(&what, end);

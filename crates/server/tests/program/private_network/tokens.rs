@@ -10,7 +10,7 @@ use super::dns::{addresses, parsed};
 use super::docs::Table;
 use super::namespace::inside;
 use super::outside::Behaviour;
-use super::program::{ExpectedOutcome, World, once};
+use super::program::{ExpectedOutcome, PrivateNetwork, once};
 
 /// Time limit for token servers that never answer.
 const SHORT: &str = "2s";
@@ -31,7 +31,7 @@ macro_rules! answering {
     ($answer:expr) => {
         Some(Behaviour::Secured(|mut line| {
             Box::pin(async move {
-                line.hear().await?;
+                line.read_request().await?;
                 line.say($answer).await?;
                 line.gone().await;
                 None
@@ -116,7 +116,7 @@ fn cases() -> Vec<Case> {
         None,
         Some(Behaviour::Secured(|mut line| {
             Box::pin(async move {
-                line.hear().await?;
+                line.read_request().await?;
                 let head = "HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n{\"x\":\"";
                 line.say(head).await?;
                 while line.say("z".repeat(1 << 16)).await.is_some() {}
@@ -133,36 +133,36 @@ fn token_requests_follow_the_same_egress_rules() {
     inside(
         "tokens::token_requests_follow_the_same_egress_rules",
         || async {
-            let mut world = World::start().await;
-            world.api.tenant("acme").await;
+            let mut network = PrivateNetwork::start().await;
+            network.api.tenant("acme").await;
             let auth = |url: &str| json!({"kind": "oauth2", "token_url": url, "client_id": "us", "client_secret": "s3cret"});
             let inner = "https://169.254.169.254/latest/api/token";
             let asked = once("https://hooks.customer.com/", json!({"auth": auth(inner)}));
-            let refused = world.api.post("/v1/tenants/acme/endpoints", asked).await;
+            let refused = network.api.post("/v1/tenants/acme/endpoints", asked).await;
             assert_eq!(refused.status, 422, "{}", refused.body);
             assert_eq!(refused.body["code"], "unsafe_destination");
 
             let cases = cases();
             let mut endpoints = Vec::new();
             for (nth, case) in cases.iter().enumerate() {
-                world
+                network
                     .names
                     .set_replies(&server(nth), &[addresses(&case.leads_to)]);
                 let name = format!("hooks-{nth}.customer.com");
                 let there = addresses(&destination(nth).to_string());
-                world.names.set_replies(&name, &[there]);
+                network.names.set_replies(&name, &[there]);
                 if let Some(conduct) = &case.conduct {
-                    world.outside.set_behaviour(place(nth), conduct.clone());
+                    network.outside.set_behaviour(place(nth), conduct.clone());
                 }
                 let auth = auth(&format!("https://{}/token", server(nth)));
                 let fields = json!({"timeout": case.timeout, "auth": auth});
                 let url = format!("https://{name}/hook");
-                endpoints.push(world.endpoint("acme", &url, fields).await);
+                endpoints.push(network.endpoint("acme", &url, fields).await);
             }
-            let ended = world.deliver("acme", "one", &json!({})).await;
+            let ended = network.deliver("acme", "one", &json!({})).await;
             let columns = ["Authorization server", "Expected", "Result"];
             let mut table = Table::new("token-servers", module_path!(), &columns);
-            let visited = world.outside.ledger().addresses();
+            let visited = network.outside.records().addresses();
             let mut may_be_visited = Vec::new();
             for (nth, case) in cases.iter().enumerate() {
                 let ended = &ended[&endpoints[nth]];
@@ -181,7 +181,7 @@ fn token_requests_follow_the_same_egress_rules() {
             let stray = |one: &&IpAddr| !may_be_visited.contains(one);
             let strays: Vec<_> = visited.iter().filter(stray).collect();
             assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
-            world.assert_no_address_visible("acme").await;
+            network.assert_no_address_visible("acme").await;
             table.publish();
         },
     );

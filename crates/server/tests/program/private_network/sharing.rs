@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::dns::{addresses, parsed};
 use super::namespace::inside;
-use super::outside::Ledger;
-use super::program::{DeliveryOutcome, ExpectedOutcome, World};
+use super::outside::Records;
+use super::program::{DeliveryOutcome, ExpectedOutcome, PrivateNetwork};
 
 const NAME: &str = "hooks.customer.com";
 const URL: &str = "https://hooks.customer.com/hook";
@@ -20,35 +20,35 @@ fn here() -> IpAddr {
 }
 
 /// Returns the connection over which a delivery arrived.
-fn visit_of(ledger: &Ledger, ended: &DeliveryOutcome) -> usize {
-    let mut arrivals = ledger.arrivals.iter();
+fn visit_of(records: &Records, ended: &DeliveryOutcome) -> usize {
+    let mut arrivals = records.arrivals.iter();
     let arrival = arrivals.find(|arrival| arrival.delivery == ended.id);
     arrival.expect("it arrived").visit
 }
 
-async fn world(tenants: &[&str]) -> World {
-    let mut world = World::start().await;
-    world.names.set_replies(NAME, &[addresses(PUBLIC)]);
+async fn network(tenants: &[&str]) -> PrivateNetwork {
+    let mut network = PrivateNetwork::start().await;
+    network.names.set_replies(NAME, &[addresses(PUBLIC)]);
     for tenant in tenants {
-        world.api.tenant(tenant).await;
-        world.endpoint(tenant, URL, json!({})).await;
+        network.api.tenant(tenant).await;
+        network.endpoint(tenant, URL, json!({})).await;
     }
-    world
+    network
 }
 
 #[test]
 fn two_tenants_never_share_a_connection() {
     inside("sharing::two_tenants_never_share_a_connection", || async {
-        let mut world = world(&["acme", "rival"]).await;
+        let mut network = network(&["acme", "rival"]).await;
         let mut used = Vec::new();
         for tenant in ["acme", "rival", "acme", "rival", "rival", "acme"] {
-            let ended = world.deliver_one(tenant).await;
+            let ended = network.deliver_one(tenant).await;
             ended.expect(tenant, ExpectedOutcome::Delivered);
-            used.push((tenant, visit_of(&world.outside.ledger(), &ended)));
+            used.push((tenant, visit_of(&network.outside.records(), &ended)));
         }
-        let ledger = world.outside.ledger();
+        let records = network.outside.records();
         assert_eq!(
-            ledger.visits_to(here()),
+            records.visits_to(here()),
             [0, 1],
             "each has one and keeps it"
         );
@@ -62,19 +62,19 @@ fn two_tenants_never_share_a_connection() {
 fn two_endpoints_of_one_tenant_do_not_share_one_either() {
     let test = "sharing::two_endpoints_of_one_tenant_do_not_share_one_either";
     inside(test, || async {
-        let mut world = world(&[]).await;
-        world.api.tenant("acme").await;
+        let mut network = network(&[]).await;
+        network.api.tenant("acme").await;
         for kind in ["one", "two"] {
             let fields = json!({"event_types": [kind]});
-            world.endpoint("acme", URL, fields).await;
+            network.endpoint("acme", URL, fields).await;
         }
         for (kind, visit) in [("one", 0), ("two", 1), ("one", 0), ("two", 1)] {
-            let ended = world.deliver("acme", kind, &json!({})).await;
+            let ended = network.deliver("acme", kind, &json!({})).await;
             let ended = ended.values().next().expect("one of the two");
             ended.expect(kind, ExpectedOutcome::Delivered);
-            assert_eq!(visit_of(&world.outside.ledger(), ended), visit);
+            assert_eq!(visit_of(&network.outside.records(), ended), visit);
         }
-        assert_eq!(world.outside.ledger().visits_to(here()), [0, 1]);
+        assert_eq!(network.outside.records().visits_to(here()), [0, 1]);
     });
 }
 
@@ -83,30 +83,30 @@ fn a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again() 
     let test =
         "sharing::a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again";
     inside(test, || async {
-        let mut world = world(&["acme"]).await;
-        world
+        let mut network = network(&["acme"]).await;
+        network
             .deliver_one("acme")
             .await
             .expect("first", ExpectedOutcome::Delivered);
-        let lookups = world.names.asked().len();
-        world.names.set_replies(NAME, &[addresses(PRIVATE)]);
-        let second = world.deliver_one("acme").await;
+        let lookups = network.names.asked().len();
+        network.names.set_replies(NAME, &[addresses(PRIVATE)]);
+        let second = network.deliver_one("acme").await;
         second.expect("over the kept connection", ExpectedOutcome::Delivered);
-        assert_eq!(visit_of(&world.outside.ledger(), &second), 0);
-        assert_eq!(world.names.asked().len(), lookups, "nobody was asked");
+        assert_eq!(visit_of(&network.outside.records(), &second), 0);
+        assert_eq!(network.names.asked().len(), lookups, "nobody was asked");
 
         // The program closes the idle connection, long before the receiver would.
-        world
+        network
             .outside
-            .until("the end of the kept connection", |ledger| {
-                ledger.visits[0].is_over
+            .until("the end of the kept connection", |records| {
+                records.visits[0].is_over
             })
             .await;
-        let third = world.deliver_one("acme").await;
+        let third = network.deliver_one("acme").await;
         third.expect("over a new connection", ExpectedOutcome::Unsafe);
-        assert!(world.names.asked().len() > lookups);
-        assert_eq!(world.outside.ledger().addresses(), [here()].into());
-        world.assert_no_address_visible("acme").await;
+        assert!(network.names.asked().len() > lookups);
+        assert_eq!(network.outside.records().addresses(), [here()].into());
+        network.assert_no_address_visible("acme").await;
     });
 }
 
@@ -114,12 +114,12 @@ fn a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again() 
 fn a_changed_url_uses_a_new_connection() {
     let test = "sharing::a_changed_url_uses_a_new_connection";
     inside(test, || async {
-        let mut world = world(&[]).await;
-        world
+        let mut network = network(&[]).await;
+        network
             .names
             .set_replies("new.customer.com", &[addresses(ELSEWHERE)]);
-        world.api.tenant("acme").await;
-        let id = world.endpoint("acme", URL, json!({})).await;
+        network.api.tenant("acme").await;
+        let id = network.endpoint("acme", URL, json!({})).await;
         let path = format!("/v1/tenants/acme/endpoints/{id}");
         for (nth, url) in [
             "https://hooks.customer.com/other",
@@ -130,19 +130,19 @@ fn a_changed_url_uses_a_new_connection() {
         .into_iter()
         .enumerate()
         {
-            let ended = world.deliver_one("acme").await;
+            let ended = network.deliver_one("acme").await;
             ended.expect("before", ExpectedOutcome::Delivered);
-            assert_eq!(visit_of(&world.outside.ledger(), &ended), nth);
+            assert_eq!(visit_of(&network.outside.records(), &ended), nth);
             let change = json!({"url": url});
-            let changed = world.api.call("PATCH", &path, Some(&change)).await;
+            let changed = network.api.call("PATCH", &path, Some(&change)).await;
             changed.expect(200);
         }
-        let ended = world.deliver_one("acme").await;
+        let ended = network.deliver_one("acme").await;
         ended.expect("after", ExpectedOutcome::Delivered);
-        let gone = |ledger: &Ledger| ledger.visits[..4].iter().all(|visit| visit.is_over);
-        let ledger = world.outside.until("the end of the old ones", gone).await;
-        assert_eq!(visit_of(&ledger, &ended), 4);
-        let ports: Vec<u16> = ledger.visits.iter().map(|visit| visit.port).collect();
+        let gone = |records: &Records| records.visits[..4].iter().all(|visit| visit.is_over);
+        let records = network.outside.until("the end of the old ones", gone).await;
+        assert_eq!(visit_of(&records, &ended), 4);
+        let ports: Vec<u16> = records.visits.iter().map(|visit| visit.port).collect();
         assert_eq!(ports, [443, 443, 443, 8443, 443]);
     });
 }

@@ -27,7 +27,7 @@ const PROXY: &str = "10.3.1.28";
 const LISTED: usize = 250;
 
 /// The name server, all receivers, and the program.
-pub(crate) struct World {
+pub(crate) struct PrivateNetwork {
     pub(crate) names: NameServer,
     pub(crate) outside: RecordingReceivers,
     pub(crate) authority: Arc<Authority>,
@@ -49,7 +49,7 @@ pub(crate) struct DeliveryOutcome {
     pub(crate) attempts: u64,
     pub(crate) latency_ms: u64,
     pub(crate) snippet: Option<String>,
-    told: String,
+    attempt: String,
 }
 
 /// The expected end of a delivery.
@@ -103,7 +103,7 @@ impl DeliveryOutcome {
             attempts: body["attempt_count"].as_u64().expect("a number"),
             latency_ms: last["latency_ms"].as_u64().unwrap_or(0),
             snippet: text(&last["response_snippet"]),
-            told: body.to_string(),
+            attempt: body.to_string(),
         }
     }
 
@@ -117,7 +117,7 @@ impl DeliveryOutcome {
             self.kind.as_deref(),
             self.attempts,
         );
-        assert_eq!(is, (status, reason, kind, 1), "{what}: {}", self.told);
+        assert_eq!(is, (status, reason, kind, 1), "{what}: {}", self.attempt);
     }
 
     /// Text for the table.
@@ -129,21 +129,21 @@ impl DeliveryOutcome {
     }
 }
 
-impl World {
+impl PrivateNetwork {
     /// Starts everything, with the program listening on loopback.
-    pub(crate) async fn start() -> World {
-        World::listening_on("127.0.0.1:8420").await
+    pub(crate) async fn start() -> PrivateNetwork {
+        PrivateNetwork::listening_on("127.0.0.1:8420").await
     }
 
     /// Starts everything, with the program listening on this address.
-    pub(crate) async fn listening_on(listen: &str) -> World {
+    pub(crate) async fn listening_on(listen: &str) -> PrivateNetwork {
         let authority = Arc::new(Authority::named("World Trust"));
         let names = NameServer::start().await;
         let outside = RecordingReceivers::start(authority.clone()).await;
         let directory = tempfile::tempdir().expect("a directory");
         let child = launch(&directory, &authority, listen);
         let address = reachable(listen);
-        World {
+        PrivateNetwork {
             names,
             outside,
             authority,
@@ -276,15 +276,15 @@ impl World {
         let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
         let sockets = links.filter(|link| link.to_string_lossy().starts_with("socket:"));
         let status = fs::read_to_string(format!("{process}/status")).expect("it runs");
-        let figure = |name: &str| {
+        let status_value = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let figure = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            figure.unwrap_or_else(|| panic!("no {name} in {status}"))
+            let status_value = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            status_value.unwrap_or_else(|| panic!("no {name} in {status}"))
         };
         Footprint {
             sockets: sockets.count(),
-            threads: figure("Threads:"),
-            resident_kib: figure("VmRSS:"),
+            threads: status_value("Threads:"),
+            resident_kib: status_value("VmRSS:"),
         }
     }
 }
@@ -297,7 +297,7 @@ pub(crate) struct Footprint {
     pub(crate) resident_kib: usize,
 }
 
-impl Drop for World {
+impl Drop for PrivateNetwork {
     fn drop(&mut self) {
         self.kill();
     }

@@ -20,8 +20,8 @@ use super::docs::Table;
 use super::faults::{self, Fault};
 use super::handshakes;
 use super::namespace::inside;
-use super::outside::{Behaviour, Ledger};
-use super::program::{DeliveryOutcome, ExpectedOutcome, Footprint, World};
+use super::outside::{Behaviour, Records};
+use super::program::{DeliveryOutcome, ExpectedOutcome, Footprint, PrivateNetwork};
 use posthaste_testbed::Api;
 
 /// Number of rounds.
@@ -62,7 +62,7 @@ fn receivers_with_invalid_certificates_are_refused() {
     );
 }
 
-/// Receivers with invalid certificates. The names are those that [`World`] uses.
+/// Receivers with invalid certificates. The names are those that [`PrivateNetwork`] uses.
 fn certificates(authority: &Authority) -> Vec<Fault> {
     let stranger = Authority::named("Unknown Trust");
     let fault = |nth: usize, what, end, make: &dyn Fn(&str) -> _| Fault {
@@ -115,52 +115,52 @@ fn name(group: &str, nth: usize) -> String {
 }
 
 async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>) {
-    let mut world = World::start().await;
-    let faults = make(&world.authority);
-    world.api.tenant("acme").await;
+    let mut network = PrivateNetwork::start().await;
+    let faults = make(&network.authority);
+    network.api.tenant("acme").await;
     let mut endpoints = Vec::new();
     let mut places = Vec::new();
     for (nth, fault) in faults.iter().enumerate() {
         let place = IpAddr::from([45, 62, 0, u8::try_from(nth).expect("not so many")]);
-        world.outside.set_behaviour(place, fault.conduct.clone());
+        network.outside.set_behaviour(place, fault.conduct.clone());
         let name = name(group, nth);
         let address = addresses(&place.to_string());
-        world.names.set_replies(&name, &[address]);
+        network.names.set_replies(&name, &[address]);
         let kind = if fault.is_large { "large" } else { "small" };
         let fields = json!({"timeout": LONG, "event_types": [kind]});
         let url = format!("https://{name}/hook");
-        endpoints.push(world.endpoint("acme", &url, fields).await);
+        endpoints.push(network.endpoint("acme", &url, fields).await);
         places.push(place);
     }
-    let before = world.footprint();
-    let healthy = Healthy::start(&mut world).await;
+    let before = network.footprint();
+    let healthy = Healthy::start(&mut network).await;
 
-    let rows = one_round(&mut world, &faults, &endpoints).await;
-    let after_one = world.footprint();
+    let rows = one_round(&mut network, &faults, &endpoints).await;
+    let after_one = network.footprint();
     for round in 2..=ROUNDS {
-        let again = one_round(&mut world, &faults, &endpoints).await;
+        let again = one_round(&mut network, &faults, &endpoints).await;
         assert_eq!(again, rows, "round {round} is like the first");
     }
-    let growth_kib = world
+    let growth_kib = network
         .footprint()
         .resident_kib
         .saturating_sub(after_one.resident_kib);
     assert!(growth_kib < MAX_GROWTH_KIB, "{growth_kib} KiB more");
     healthy.end().await;
-    world.assert_no_address_visible("acme").await;
-    leaves_nothing(&mut world, before).await;
+    network.assert_no_address_visible("acme").await;
+    leaves_nothing(&mut network, before).await;
 
-    let all_over = |ledger: &Ledger| ledger.visits.iter().all(|visit| visit.is_over);
-    let ledger = world
+    let all_over = |records: &Records| records.visits.iter().all(|visit| visit.is_over);
+    let records = network
         .outside
         .until("the end of every connection", all_over)
         .await;
-    for heard in &ledger.overheard {
-        let heard = String::from_utf8_lossy(heard);
-        let plain = heard.contains("POST") || heard.contains("webhook");
-        assert!(!plain, "in plain text: {heard}");
+    for bytes in &records.received_bytes {
+        let bytes = String::from_utf8_lossy(bytes);
+        let plain = bytes.contains("POST") || bytes.contains("webhook");
+        assert!(!plain, "in plain text: {bytes}");
     }
-    let visited = ledger.addresses();
+    let visited = records.addresses();
     places.push(HEALTHY.parse().expect("an address"));
     let strays: Vec<_> = visited.iter().filter(|one| !places.contains(one)).collect();
     assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
@@ -172,19 +172,23 @@ async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fa
 }
 
 /// Calls every bad receiver, makes all of them good, and calls them again. Returns the results of the first call.
-async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) -> Vec<[String; 3]> {
-    world.outside.set_good(false);
+async fn one_round(
+    network: &mut PrivateNetwork,
+    faults: &[Fault],
+    endpoints: &[String],
+) -> Vec<[String; 3]> {
+    network.outside.set_good(false);
     let slow: Vec<&String> = faults
         .iter()
         .zip(endpoints)
         .filter(|(fault, _)| fault.is_slow)
         .map(|(_, endpoint)| endpoint)
         .collect();
-    give_time(world, &slow, SHORT).await;
-    let bad = call_all(world, faults).await;
-    world.outside.set_good(true);
-    give_time(world, &slow, LONG).await;
-    let good = call_all(world, faults).await;
+    give_time(network, &slow, SHORT).await;
+    let bad = call_all(network, faults).await;
+    network.outside.set_good(true);
+    give_time(network, &slow, LONG).await;
+    let good = call_all(network, faults).await;
     let mut rows = Vec::new();
     for (fault, endpoint) in faults.iter().zip(endpoints) {
         let (what, bad, good) = (fault.what, &bad[endpoint], &good[endpoint]);
@@ -201,11 +205,11 @@ async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) ->
     rows
 }
 
-async fn give_time(world: &mut World, endpoints: &[&String], timeout: &str) {
+async fn give_time(network: &mut PrivateNetwork, endpoints: &[&String], timeout: &str) {
     for endpoint in endpoints {
         let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
         let change = json!({"timeout": timeout});
-        world
+        network
             .api
             .call("PATCH", &path, Some(&change))
             .await
@@ -213,30 +217,33 @@ async fn give_time(world: &mut World, endpoints: &[&String], timeout: &str) {
     }
 }
 
-async fn call_all(world: &mut World, faults: &[Fault]) -> BTreeMap<String, DeliveryOutcome> {
-    let mut ended = world.deliver("acme", "small", &json!({})).await;
+async fn call_all(
+    network: &mut PrivateNetwork,
+    faults: &[Fault],
+) -> BTreeMap<String, DeliveryOutcome> {
+    let mut ended = network.deliver("acme", "small", &json!({})).await;
     if faults.iter().any(|fault| fault.is_large) {
         let payload = json!("z".repeat(LARGE_BYTES));
-        ended.extend(world.deliver("acme", "large", &payload).await);
+        ended.extend(network.deliver("acme", "large", &payload).await);
     }
     ended
 }
 
 /// Checks that deleting the endpoints releases all their sockets and threads.
-async fn leaves_nothing(world: &mut World, before: Footprint) {
+async fn leaves_nothing(network: &mut PrivateNetwork, before: Footprint) {
     for tenant in ["acme", "healthy"] {
         let path = format!("/v1/tenants/{tenant}/endpoints?limit=250");
-        let list = world.api.get(&path).await.expect(200);
+        let list = network.api.get(&path).await.expect(200);
         for endpoint in list["data"].as_array().expect("a list") {
             let id = endpoint["id"].as_str().expect("an id");
             let path = format!("/v1/tenants/{tenant}/endpoints/{id}");
-            let reply = world.api.call("DELETE", &path, None).await;
+            let reply = network.api.call("DELETE", &path, None).await;
             assert_eq!(reply.status, 204, "{}", reply.body);
         }
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let now = world.footprint();
+        let now = network.footprint();
         if now.sockets <= before.sockets && now.threads <= before.threads {
             return;
         }
@@ -252,19 +259,19 @@ struct Healthy {
 }
 
 impl Healthy {
-    async fn start(world: &mut World) -> Healthy {
-        world
+    async fn start(network: &mut PrivateNetwork) -> Healthy {
+        network
             .names
             .set_replies("healthy.customer.com", &[addresses(HEALTHY)]);
-        world.api.tenant("healthy").await;
+        network.api.tenant("healthy").await;
         let url = "https://healthy.customer.com/hook";
-        world.endpoint("healthy", url, json!({})).await;
-        world
+        network.endpoint("healthy", url, json!({})).await;
+        network
             .deliver_one("healthy")
             .await
             .expect("healthy", ExpectedOutcome::Delivered);
         let enough = Arc::new(AtomicBool::new(false));
-        let api = world.another_api();
+        let api = network.another_api();
         let calling = tokio::spawn(call_until(enough.clone(), api));
         Healthy { enough, calling }
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::dns::{NO_SUCH_NAME, NOT_FOR_YOU, NameServer, Reply, SERVER_FAILED, addresses, parsed};
 use super::docs::Table;
 use super::namespace::{NAME_IN_HOSTS, inside};
-use super::program::{ExpectedOutcome, World};
+use super::program::{ExpectedOutcome, PrivateNetwork};
 
 /// Shorter than the timeout of the machine's resolver.
 const SHORT: &str = "1s";
@@ -90,7 +90,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn tell_inner_names(names: &NameServer) {
+fn send_inner_names(names: &NameServer) {
     names.set_replies("metadata.google.internal", &[addresses("169.254.169.254")]);
     names.set_replies("localhost", &[addresses("127.0.0.1")]);
 }
@@ -122,16 +122,16 @@ fn a_name_is_called_only_if_all_its_addresses_are_public() {
 fn a_machine_without_ipv6_does_not_reach_it() {
     let test = "names::a_machine_without_ipv6_does_not_reach_it";
     inside(test, || async {
-        let mut world = World::start().await;
+        let mut network = PrivateNetwork::start().await;
         let off = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
         std::fs::write(off, "1").expect("the world is ours");
-        world.api.tenant("acme").await;
+        network.api.tenant("acme").await;
         let both = "both.customer.com";
-        world
+        network
             .names
             .set_replies(both, &[addresses("2606:4700:60::1 45.60.0.1")]);
         let only = "only.customer.com";
-        world
+        network
             .names
             .set_replies(only, &[addresses("2606:4700:60::1 2606:4700:60::2")]);
         let mut endpoints = Vec::new();
@@ -144,9 +144,9 @@ fn a_machine_without_ipv6_does_not_reach_it() {
             ),
         ] {
             let url = format!("https://{host}/hook");
-            endpoints.push((world.endpoint("acme", &url, json!({})).await, end));
+            endpoints.push((network.endpoint("acme", &url, json!({})).await, end));
         }
-        let ended = world.deliver("acme", "one", &json!({})).await;
+        let ended = network.deliver("acme", "one", &json!({})).await;
         for (endpoint, end) in endpoints {
             ended[&endpoint].expect("no IPv6", end);
         }
@@ -154,18 +154,18 @@ fn a_machine_without_ipv6_does_not_reach_it() {
 }
 
 async fn every_name() {
-    let mut world = World::start().await;
-    tell_inner_names(&world.names);
-    world.api.tenant("acme").await;
+    let mut network = PrivateNetwork::start().await;
+    send_inner_names(&network.names);
+    network.api.tenant("acme").await;
     let mut endpoints = Vec::new();
     for case in cases() {
-        world.names.set_replies(case.name, &case.replies);
+        network.names.set_replies(case.name, &case.replies);
         let url = format!("https://{}/hook", case.name);
         let fields = json!({"timeout": case.timeout});
-        endpoints.push(world.endpoint("acme", &url, fields).await);
+        endpoints.push(network.endpoint("acme", &url, fields).await);
     }
-    assert_eq!(world.names.asked(), [""; 0], "registering asks nobody");
-    let ended = world.deliver("acme", "one", &json!({})).await;
+    assert_eq!(network.names.asked(), [""; 0], "registering asks nobody");
+    let ended = network.deliver("acme", "one", &json!({})).await;
 
     let columns = ["DNS answer", "Expected", "Result"];
     let mut table = Table::new("names", module_path!(), &columns);
@@ -174,35 +174,38 @@ async fn every_name() {
         let ended = &ended[endpoint];
         ended.expect(case.what, case.end);
         if case.end == ExpectedOutcome::Delivered {
-            may_be_visited.extend(reachable(&world.names, case));
+            may_be_visited.extend(reachable(&network.names, case));
         }
         table.row(&[case.what.to_owned(), case.end.shown(), ended.shown()]);
     }
     let mut names: BTreeSet<String> = cases().iter().map(|case| case.name.to_owned()).collect();
     names.remove(NAME_IN_HOSTS);
-    let asked: BTreeSet<String> = world.names.asked().into_iter().collect();
+    let asked: BTreeSet<String> = network.names.asked().into_iter().collect();
     assert_eq!(asked, names, "no search domain is tried");
-    assert!(world.names.over_tcp() > 0, "what is cut is asked for again");
-    let visited = world.outside.ledger().addresses();
+    assert!(
+        network.names.over_tcp() > 0,
+        "what is cut is asked for again"
+    );
+    let visited = network.outside.records().addresses();
     let strangers: Vec<_> = visited.difference(&may_be_visited).collect();
     assert!(
         strangers.is_empty(),
         "nobody else is visited: {strangers:?}"
     );
-    world.assert_no_address_visible("acme").await;
-    rebind(&mut world, &mut table).await;
+    network.assert_no_address_visible("acme").await;
+    rebind(&mut network, &mut table).await;
     table.publish();
 }
 
 /// DNS rebinding: a name with one address when it is registered and another when it is called.
-async fn rebind(world: &mut World, table: &mut Table) {
+async fn rebind(network: &mut PrivateNetwork, table: &mut Table) {
     let name = "turncoat.customer.com";
-    world.names.set_replies(name, &[addresses("45.60.0.9")]);
-    world.api.tenant("rebound").await;
+    network.names.set_replies(name, &[addresses("45.60.0.9")]);
+    network.api.tenant("rebound").await;
     let url = format!("https://{name}/hook");
-    world.endpoint("rebound", &url, json!({})).await;
-    world.names.set_replies(name, &[addresses("10.66.0.9")]);
-    let ended = world.deliver_one("rebound").await;
+    network.endpoint("rebound", &url, json!({})).await;
+    network.names.set_replies(name, &[addresses("10.66.0.9")]);
+    let ended = network.deliver_one("rebound").await;
     let what = "public when registered, private when called";
     ended.expect(what, ExpectedOutcome::Unsafe);
     table.row(&[
@@ -215,27 +218,27 @@ async fn rebind(world: &mut World, table: &mut Table) {
     let name = "weathercock.customer.com";
     let here = parsed("45.60.0.10")[0];
     let conduct = super::outside::Behaviour::Secured(|line| Box::pin(async { Some(line) }));
-    world.outside.set_behaviour(here, conduct);
+    network.outside.set_behaviour(here, conduct);
     let (public, private) = (addresses("45.60.0.10"), addresses("10.66.0.10"));
-    world.names.alternate(name, &[public, private]);
-    world.api.tenant("weather").await;
+    network.names.alternate(name, &[public, private]);
+    network.api.tenant("weather").await;
     let url = format!("https://{name}/hook");
-    world.endpoint("weather", &url, json!({})).await;
+    network.endpoint("weather", &url, json!({})).await;
     for (nth, end) in [
         ("first", ExpectedOutcome::Delivered),
         ("second", ExpectedOutcome::Unsafe),
         ("third", ExpectedOutcome::Delivered),
         ("fourth", ExpectedOutcome::Unsafe),
     ] {
-        let ended = world.deliver_one("weather").await;
+        let ended = network.deliver_one("weather").await;
         let what = format!("public and private in turn: the {nth} connection");
         ended.expect(&what, end);
         table.row(&[what, end.shown(), ended.shown()]);
     }
-    assert_eq!(world.outside.ledger().visits_to(here).len(), 2);
+    assert_eq!(network.outside.records().visits_to(here).len(), 2);
     let inner = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if v4.is_private());
-    let visited = world.outside.ledger().addresses();
+    let visited = network.outside.records().addresses();
     assert!(!visited.iter().any(inner), "{visited:?}");
-    world.assert_no_address_visible("rebound").await;
-    world.assert_no_address_visible("weather").await;
+    network.assert_no_address_visible("rebound").await;
+    network.assert_no_address_visible("weather").await;
 }
