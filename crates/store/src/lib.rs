@@ -34,6 +34,7 @@ mod page;
 mod plans;
 pub mod postgres;
 mod replay;
+mod reply;
 mod retention;
 pub mod rules;
 mod scope;

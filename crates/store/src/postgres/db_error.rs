@@ -148,11 +148,6 @@ impl From<tokio_postgres::Error> for DbError {
     }
 }
 
-/// The error for callers after the store's thread has stopped.
-pub(super) fn stopped() -> StoreError {
-    StoreError::Unavailable("the store's thread has stopped".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

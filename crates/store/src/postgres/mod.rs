@@ -34,7 +34,6 @@ mod db_error;
 mod dial;
 mod pipeline;
 mod read;
-mod reply;
 mod retention;
 mod schema;
 mod settings;

@@ -19,7 +19,7 @@ use tokio::task::LocalSet;
 
 use super::cluster::membership::Membership;
 use super::connection::{Connector, PgConnection};
-use super::db_error::{DbError, stopped};
+use super::db_error::DbError;
 use super::schema::columns::Id;
 use super::schema::meta;
 use super::schema::migrate::{explain, explain_not_connected, migrate, refuse_half_copied};
@@ -32,6 +32,7 @@ use super::write::write_context::{SideEffects, WriteContext, WriterCache};
 use super::write::write_queue::WriteQueue;
 use super::write::writer::Writer;
 use super::write::writer_role::WriterRole;
+use crate::reply::stopped;
 use crate::{OpenError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.

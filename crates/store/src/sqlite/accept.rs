@@ -13,7 +13,7 @@ use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fan_out::{FanOut, MAX_ROWS_AT_ONCE};
-use super::group_commit::{Operation, Reply, WriteContext, number, set_number};
+use super::group_commit::{Operation, WriteContext, number, set_number};
 use super::routing_table::{Route, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
@@ -21,6 +21,7 @@ use super::{delivery_rows, event_rows};
 use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::ms;
 use crate::delivery_state::status_of;
+use crate::reply::Reply;
 use crate::{
     AcceptedDelivery, AcceptedEvent, Done, HandedOver, Ingest, Ingested, NewEvent, Quotas,
     StoreError,

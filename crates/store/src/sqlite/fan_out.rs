@@ -21,12 +21,13 @@ use rustc_hash::FxHashMap;
 use super::accept::add;
 use super::delivery_rows::{DeliveryRow, endpoint_id, parse};
 use super::event_rows::{self, DeliveryList, Listed};
-use super::group_commit::{Operation, Reply, WriteContext};
+use super::group_commit::{Operation, WriteContext};
 use super::record::put;
 use super::routing_table::TenantRoutes;
 use super::row_keys::{Key, id_at, key_of};
 use crate::codes::at;
 use crate::delivery_state::{fail_waiting, status_of};
+use crate::reply::Reply;
 use crate::{Content, HandedOver, Ingest, NewEvent, StoreError};
 
 /// Maximum number of deliveries that a request stores in one transaction, and size of a piece.

@@ -15,6 +15,7 @@ use super::row_keys::KeyGenerator;
 use super::schema::meta;
 use super::usage::UsageCounters;
 use crate::failures::Failures;
+use crate::reply::Reply;
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
 /// The context that operations run in.
@@ -69,32 +70,6 @@ pub(super) trait Operation: Send {
     /// The cost of a row that it writes, compared with that of a row of a new event.
     fn row_cost(&self) -> u64 {
         1
-    }
-}
-
-/// The caller of an operation, who is answered exactly once.
-pub(super) struct Reply<T>(Option<Done<T>>);
-
-impl<T> Reply<T> {
-    /// Creates a reply through this callback.
-    pub(super) fn new(done: Done<T>) -> Reply<T> {
-        Reply(Some(done))
-    }
-
-    /// Answers the caller.
-    pub(super) fn give(mut self, result: Result<T, StoreError>) {
-        if let Some(done) = self.0.take() {
-            done(result);
-        }
-    }
-}
-
-impl<T> Drop for Reply<T> {
-    fn drop(&mut self) {
-        // The caller must not wait for ever, not even if the writer panics.
-        if let Some(done) = self.0.take() {
-            done(Err(stopped()));
-        }
     }
 }
 
@@ -157,11 +132,6 @@ where
     fn row_cost(&self) -> u64 {
         self.row_cost
     }
-}
-
-/// The error after the writer has stopped.
-pub(super) fn stopped() -> StoreError {
-    StoreError::Unavailable("the writer has stopped".to_owned())
 }
 
 /// Converts a failed statement to the error for the caller.

@@ -45,6 +45,7 @@ mod routing_table;
 mod row_keys;
 mod schema;
 mod sessions;
+mod start;
 mod stats;
 mod store;
 mod tenant_lookup;

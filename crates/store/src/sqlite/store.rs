@@ -1,8 +1,10 @@
-//! [`SqliteStore`]: passes each call of the contract to the writer thread or to a reader thread.
+//! [`SqliteStore`], the implementation of [`Store`] in one file.
+//!
+//! Every call becomes an operation in the write queue, or a read for the reader threads. The modules beside this one
+//! contain the SQL of each operation; `start` opens the file and starts the threads.
 
 use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -14,39 +16,30 @@ use posthaste_core::id::{
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
 use super::accept::AcceptTask;
-use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
-use super::faults::Faults;
-use super::group_commit::{Task, WriteContext, WriterCache, number, set_number, stopped};
-use super::history::History;
-use super::lock::Lock;
-use super::open::{explain, open_plain, open_writer};
+use super::group_commit::{Task, WriteContext, set_number};
 use super::readers::{ReadClass, Readers};
-use super::routing_table::RoutingTable;
-use super::row_keys::KeyGenerator;
 use super::schema::meta;
-use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
-use super::writer::{ToRetry, Writer};
 use super::{
-    audit, backlog, dead_letters, directory, endpoints, event_rows, fan_out, lists, record,
-    replays, retention, sessions, tenant_lookup, usage,
+    audit, backlog, dead_letters, directory, endpoints, event_rows, lists, record, replays,
+    retention, sessions, tenant_lookup, usage,
 };
 use crate::audit::fitted;
 use crate::closed::Closed;
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
+use crate::reply::reply_channel;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash,
-    LoginSession, NewEvent, OpenError, Page, PageRequest, Quotas, ReplaceResult, Replay,
-    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity, Store,
-    StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject,
-    TenantSelection, Usage, WriteQueueState, Written,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
+    NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
+    Retention, RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
+    WriteQueueState, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -58,39 +51,15 @@ const SCATTERED_ROW_COST: u64 = 4;
 
 /// A store in one SQLite file.
 pub struct SqliteStore {
-    path: PathBuf,
-    queue: Arc<WriteQueue>,
-    readers: Arc<Readers>,
-    delivery_counts: Arc<DeliveryCounts>,
-    closed: Arc<Closed>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    pub(super) path: PathBuf,
+    pub(super) queue: Arc<WriteQueue>,
+    pub(super) readers: Arc<Readers>,
+    pub(super) delivery_counts: Arc<DeliveryCounts>,
+    pub(super) closed: Arc<Closed>,
+    pub(super) writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SqliteStore {
-    /// Opens a store, and creates or migrates its file as needed.
-    pub fn open(
-        path: impl AsRef<Path>,
-        settings: StoreSettings,
-        hand_over: Arc<dyn HandOver>,
-    ) -> Result<SqliteStore, OpenError> {
-        SqliteStore::open_with(path, settings, hand_over, Arc::default())
-    }
-
-    /// Opens a store with injected faults, for tests.
-    #[doc(hidden)]
-    pub fn open_with(
-        path: impl AsRef<Path>,
-        settings: StoreSettings,
-        hand_over: Arc<dyn HandOver>,
-        faults: Arc<Faults>,
-    ) -> Result<SqliteStore, OpenError> {
-        let path = path.as_ref().to_owned();
-        let lock = Lock::take(&path)?;
-        let conn = open_writer(&path)?;
-        start(&path, lock, conn, settings, hand_over, faults)
-            .map_err(|error| explain(&path, &error))
-    }
-
     /// Enqueues an internal operation.
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
@@ -140,90 +109,6 @@ impl SqliteStore {
         self.readers.read(kind, read, done);
         answer
     }
-}
-
-/// Returns an answer, and the callback that completes it.
-fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
-    let (sender, receiver) = oneshot::channel();
-    let done = Box::new(move |result| {
-        // The caller may have dropped the answer.
-        let _ = sender.send(result);
-    });
-    let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
-    (done, answer)
-}
-
-fn start(
-    path: &Path,
-    lock: Lock,
-    mut conn: Connection,
-    mut settings: StoreSettings,
-    hand_over: Arc<dyn HandOver>,
-    faults: Arc<Faults>,
-) -> rusqlite::Result<SqliteStore> {
-    let log_pages = Arc::new(AtomicU32::new(0));
-    let seen = log_pages.clone();
-    conn.wal_hook(Some(move |_: &mut _, pages: i32| {
-        seen.store(pages.max(0) as u32, Ordering::Relaxed);
-        Ok(())
-    }))?;
-    let last = last_key(&conn)?;
-    let key_generator = KeyGenerator::resume(settings.rng.split(), last);
-    let queue = Arc::new(WriteQueue::new(settings.max_waiting_writes));
-    let readers = Arc::new(Readers::start(path)?);
-    let delivery_counts = Arc::new(DeliveryCounts::load(&conn)?);
-    let closed = Arc::new(Closed::default());
-    let no_thread =
-        |error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(Box::new(error));
-    let writer = Writer {
-        queue: queue.clone(),
-        hand_over,
-        routes: RoutingTable::load(&conn, &settings)?,
-        key_generator,
-        settings,
-        delivery_counts: delivery_counts.clone(),
-        history: History::load(&conn)?,
-        cache: WriterCache::default(),
-        meters: UsageCounters::default(),
-        flushed: 0,
-        checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
-        log_pages,
-        faults,
-        max_pages: 0,
-        readers: readers.clone(),
-        lock,
-        closed: closed.clone(),
-        to_retry: ToRetry::default(),
-        conn,
-    };
-    for (tenant, fan_out) in fan_out::resume(&writer.conn)? {
-        queue.push_always(QueueClass::Tenant(tenant), Box::new(fan_out));
-    }
-    let writer = writer.start().map_err(no_thread)?;
-    Ok(SqliteStore {
-        path: path.to_owned(),
-        queue,
-        readers,
-        delivery_counts,
-        closed,
-        writer: Mutex::new(Some(writer)),
-    })
-}
-
-/// Returns the greatest key that was ever used.
-fn last_key(conn: &Connection) -> rusqlite::Result<i64> {
-    let mut last = number(conn, meta::LAST_KEY)?;
-    for (table, key) in [
-        ("events", "key"),
-        ("deliveries", "key"),
-        ("replays", "key"),
-        ("fan_outs", "last_key"),
-    ] {
-        let sql = format!("SELECT max({key}) FROM {table}");
-        let key: Option<i64> = conn.query_row(&sql, [], |row| row.get(0))?;
-        last = last.max(key.unwrap_or(0));
-    }
-    Ok(last)
 }
 
 impl Drop for SqliteStore {

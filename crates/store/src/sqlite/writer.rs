@@ -16,7 +16,7 @@ use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
 use super::group_commit::{
-    SideEffects, WriteContext, WriterCache, is_commit_uncertain, is_damage, stopped, store_error,
+    SideEffects, WriteContext, WriterCache, is_commit_uncertain, is_damage, store_error,
 };
 use super::history::History;
 use super::lock::Lock;
@@ -27,6 +27,7 @@ use super::row_keys::KeyGenerator;
 use super::usage::UsageCounters;
 use super::write_queue::{Taken, Waiting, WriteQueue};
 use crate::closed::Closed;
+use crate::reply::stopped;
 use crate::write_group::GroupBudget;
 use crate::{HandOver, StoreError, StoreSettings};
 

@@ -249,7 +249,9 @@ fn a_store_whose_writer_panicked_can_be_closed() {
     let path = fixture.path();
     run(fixture.store.close()).unwrap();
     let store = SqliteStore::open(&path, settings(), Arc::new(Clumsy)).unwrap();
-    let fallen = Err(StoreError::Unavailable("the writer has stopped".to_owned()));
+    let fallen = Err(StoreError::Unavailable(
+        "the store's thread has stopped".to_owned(),
+    ));
     assert_eq!(
         run(store.accept(NOW, vec![event("acme", 1)])).map(|_| ()),
         fallen

@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use crate::postgres::connection::{Connector, PgConnection, QUICK_ANSWER_TIMEOUT};
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
-use crate::postgres::reply::Reply;
 use crate::postgres::schema::lock;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::write::owned_shards::OwnedShards;
+use crate::reply::Reply;
 
 /// Interval of deleting shares that no node or tenant needs any more.
 const SWEEP: Duration = Duration::from_secs(60);

@@ -25,13 +25,13 @@ use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, poller, rpc_exchange};
 use crate::fair_queue::QueueClass;
-use crate::postgres::reply::{Reply, reply_channel};
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
 use crate::postgres::write::owned_shards::OwnedShards;
 use crate::postgres::write::unowned;
 use crate::postgres::write::write_context::WriteContext;
+use crate::reply::{Reply, reply_channel};
 use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
 
 /// Time after a complete read of the changes during which this node counts as informed, in milliseconds.

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::membership::Membership;
 use super::rpc_exchange::MAX_AT_ONCE;
-use crate::postgres::reply::reply_channel;
+use crate::reply::reply_channel;
 use crate::{Answer, Done, StoreError};
 
 /// Maximum size of a question or an answer.

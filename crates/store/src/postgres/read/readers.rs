@@ -22,8 +22,8 @@ use crate::postgres::connection::{
     ANSWER_TIMEOUT, Connector, NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT, TIMEOUT_GRACE,
 };
 use crate::postgres::db_error::{DbError, ErrorKind};
-use crate::postgres::reply::Reply;
 use crate::postgres::settings::PostgresSettings;
+use crate::reply::Reply;
 use crate::{Done, StoreError};
 
 /// Number of connections for lists.

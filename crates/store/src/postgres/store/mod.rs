@@ -4,6 +4,7 @@
 //! contain the SQL of each operation.
 
 mod alerts;
+mod enqueue;
 mod master_keys;
 mod open;
 mod outbox;
@@ -12,7 +13,7 @@ mod stats;
 
 use std::future::ready;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
@@ -28,17 +29,16 @@ use crate::codes::ms;
 use crate::fair_queue::QueueClass;
 use crate::postgres::cluster::membership::Membership;
 use crate::postgres::connection::PgConnection;
-use crate::postgres::db_error::DbError;
 use crate::postgres::read;
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::read::{counts, dead_letters, fetch, lists, tenant_lookup};
-use crate::postgres::reply::{Reply, reply_channel};
 use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{Accepting, Operation, Task};
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{audit, directory, endpoints, record, replays, sessions, usage};
+use crate::reply::{Reply, reply_channel};
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
@@ -49,9 +49,6 @@ use crate::{
     WriteQueueState, Written,
 };
 
-/// Log target of this module. Operators filter by it, so it stays when the module moves.
-const LOG_TARGET: &str = "posthaste_store::postgres::store";
-
 /// Bytes that an event counts for in addition to its payload, so that batches of empty events are bounded too.
 const EVENT_BYTES: usize = 1_024;
 
@@ -60,81 +57,6 @@ pub struct PostgresStore {
     pub(super) shared: Shared,
     pub(super) membership: Arc<Membership>,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl PostgresStore {
-    /// Enqueues an internal cold operation. It runs in its own transaction.
-    pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
-    where
-        T: Send + 'static,
-        F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
-    {
-        self.write_of(None, run)
-    }
-
-    /// Enqueues a cold operation of a tenant; without one, an internal operation.
-    fn write_of<'t, T, F>(&self, tenant: impl Into<Option<&'t TenantId>>, run: F) -> Answer<T>
-    where
-        T: Send + 'static,
-        F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
-    {
-        let (done, answer) = reply_channel();
-        let class = QueueClass::of(tenant.into());
-        self.shared.queue.push(class, Task::boxed(run, done));
-        answer
-    }
-
-    /// Enqueues a long cold operation that no request waits for. It runs beside all other writes.
-    pub(super) fn write_in_background<T, F>(&self, run: F) -> Answer<T>
-    where
-        T: Send + 'static,
-        F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
-    {
-        let (done, answer) = reply_channel();
-        let operation = Task::boxed(run, done);
-        self.shared.background.push(QueueClass::Internal, operation);
-        answer
-    }
-
-    /// Reads with a single statement.
-    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
-    where
-        T: Send + 'static,
-        F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
-    {
-        let (done, answer) = reply_channel();
-        self.shared.readers.read(kind, false, read, done);
-        answer
-    }
-
-    /// Reads with several statements that see one snapshot, so a row that moves from one table to another in between
-    /// is neither missed nor returned twice.
-    pub(super) fn read_whole<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
-    where
-        T: Send + 'static,
-        F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
-    {
-        let (done, answer) = reply_channel();
-        self.shared.readers.read(kind, true, read, done);
-        answer
-    }
-}
-
-impl Drop for PostgresStore {
-    fn drop(&mut self) {
-        self.shared.close_queues();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            tracing::error!(target: LOG_TARGET, "the store's thread has panicked");
-        }
-    }
 }
 
 impl Store for PostgresStore {

@@ -13,7 +13,7 @@ use posthaste_core::time::Timestamp;
 use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use crate::postgres::db_error::DbError;
-use crate::postgres::reply::Reply;
+use crate::reply::Reply;
 use crate::{AttemptDetail, Done, Ingest, NewEvent, Quotas, StoreError, Written};
 
 /// An operation of the write queue.

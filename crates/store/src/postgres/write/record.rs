@@ -25,9 +25,9 @@ use crate::delivery_state::{
 };
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::reply::Reply;
 use crate::postgres::schema::columns::{EnumCode, Id, to_json};
 use crate::postgres::schema::delivery_rows::{self, granted};
+use crate::reply::Reply;
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, SweepResult, Written};
 
 /// The rows that a batch of attempts changes.

@@ -1,21 +1,23 @@
-//! Answers to callers that are given even after a panic: [`Reply`].
+//! Answers to the callers of a store.
+//!
+//! [`reply_channel`] makes an [`Answer`] and the callback that completes it. [`Reply`] holds the callback of a request in
+//! progress. It answers exactly once: if it is dropped without a result, as after a panic, the caller gets an error.
 
 use tokio::sync::oneshot;
 
-use super::db_error::stopped;
 use crate::{Answer, Done, StoreError};
 
 /// The pending answer to a caller. Dropping it without an answer answers with an error.
-pub(super) struct Reply<T>(Option<Done<T>>);
+pub(crate) struct Reply<T>(Option<Done<T>>);
 
 impl<T> Reply<T> {
     /// Creates a reply that answers through `done`.
-    pub(super) fn new(done: Done<T>) -> Reply<T> {
+    pub(crate) fn new(done: Done<T>) -> Reply<T> {
         Reply(Some(done))
     }
 
     /// Answers the caller.
-    pub(super) fn give(mut self, result: Result<T, StoreError>) {
+    pub(crate) fn give(mut self, result: Result<T, StoreError>) {
         if let Some(done) = self.0.take() {
             done(result);
         }
@@ -32,7 +34,7 @@ impl<T> Drop for Reply<T> {
 }
 
 /// Creates an answer, and the callback that gives it.
-pub(super) fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
+pub(crate) fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
         // The caller may have stopped waiting.
@@ -40,4 +42,9 @@ pub(super) fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     });
     let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
     (done, answer)
+}
+
+/// Returns the error for callers after the thread of the store has stopped.
+pub(crate) fn stopped() -> StoreError {
+    StoreError::Unavailable("the store's thread has stopped".to_owned())
 }
