@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::resources::{Alert, AlertState, alert_schemas};
 use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb,
+    Verb, parameter, success,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -50,47 +50,43 @@ pub(super) static GROUP: Group = Group {
     schemas: alert_schemas,
 };
 
-const ALERTS: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "A page of alerts.",
-    content: Content::List("Alert"),
-}];
+const ALERTS: &[SuccessResponse] = &[success(200, "A page of alerts.", Content::List("Alert"))];
 
-const STATE: Parameter = Parameter {
-    name: "state",
-    about: "Only those that go on, or only those that are over.",
-    shape: || json!({"enum": ["open", "resolved"]}),
-};
+const STATE: Parameter = parameter(
+    "state",
+    "Only those that go on, or only those that are over.",
+    || json!({"enum": ["open", "resolved"]}),
+);
 
-const NAME: Parameter = Parameter {
-    name: "name",
-    about: "Only those of this name.",
-    shape: || json!({"enum": AlertName::ALL.map(AlertName::name)}),
-};
+const NAME: Parameter = parameter(
+    "name",
+    "Only those of this name.",
+    || json!({"enum": AlertName::ALL.map(AlertName::name)}),
+);
 
-const TENANT: Parameter = Parameter {
-    name: "tenant",
-    about: "Only those about this tenant and its endpoints.",
-    shape: || json!({"type": "string"}),
-};
+const TENANT: Parameter = parameter(
+    "tenant",
+    "Only those about this tenant and its endpoints.",
+    || json!({"type": "string"}),
+);
 
-const ENDPOINT: Parameter = Parameter {
-    name: "endpoint",
-    about: "Only those about this endpoint.",
-    shape: || json!({"type": "string"}),
-};
+const ENDPOINT: Parameter = parameter(
+    "endpoint",
+    "Only those about this endpoint.",
+    || json!({"type": "string"}),
+);
 
-const SINCE: Parameter = Parameter {
-    name: "since",
-    about: "Only those raised at this time or later.",
-    shape: || json!({"type": "string", "format": "date-time"}),
-};
+const SINCE: Parameter = parameter(
+    "since",
+    "Only those raised at this time or later.",
+    || json!({"type": "string", "format": "date-time"}),
+);
 
-const UNTIL: Parameter = Parameter {
-    name: "until",
-    about: "Only those raised before this time.",
-    shape: || json!({"type": "string", "format": "date-time"}),
-};
+const UNTIL: Parameter = parameter(
+    "until",
+    "Only those raised before this time.",
+    || json!({"type": "string", "format": "date-time"}),
+);
 
 /// `GET /v1/alerts`.
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {

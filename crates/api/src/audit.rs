@@ -17,7 +17,7 @@ use super::problem::Problem;
 use super::resources::{self, audit_schemas};
 use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb,
+    Verb, parameter, success,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -53,29 +53,29 @@ pub(super) static GROUP: Group = Group {
     schemas: audit_schemas,
 };
 
-const ENTRIES: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "A page of entries.",
-    content: Content::List("AuditEntry"),
-}];
+const ENTRIES: &[SuccessResponse] = &[success(
+    200,
+    "A page of entries.",
+    Content::List("AuditEntry"),
+)];
 
-const TENANT: Parameter = Parameter {
-    name: "tenant",
-    about: "Only what concerned tenants of this id, the deleted ones too.",
-    shape: || json!({"type": "string"}),
-};
+const TENANT: Parameter = parameter(
+    "tenant",
+    "Only what concerned tenants of this id, the deleted ones too.",
+    || json!({"type": "string"}),
+);
 
-const SINCE: Parameter = Parameter {
-    name: "since",
-    about: "Only what was begun at this time or later.",
-    shape: || json!({"type": "string", "format": "date-time"}),
-};
+const SINCE: Parameter = parameter(
+    "since",
+    "Only what was begun at this time or later.",
+    || json!({"type": "string", "format": "date-time"}),
+);
 
-const UNTIL: Parameter = Parameter {
-    name: "until",
-    about: "Only what was begun before this time.",
-    shape: || json!({"type": "string", "format": "date-time"}),
-};
+const UNTIL: Parameter = parameter(
+    "until",
+    "Only what was begun before this time.",
+    || json!({"type": "string", "format": "date-time"}),
+);
 
 /// The actor that tenants see for actions of the operator.
 const OPERATOR: &str = "the operator";

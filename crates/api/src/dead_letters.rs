@@ -12,8 +12,7 @@ use super::paging;
 use super::problem::Problem;
 use super::resources::{DeadLetterGroup, dead_letter_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, success,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -28,18 +27,18 @@ pub(super) static GROUP: Group = Group {
         query: &[
             LIMIT,
             CURSOR,
-            Parameter {
-                name: "endpoint",
-                about: "Only to this endpoint.",
-                shape: || json!({"type": "string"}),
-            },
+            parameter(
+                "endpoint",
+                "Only to this endpoint.",
+                || json!({"type": "string"}),
+            ),
         ],
         takes: RequestBody::Nothing,
-        gives: &[SuccessResponse {
-            status: 200,
-            about: "A page of groups.",
-            content: Content::List("DeadLetterGroup"),
-        }],
+        gives: &[success(
+            200,
+            "A page of groups.",
+            Content::List("DeadLetterGroup"),
+        )],
         fails: &[],
         handler: |call| Box::pin(list(call)),
     }],

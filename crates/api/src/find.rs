@@ -10,9 +10,7 @@ use super::body;
 use super::code::Code;
 use super::problem::Problem;
 use super::resources::{TenantOfId, tenant_of_id_schemas};
-use super::route::{
-    Access, Call, Content, Group, Parameter, RequestBody, Route, SuccessResponse, Verb,
-};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, parameter, success};
 
 pub(super) static GROUP: Group = Group {
     name: "Find",
@@ -23,17 +21,17 @@ pub(super) static GROUP: Group = Group {
         name: "find",
         summary: "Says what an id names and to which tenant it belongs.",
         access: Access::Admin,
-        query: &[Parameter {
-            name: "id",
-            about: "The id of a delivery, an event or an endpoint.",
-            shape: || json!({"type": "string", "pattern": "^(dlv|evt|ep)_[0-9a-hjkmnp-tv-z]{26}$"}),
-        }],
+        query: &[parameter(
+            "id",
+            "The id of a delivery, an event or an endpoint.",
+            || json!({"type": "string", "pattern": "^(dlv|evt|ep)_[0-9a-hjkmnp-tv-z]{26}$"}),
+        )],
         takes: RequestBody::Nothing,
-        gives: &[SuccessResponse {
-            status: 200,
-            about: "What it is, and whose.",
-            content: Content::Json("Found"),
-        }],
+        gives: &[success(
+            200,
+            "What it is, and whose.",
+            Content::Json("Found"),
+        )],
         fails: &[(404, Code::NotFound)],
         handler: |call| Box::pin(find(call)),
     }],

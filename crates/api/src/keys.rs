@@ -1,7 +1,7 @@
 //! A tenant's API keys.
 //!
 //! A key is shown once, in the response to its creation; the store keeps only its hash. [`GROUP`] is the part of the
-//! route table, with its handlers. A revoked key is refused from then on by every node.
+//! route table, with its handlers. Other nodes learn of a revoked key through the change log.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -16,8 +16,8 @@ use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
 use super::resources::{self, Schema, api_key_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
-    run_to_completion,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    success,
 };
 use super::{audit_writer, body, form, paging};
 use crate::hash_key;
@@ -39,11 +39,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::OptionalJson("NewKey"),
-            gives: &[SuccessResponse {
-                status: 201,
-                about: "The key, shown once.",
-                content: Content::Json("CreatedKey"),
-            }],
+            gives: &[success(
+                201,
+                "The key, shown once.",
+                Content::Json("CreatedKey"),
+            )],
             fails: &[(403, Code::QuotaExceeded)],
             handler: |call| Box::pin(create(call)),
         },
@@ -55,11 +55,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "A page of keys.",
-                content: Content::List("Key"),
-            }],
+            gives: &[success(200, "A page of keys.", Content::List("Key"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -71,11 +67,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 204,
-                about: "It opens nothing any more.",
-                content: Content::Nothing,
-            }],
+            gives: &[success(204, "It opens nothing any more.", Content::Nothing)],
             fails: &[],
             handler: |call| run_to_completion(revoke(call)),
         },

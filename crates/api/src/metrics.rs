@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::App;
 use super::auth::bearer;
 use super::problem::Problem;
-use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, success};
 use super::stats::retrying_over_24h;
 
 /// Maximum time for one value from the engine or the store. An engine that is still starting does not answer.
@@ -43,11 +43,7 @@ pub(super) static GROUP: Group = Group {
         access: Access::Open,
         query: &[],
         takes: RequestBody::Nothing,
-        gives: &[SuccessResponse {
-            status: 200,
-            about: "The metrics.",
-            content: Content::Other("text/plain"),
-        }],
+        gives: &[success(200, "The metrics.", Content::Other("text/plain"))],
         fails: &[],
         handler: |call| Box::pin(metrics(call)),
     }],

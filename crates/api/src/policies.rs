@@ -24,7 +24,7 @@ use super::code::Code;
 use super::problem::Problem;
 use super::resources::Schema;
 use super::resources::schema::{integer, object};
-use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, success};
 use crate::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
 use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
 
@@ -50,11 +50,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::AnyKey,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The presets.",
-                content: Content::Json("Presets"),
-            }],
+            gives: &[success(200, "The presets.", Content::Json("Presets"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -66,11 +62,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::AnyKey,
             query: &[],
             takes: RequestBody::Json("RetryPolicy"),
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The policy, explained.",
-                content: Content::Json("PolicyExplanation"),
-            }],
+            gives: &[success(
+                200,
+                "The policy, explained.",
+                Content::Json("PolicyExplanation"),
+            )],
             fails: &[],
             handler: |call| Box::pin(preview(call)),
         },
@@ -82,11 +78,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::AnyKey,
             query: &[],
             takes: RequestBody::Json("Simulation"),
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "What posthaste would do, and what a naive sender would.",
-                content: Content::Json("SimulationReport"),
-            }],
+            gives: &[success(
+                200,
+                "What posthaste would do, and what a naive sender would.",
+                Content::Json("SimulationReport"),
+            )],
             fails: &[],
             handler: |call| Box::pin(simulate(call)),
         },

@@ -20,8 +20,8 @@ use super::problem::{Problem, ResourceKind};
 use super::quota;
 use super::resources::{PortalLink, Schema, portal_link_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
-    run_to_completion,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    success,
 };
 use super::{audit_writer, body, paging};
 use crate::hash_key;
@@ -52,11 +52,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::OptionalJson("NewPortalLink"),
-            gives: &[SuccessResponse {
-                status: 201,
-                about: "The link.",
-                content: Content::Json("CreatedPortalLink"),
-            }],
+            gives: &[success(
+                201,
+                "The link.",
+                Content::Json("CreatedPortalLink"),
+            )],
             fails: &[(403, Code::QuotaExceeded)],
             handler: |call| Box::pin(create(call)),
         },
@@ -68,11 +68,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "A page of links.",
-                content: Content::List("PortalLink"),
-            }],
+            gives: &[success(
+                200,
+                "A page of links.",
+                Content::List("PortalLink"),
+            )],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -84,11 +84,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 204,
-                about: "It has ended.",
-                content: Content::Nothing,
-            }],
+            gives: &[success(204, "It has ended.", Content::Nothing)],
             fails: &[],
             handler: |call| run_to_completion(end(call)),
         },

@@ -19,7 +19,9 @@ use super::body;
 use super::code::Code;
 use super::problem::Problem;
 use super::resources::Schema;
-use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{
+    Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb, success,
+};
 
 /// Maximum time for the store to prove that it can write.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,11 +37,7 @@ pub(super) static GROUP: Group = Group {
             "/healthz",
             "get_liveness",
             "Says that the process lives.",
-            &[SuccessResponse {
-                status: 200,
-                about: "It lives.",
-                content: Content::Json("Liveness"),
-            }],
+            &[success(200, "It lives.", Content::Json("Liveness"))],
             &[],
             |call| Box::pin(alive(call)),
         ),
@@ -47,11 +45,7 @@ pub(super) static GROUP: Group = Group {
             "/readyz",
             "get_readiness",
             "Says whether the server can take and send events: its store can write, events do not wait long for it, its engine runs.",
-            &[SuccessResponse {
-                status: 200,
-                about: "It can.",
-                content: Content::Json("Liveness"),
-            }],
+            &[success(200, "It can.", Content::Json("Liveness"))],
             &[
                 (503, Code::Unavailable),
                 (503, Code::Overloaded),
@@ -65,11 +59,11 @@ pub(super) static GROUP: Group = Group {
             "/openapi.json",
             "get_openapi",
             "Describes every route, as OpenAPI 3.1.",
-            &[SuccessResponse {
-                status: 200,
-                about: "The description.",
-                content: Content::Other("application/json"),
-            }],
+            &[success(
+                200,
+                "The description.",
+                Content::Other("application/json"),
+            )],
             &[(503, Code::Overloaded)],
             |call| Box::pin(description(call)),
         ),
@@ -77,11 +71,7 @@ pub(super) static GROUP: Group = Group {
             "/docs",
             "get_docs",
             "Describes every route and every error, as a page to read.",
-            &[SuccessResponse {
-                status: 200,
-                about: "The page.",
-                content: Content::Other("text/html"),
-            }],
+            &[success(200, "The page.", Content::Other("text/html"))],
             &[(503, Code::Overloaded)],
             |call| Box::pin(page(call)),
         ),
@@ -89,11 +79,7 @@ pub(super) static GROUP: Group = Group {
             "/docs/errors",
             "get_docs_errors",
             "Describes every error: what it means, and what to do.",
-            &[SuccessResponse {
-                status: 200,
-                about: "The page.",
-                content: Content::Other("text/html"),
-            }],
+            &[success(200, "The page.", Content::Other("text/html"))],
             &[(503, Code::Overloaded)],
             |call| Box::pin(errors_page(call)),
         ),

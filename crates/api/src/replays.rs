@@ -20,7 +20,7 @@ use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Replay, replay_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, success,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -35,11 +35,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("NewReplay"),
-            gives: &[SuccessResponse {
-                status: 202,
-                about: "It runs.",
-                content: Content::Json("Replay"),
-            }],
+            gives: &[success(202, "It runs.", Content::Json("Replay"))],
             fails: &[],
             handler: |call| Box::pin(create(call)),
         },
@@ -51,11 +47,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "A page of replays.",
-                content: Content::List("Replay"),
-            }],
+            gives: &[success(200, "A page of replays.", Content::List("Replay"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -67,11 +59,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The replay.",
-                content: Content::Json("Replay"),
-            }],
+            gives: &[success(200, "The replay.", Content::Json("Replay"))],
             fails: &[],
             handler: |call| Box::pin(get(call)),
         },
@@ -83,11 +71,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The replay as it is then.",
-                content: Content::Json("Replay"),
-            }],
+            gives: &[success(
+                200,
+                "The replay as it is then.",
+                Content::Json("Replay"),
+            )],
             fails: &[],
             handler: |call| Box::pin(cancel(call)),
         },

@@ -119,6 +119,11 @@ pub struct Parameter {
     pub shape: fn() -> Value,
 }
 
+/// Returns a query parameter, for the table of routes.
+pub const fn parameter(name: &'static str, about: &'static str, shape: fn() -> Value) -> Parameter {
+    Parameter { name, about, shape }
+}
+
 /// The body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBody {
@@ -151,6 +156,15 @@ pub struct SuccessResponse {
     pub about: &'static str,
     /// Its body.
     pub content: Content,
+}
+
+/// Returns a successful response, for the table of routes.
+pub const fn success(status: u16, about: &'static str, content: Content) -> SuccessResponse {
+    SuccessResponse {
+        status,
+        about,
+        content,
+    }
 }
 
 /// A route.

@@ -1,9 +1,9 @@
 //! Delivery stats: five health figures with their ranges, and time series; of everything, a tenant or an endpoint.
 //!
-//! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the
-//! last two seconds, which are not written yet; a node that does not answer within one second is left out.
-//! While the store is unavailable there is no answer. A ratio without data has its healthy value. The definitions of the
-//! ratios are in `posthaste_telemetry::metrics::health`.
+//! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the last two
+//! seconds, which are not written yet; a node that does not answer within one second is left out. While the store is
+//! unavailable there is no answer. A ratio without data has its healthy value. The definitions of the ratios are in
+//! `posthaste_telemetry::metrics::health`.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -24,6 +24,7 @@ use super::problem::Problem;
 use super::resources::{Stats, StatsSeries, stats_schemas};
 use super::route::{
     Access, Call, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    parameter, success,
 };
 
 /// Maximum number of deliveries that are counted for one endpoint, in each status.
@@ -31,11 +32,11 @@ const MAX_WAITING_SEEN: usize = 250;
 /// The windows with a time series. The first is the default.
 const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
 
-const WINDOW: Parameter = Parameter {
-    name: "window",
-    about: "How far back it goes.",
-    shape: || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
-};
+const WINDOW: Parameter = parameter(
+    "window",
+    "How far back it goes.",
+    || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
+);
 
 pub(super) static GROUP: Group = Group {
     name: "Stats",
@@ -99,17 +100,17 @@ pub(super) static GROUP: Group = Group {
     schemas: stats_schemas,
 };
 
-const HEALTH: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "The figures, with their ranges.",
-    content: Content::Json("Stats"),
-}];
+const HEALTH: &[SuccessResponse] = &[success(
+    200,
+    "The figures, with their ranges.",
+    Content::Json("Stats"),
+)];
 
-const SERIES: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "The buckets, the oldest first. The last one is still being filled.",
-    content: Content::Json("Series"),
-}];
+const SERIES: &[SuccessResponse] = &[success(
+    200,
+    "The buckets, the oldest first. The last one is still being filled.",
+    Content::Json("Series"),
+)];
 
 const fn route(
     path: &'static str,

@@ -7,7 +7,7 @@ use super::rate_limit::DebtMeter;
 
 /// The part of a tenant's rates that was spent on this node.
 #[derive(Debug, Default)]
-pub struct TenantRates {
+pub(super) struct TenantRates {
     pub(super) events: DebtMeter,
     pub(super) deliveries: DebtMeter,
 }

@@ -21,8 +21,8 @@ use super::problem::{Problem, ResourceKind};
 use super::resources::schema::reference;
 use super::resources::{self, Schema, protection_schemas, tenant_schema};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb,
-    run_to_completion,
+    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    success,
 };
 use super::{App, audit_writer, body, form, paging};
 use crate::limits;
@@ -46,11 +46,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Admin,
             query: &[],
             takes: RequestBody::Json("NewTenant"),
-            gives: &[SuccessResponse {
-                status: 201,
-                about: "The tenant.",
-                content: Content::Json("Tenant"),
-            }],
+            gives: &[success(201, "The tenant.", Content::Json("Tenant"))],
             fails: &[(409, Code::AlreadyExists)],
             handler: |call| Box::pin(create(call)),
         },
@@ -62,11 +58,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Admin,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "A page of tenants.",
-                content: Content::List("Tenant"),
-            }],
+            gives: &[success(200, "A page of tenants.", Content::List("Tenant"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -78,11 +70,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The tenant.",
-                content: Content::Json("Tenant"),
-            }],
+            gives: &[success(200, "The tenant.", Content::Json("Tenant"))],
             fails: &[],
             handler: |call| Box::pin(show(call)),
         },
@@ -94,11 +82,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Json("TenantChange"),
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The tenant, as it is now.",
-                content: Content::Json("Tenant"),
-            }],
+            gives: &[success(
+                200,
+                "The tenant, as it is now.",
+                Content::Json("Tenant"),
+            )],
             fails: &[(403, Code::Forbidden), (409, Code::Contended)],
             handler: |call| run_to_completion(change(call)),
         },
@@ -110,11 +98,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 204,
-                about: "It is gone. No attempt of its deliveries begins any more.",
-                content: Content::Nothing,
-            }],
+            gives: &[success(
+                204,
+                "It is gone. No attempt of its deliveries begins any more.",
+                Content::Nothing,
+            )],
             fails: &[(403, Code::Forbidden)],
             handler: |call| run_to_completion(delete(call)),
         },

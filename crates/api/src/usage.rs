@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::body;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{self, LimitUsage, Plan, Plans, source_name, usage_schemas};
-use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, success};
 
 pub(super) static GROUP: Group = Group {
     name: "Limits",
@@ -26,11 +26,11 @@ pub(super) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "What is allowed, and what is used.",
-                content: Content::Json("Usage"),
-            }],
+            gives: &[success(
+                200,
+                "What is allowed, and what is used.",
+                Content::Json("Usage"),
+            )],
             fails: &[],
             handler: |call| Box::pin(show(call)),
         },
@@ -42,11 +42,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::Admin,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The plans.",
-                content: Content::Json("Plans"),
-            }],
+            gives: &[success(200, "The plans.", Content::Json("Plans"))],
             fails: &[],
             handler: |call| Box::pin(list_plans(call)),
         },

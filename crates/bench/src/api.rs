@@ -1,4 +1,7 @@
 //! A client of the server's API for benchmarks.
+//!
+//! It creates tenants, endpoints and events through the same API as an application, with an admin key. Every wait has a
+//! limit, and an unexpected answer ends the run.
 
 use std::net::SocketAddr;
 use std::time::Duration;

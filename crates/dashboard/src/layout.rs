@@ -1,4 +1,7 @@
 //! The frame around every page: head, navigation, breadcrumbs, footer.
+//!
+//! [`render_page`] frames a page of a visitor with the navigation of the site: dashboard or portal.
+//! [`render_unauthenticated`] frames pages without a visitor, such as the sign-in page.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

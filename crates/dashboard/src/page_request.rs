@@ -1,5 +1,7 @@
-//! One request to a page: [`PageRequest`] holds the visitor, the path and the query, builds links, and calls the API in
-//! the visitor's name.
+//! One request to a page.
+//!
+//! [`PageRequest`] holds the visitor, the path and the query, builds links, and calls the API in the visitor's name.
+//! Pages get all their data through it.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,7 @@
-//! Settings of the dashboard and the portal: [`DashboardSettings`], and the operator's [`Brand`].
+//! Settings of the dashboard and the portal.
+//!
+//! [`DashboardSettings`] has lifetimes, limits and the sites that may embed the portal. [`Brand`] is the operator's
+//! name, logo and colours; text on a colour is black or white, the one with the better contrast.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,7 @@
 //! The result of one attempt, as the store and the dispatcher need it.
+//!
+//! [`AttemptResult`] holds what the dispatcher decides by and what the store keeps: the outcome, and the response as
+//! text without private headers and without the secrets of the request.
 
 use std::time::{Duration, Instant};
 

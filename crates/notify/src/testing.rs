@@ -1,4 +1,7 @@
 //! Sample data for the tests of this crate.
+//!
+//! The functions make a tenant, an endpoint, an event, a record and an email with fixed contents, and write a record to
+//! a store.
 
 use std::sync::Arc;
 

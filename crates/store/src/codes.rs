@@ -1,5 +1,7 @@
-//! Stored numbers, the same in every store: codes of enums, times and limits. A published code never changes its
-//! meaning.
+//! Stored numbers, the same in every store: codes of enums, times and limits.
+//!
+//! [`Coded`] is an enum that is stored as a number; the macro below lists all codes. A published code never changes its
+//! meaning, and an unknown one is an error, not a default.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Trigger};

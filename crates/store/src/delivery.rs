@@ -1,4 +1,7 @@
 //! Deliveries as they are stored and listed.
+//!
+//! [`StoredDelivery`] is a row with what lists show of it. [`Written`] is the result of a record: written, or
+//! superseded by another owner or a newer state.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{Delivery, Status};

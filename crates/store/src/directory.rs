@@ -1,4 +1,7 @@
 //! The directory: tenants, their API keys and their endpoints.
+//!
+//! [`Tenant`] and [`Endpoint`] have a revision, so that a change that is based on an older one is refused. Secrets
+//! arrive encrypted, and keys as hashes.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{

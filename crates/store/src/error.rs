@@ -1,4 +1,7 @@
-//! Errors of stores: [`StoreError`] for a failed operation, [`OpenError`] for a store that cannot be opened.
+//! Errors of stores.
+//!
+//! [`StoreError`] is a failed operation, and [`OpenError`] a store that cannot be opened. Both are made where the
+//! database's error occurs; messages say what the operator can do.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,7 @@
 //! Replays: requests to send many deliveries again.
+//!
+//! [`ReplayFilter`] selects the deliveries, and [`Replay`] has the progress. The set is fixed when the replay is
+//! created: deliveries that fail later are not part of it.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{EndpointId, ReplayId, TenantId};

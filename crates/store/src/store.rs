@@ -1,4 +1,7 @@
 //! The [`Store`] trait: the contract that every store implements.
+//!
+//! Its documentation lists the guarantees. Each is checked by a case of the contract suite in `posthaste-store-
+//! testing`, which every store passes. [`Answer`] and [`Done`] are the two ways in which a result is returned.
 
 use std::path::Path;
 use std::pin::Pin;

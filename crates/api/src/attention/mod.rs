@@ -22,7 +22,9 @@ use super::problem::Problem;
 use super::resources::{
     Attention, AttentionItem, AttentionReason, MAX_ATTENTION_ITEMS, attention_schemas,
 };
-use super::route::{Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::route::{
+    Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb, success,
+};
 use ranking::{Candidate, Finding};
 
 /// Maximum number of endpoints that are examined.
@@ -64,11 +66,11 @@ pub(super) static GROUP: Group = Group {
     schemas: attention_schemas,
 };
 
-const ENDPOINTS: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "The endpoints; an empty list if all is well. At most 100, those that come first.",
-    content: Content::Json("Attention"),
-}];
+const ENDPOINTS: &[SuccessResponse] = &[success(
+    200,
+    "The endpoints; an empty list if all is well. At most 100, those that come first.",
+    Content::Json("Attention"),
+)];
 
 /// `GET /v1/attention`.
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {

@@ -12,8 +12,8 @@ use crate::code::Code;
 use crate::events::{EVENT_TYPE, SINCE, UNTIL};
 use crate::resources::{STATUSES, delivery_schemas};
 use crate::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
-    run_to_completion,
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, run_to_completion,
+    success,
 };
 
 pub(crate) static GROUP: Group = Group {
@@ -29,41 +29,37 @@ pub(crate) static GROUP: Group = Group {
             query: &[
                 LIMIT,
                 CURSOR,
-                Parameter {
-                    name: "status",
-                    about: "Only with this status.",
-                    shape: || json!({"enum": STATUSES.map(Status::name)}),
-                },
-                Parameter {
-                    name: "endpoint",
-                    about: "Only to this endpoint.",
-                    shape: || json!({"type": "string"}),
-                },
-                Parameter {
-                    name: "event",
-                    about: "Only of this event.",
-                    shape: || json!({"type": "string"}),
-                },
-                Parameter {
-                    name: "id",
-                    about: "Only those of this id: a delivery's, an event's or an endpoint's; or the beginning of a delivery's or an event's, of at least 4 characters after the prefix.",
-                    shape: || json!({"type": "string"}),
-                },
+                parameter(
+                    "status",
+                    "Only with this status.",
+                    || json!({"enum": STATUSES.map(Status::name)}),
+                ),
+                parameter(
+                    "endpoint",
+                    "Only to this endpoint.",
+                    || json!({"type": "string"}),
+                ),
+                parameter("event", "Only of this event.", || json!({"type": "string"})),
+                parameter(
+                    "id",
+                    "Only those of this id: a delivery's, an event's or an endpoint's; or the beginning of a delivery's or an event's, of at least 4 characters after the prefix.",
+                    || json!({"type": "string"}),
+                ),
                 EVENT_TYPE,
-                Parameter {
-                    name: "error_kind",
-                    about: "Only those that failed last for this.",
-                    shape: || json!({"enum": FailureKind::ALL.map(FailureKind::name)}),
-                },
+                parameter(
+                    "error_kind",
+                    "Only those that failed last for this.",
+                    || json!({"enum": FailureKind::ALL.map(FailureKind::name)}),
+                ),
                 SINCE,
                 UNTIL,
             ],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "A page of deliveries.",
-                content: Content::List("DeliverySummary"),
-            }],
+            gives: &[success(
+                200,
+                "A page of deliveries.",
+                Content::List("DeliverySummary"),
+            )],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -75,11 +71,7 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The delivery.",
-                content: Content::Json("Delivery"),
-            }],
+            gives: &[success(200, "The delivery.", Content::Json("Delivery"))],
             fails: &[],
             handler: |call| Box::pin(get(call)),
         },
@@ -91,11 +83,7 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[SuccessResponse {
-                status: 202,
-                about: "It is due now.",
-                content: Content::Json("Delivery"),
-            }],
+            gives: &[success(202, "It is due now.", Content::Json("Delivery"))],
             fails: &[
                 (409, Code::DeliveryInProgress),
                 (409, Code::EndpointDisabled),
@@ -112,11 +100,11 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "No attempt of it begins any more.",
-                content: Content::Json("Delivery"),
-            }],
+            gives: &[success(
+                200,
+                "No attempt of it begins any more.",
+                Content::Json("Delivery"),
+            )],
             fails: &[
                 (409, Code::DeliveryInProgress),
                 (409, Code::AlreadyFinished),

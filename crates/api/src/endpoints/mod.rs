@@ -29,7 +29,7 @@ use super::quota::too_many_endpoints;
 use super::resources::{CreatedEndpoint, public_key};
 use super::route::{
     Access, CURSOR, Call, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route,
-    SuccessResponse, Verb, run_to_completion,
+    SuccessResponse, Verb, run_to_completion, success,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{audit_writer, body, paging};
@@ -49,11 +49,11 @@ pub(super) static GROUP: Group = Group {
             "Adds an endpoint. Its signing secret is in the answer; later it is shown only on request.",
             &[],
             RequestBody::Json("NewEndpoint"),
-            &[SuccessResponse {
-                status: 201,
-                about: "The endpoint, with its `secret`.",
-                content: Content::Json("CreatedEndpoint"),
-            }],
+            &[success(
+                201,
+                "The endpoint, with its `secret`.",
+                Content::Json("CreatedEndpoint"),
+            )],
             &[
                 (403, Code::QuotaExceeded),
                 (422, Code::UnsafeDestination),
@@ -68,11 +68,11 @@ pub(super) static GROUP: Group = Group {
             "Lists a tenant's endpoints, newest first.",
             &[LIMIT, CURSOR],
             RequestBody::Nothing,
-            &[SuccessResponse {
-                status: 200,
-                about: "A page of endpoints.",
-                content: Content::List("Endpoint"),
-            }],
+            &[success(
+                200,
+                "A page of endpoints.",
+                Content::List("Endpoint"),
+            )],
             &[],
             |call| Box::pin(list(call)),
         ),
@@ -109,11 +109,7 @@ pub(super) static GROUP: Group = Group {
             "Deletes an endpoint. What still waited for it fails, and no attempt to it begins any more.",
             &[],
             RequestBody::Nothing,
-            &[SuccessResponse {
-                status: 204,
-                about: "It is gone.",
-                content: Content::Nothing,
-            }],
+            &[success(204, "It is gone.", Content::Nothing)],
             &[],
             |call| Box::pin(delete(call)),
         ),
@@ -201,11 +197,7 @@ pub(super) static GROUP: Group = Group {
             "Shows how an endpoint is: its breaker, what waits for it, and how it did lately.",
             &[],
             RequestBody::Nothing,
-            &[SuccessResponse {
-                status: 200,
-                about: "How it is.",
-                content: Content::Json("EndpointHealth"),
-            }],
+            &[success(200, "How it is.", Content::Json("EndpointHealth"))],
             &[],
             |call| Box::pin(health::show(call)),
         ),
@@ -213,17 +205,14 @@ pub(super) static GROUP: Group = Group {
     schemas: schemas::all,
 };
 
-const THE_ENDPOINT: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "The endpoint, as it is now.",
-    content: Content::Json("Endpoint"),
-}];
+const THE_ENDPOINT: &[SuccessResponse] = &[success(
+    200,
+    "The endpoint, as it is now.",
+    Content::Json("Endpoint"),
+)];
 
-const THE_SECRET: &[SuccessResponse] = &[SuccessResponse {
-    status: 200,
-    about: "The secret.",
-    content: Content::Json("EndpointSecret"),
-}];
+const THE_SECRET: &[SuccessResponse] =
+    &[success(200, "The secret.", Content::Json("EndpointSecret"))];
 
 #[expect(
     clippy::too_many_arguments,

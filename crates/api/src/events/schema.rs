@@ -11,6 +11,7 @@ use crate::resources::schema::{reference, text, time};
 use crate::resources::{Schema, event_schemas};
 use crate::route::{
     Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    parameter, success,
 };
 
 pub(crate) static GROUP: Group = Group {
@@ -37,11 +38,11 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[LIMIT, CURSOR, TYPE, EVENT_TYPE, SINCE, UNTIL],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "A page of events.",
-                content: Content::List("EventSummary"),
-            }],
+            gives: &[success(
+                200,
+                "A page of events.",
+                Content::List("EventSummary"),
+            )],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -54,16 +55,16 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             takes: RequestBody::Json("NewEvents"),
             gives: &[
-                SuccessResponse {
-                    status: 202,
-                    about: "All are accepted; those with a known idempotency key are the ones there were.",
-                    content: Content::Json("AcceptedEvents"),
-                },
-                SuccessResponse {
-                    status: 200,
-                    about: "All were there already.",
-                    content: Content::Json("AcceptedEvents"),
-                },
+                success(
+                    202,
+                    "All are accepted; those with a known idempotency key are the ones there were.",
+                    Content::Json("AcceptedEvents"),
+                ),
+                success(
+                    200,
+                    "All were there already.",
+                    Content::Json("AcceptedEvents"),
+                ),
             ],
             fails: REFUSALS,
             handler: |call| Box::pin(accept_batch(call)),
@@ -76,11 +77,7 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[SuccessResponse {
-                status: 200,
-                about: "The event.",
-                content: Content::Json("Event"),
-            }],
+            gives: &[success(200, "The event.", Content::Json("Event"))],
             fails: &[],
             handler: |call| Box::pin(get(call)),
         },
@@ -105,17 +102,17 @@ pub(crate) static GROUP: Group = Group {
     schemas,
 };
 
-const ACCEPTED: SuccessResponse = SuccessResponse {
-    status: 202,
-    about: "The event is accepted.",
-    content: Content::Json("AcceptedEvent"),
-};
+const ACCEPTED: SuccessResponse = success(
+    202,
+    "The event is accepted.",
+    Content::Json("AcceptedEvent"),
+);
 
-const REPEATED: SuccessResponse = SuccessResponse {
-    status: 200,
-    about: "The event was accepted before, under the same idempotency key; this is what was answered then.",
-    content: Content::Json("AcceptedEvent"),
-};
+const REPEATED: SuccessResponse = success(
+    200,
+    "The event was accepted before, under the same idempotency key; this is what was answered then.",
+    Content::Json("AcceptedEvent"),
+);
 
 const REFUSALS: &[(u16, Code)] = &[
     (409, Code::IdempotencyConflict),
@@ -125,32 +122,21 @@ const REFUSALS: &[(u16, Code)] = &[
     (429, Code::QuotaExceeded),
 ];
 
-const TYPE: Parameter = Parameter {
-    name: "type",
-    about: "Only events of this type.",
-    shape: text,
-};
+const TYPE: Parameter = parameter("type", "Only events of this type.", text);
 
 /// The `event_type` parameter of lists.
-pub(crate) const EVENT_TYPE: Parameter = Parameter {
-    name: "event_type",
-    about: "Only of this type.",
-    shape: text,
-};
+pub(crate) const EVENT_TYPE: Parameter = parameter("event_type", "Only of this type.", text);
 
 /// The `since` parameter of lists.
-pub(crate) const SINCE: Parameter = Parameter {
-    name: "since",
-    about: "Only what was accepted at this time or later.",
-    shape: time,
-};
+pub(crate) const SINCE: Parameter = parameter(
+    "since",
+    "Only what was accepted at this time or later.",
+    time,
+);
 
 /// The `until` parameter of lists.
-pub(crate) const UNTIL: Parameter = Parameter {
-    name: "until",
-    about: "Only what was accepted before this time.",
-    shape: time,
-};
+pub(crate) const UNTIL: Parameter =
+    parameter("until", "Only what was accepted before this time.", time);
 
 fn short_text(about: &str) -> Value {
     json!({

@@ -1,5 +1,7 @@
-//! Column and line charts as SVG: [`columns`], [`lines`], [`sparkline`]. The text is HTML beside the shapes, so that it
-//! stays readable at any width.
+//! Column and line charts as SVG: [`columns`], [`lines`], [`sparkline`].
+//!
+//! The text around a chart is HTML beside the shapes, so that it stays readable at any width. The callers pass heights
+//! and labels; nothing here reads data.
 
 use std::fmt::Write;
 

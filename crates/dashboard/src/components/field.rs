@@ -1,4 +1,7 @@
-//! Form fields with label, hint and error message: [`Field`] and [`FieldErrors`].
+//! Form fields with label, hint and error message.
+//!
+//! [`Field`] renders one field. [`FieldErrors`] holds the messages of a submitted form by field, including those that
+//! the API returned, so that each is shown beside its field.
 
 use http::StatusCode;
 use maud::{Markup, html};

@@ -1,4 +1,7 @@
-//! Open and resolved alerts.
+//! The page of open and resolved alerts.
+//!
+//! Other pages show the open ones at their top through [`summary`]. Both are read from the API with a limit; a list
+//! that is cut says so.
 
 use http::StatusCode;
 use maud::{Markup, html};

@@ -1,4 +1,6 @@
-//! The audit log: actor, action, origin and outcome.
+//! The page of the audit log: actor, action, origin and outcome.
+//!
+//! Entries are listed newest first, with filters by tenant and time. The page is for admin keys.
 
 use http::StatusCode;
 use maud::{Markup, html};

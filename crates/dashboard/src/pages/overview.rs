@@ -1,4 +1,7 @@
-//! Overview of the server or of one tenant: alerts and endpoints that need attention first, then the stats.
+//! Overview of the server or of one tenant.
+//!
+//! Alerts and endpoints that need attention come first, then the stats. Without tenants or endpoints, the page shows
+//! the first steps instead.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;

@@ -1,4 +1,6 @@
 //! The list of tenants, and a form for a new one.
+//!
+//! The page is for admin keys. A tenant's name links to its overview.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;

@@ -1,4 +1,7 @@
 //! The client certificate for a receiver, and its parts that may be shown.
+//!
+//! [`ClientCertificate`] keeps chain and private key in PEM; only the connection sees the key. [`CertificateSummary`]
+//! has the fingerprint and the end of the validity, read directly from the DER encoding.
 
 use std::fmt;
 

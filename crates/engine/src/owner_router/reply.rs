@@ -1,4 +1,7 @@
 //! Answers of this node to requests of other nodes.
+//!
+//! [`answer`](OwnerRouter::answer) runs each request on this node's engine, as if its own API had received it. If this
+//! node is not the owner, it says so, and the other node asks the next one.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Span;

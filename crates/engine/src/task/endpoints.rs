@@ -1,4 +1,7 @@
 //! Reads of endpoint configurations, and changes of endpoint statuses.
+//!
+//! A status change is in force at once, and its callers are answered when it is persisted. A failed write is repeated
+//! after a pause until it succeeds or a newer change replaces it.
 
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{EndpointId, TenantId};

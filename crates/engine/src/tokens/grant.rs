@@ -1,4 +1,7 @@
-//! The token request of RFC 6749, section 4.4.
+//! The token request of the OAuth 2.0 client credentials grant (RFC 6749, section 4.4).
+//!
+//! [`Grant`] is prepared once for an endpoint. Client id and secret go into the `Authorization` header or the body, as
+//! configured. The secret is in no debug output.
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
 //! Errors of the vault and of its master keys.
+//!
+//! [`VaultError`] says why sealed data or a key file cannot be used, and what the operator can do. No message contains
+//! a key or a secret.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,7 @@
-//! The command line's arguments: [`Cli`] and [`Command`]. The arguments of a command are in its module.
+//! The command line's arguments.
+//!
+//! [`Cli`] is the whole command line and [`Command`] the selected command. The arguments of each command are in its own
+//! module.
 
 use clap::{Parser, Subcommand};
 

@@ -1,4 +1,7 @@
 //! `posthaste bench`: arguments and output of the benchmark.
+//!
+//! [`BenchArgs`] become the settings of the crate `bench`, which measures. The hidden argument for one side only is for
+//! those who work on the relay or the server.
 
 use clap::Args;
 use posthaste_api::rate;

@@ -1,4 +1,7 @@
 //! `posthaste store copy`: copies all data from a SQLite file to a PostgreSQL database.
+//!
+//! The store does the copying. This module checks the arguments, shows the progress and says where the master keys must
+//! be afterwards. `--verify` only compares the counts of both stores.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,7 @@
 //! Errors of commands, with their messages and exit codes.
+//!
+//! [`CommandError`] is what every command returns. Errors that the user can fix with other arguments have exit code 2,
+//! all others 1.
 
 use std::io;
 use std::path::PathBuf;

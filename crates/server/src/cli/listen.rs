@@ -1,4 +1,7 @@
 //! `posthaste listen`: a local receiver that verifies and prints requests, and fails as configured.
+//!
+//! The receiver itself is [`listener`](crate::listener). This module reads its [`ListenArgs`], and prints each request
+//! as a line of text or JSON. It never prints a secret.
 
 use std::net::SocketAddr;
 

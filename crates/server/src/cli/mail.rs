@@ -1,4 +1,7 @@
 //! `posthaste mail test`: sends a test email.
+//!
+//! [`TestArgs`] name the configuration and the recipients. The email is sent by the same mailer as real ones, one
+//! recipient after the other, and the answer of the mail server is printed without the password.
 
 use std::path::PathBuf;
 

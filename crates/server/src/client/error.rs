@@ -1,4 +1,7 @@
 //! Errors of the API client.
+//!
+//! [`ClientError`] separates three causes: the request was not answered, the answer is not from posthaste, the server
+//! answered with a [`Problem`]. Messages say what to do, and contain no key.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! Settings of the server's components, derived from a [`Config`].
+//!
+//! Each function makes the settings of one component: egress client, mail, API, vault. Files that the configuration
+//! names are read here. [`Config::warnings`] lists settings that are valid, but risky or without effect.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,7 @@
 //! Reads the settings of the dashboard and the portal.
+//!
+//! Every value has bounds, which are constants here. The logo is read at the start; it must be small and have the type
+//! of an image.
 
 use std::fs;
 use std::path::Path;

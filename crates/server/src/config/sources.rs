@@ -1,4 +1,7 @@
 //! Converts the environment and the flags to documents in the shape of the configuration file.
+//!
+//! So file, [`Environment`] and [`Flags`] are read by the same code, and their errors are reported together. An unknown
+//! variable is only a warning, because other programs may set it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

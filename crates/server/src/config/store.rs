@@ -1,4 +1,6 @@
-//! The location of the store.
+//! The location of the store: a SQLite file or a PostgreSQL database.
+//!
+//! [`StoreLocation`] is parsed from a text. A [`DatabaseUrl`] never shows its password, and no error repeats the text.
 
 use std::fmt;
 use std::path::PathBuf;

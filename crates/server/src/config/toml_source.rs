@@ -1,4 +1,7 @@
 //! TOML documents: conversion to JSON, error messages with a position, and the line of a field.
+//!
+//! The configuration is read as JSON whatever its source. [`Lines`] finds the line of a field, for errors that are
+//! found after parsing.
 
 use serde_json::{Map, Value};
 use toml::de::{DeTable, DeValue};

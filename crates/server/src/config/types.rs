@@ -1,4 +1,7 @@
-//! [`Config`]: all settings of the server with their defaults.
+//! All settings of the server with their defaults.
+//!
+//! [`Config`] is read from file, environment and flags by the modules beside this one. Settings that belong to one
+//! component have its own settings type, so that their defaults are defined once.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

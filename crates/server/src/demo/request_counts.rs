@@ -1,4 +1,7 @@
 //! Counts the requests of a receiver, independently of the server.
+//!
+//! The demo compares these [`RequestCounts`] with what the server reports. A [`RequestCounter`] is shared by the
+//! receiver that counts and the demo that reads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,7 @@
 //! The demo's server, its receivers, and their temporary folder.
+//!
+//! [`RunningDemo`] starts them all and creates the endpoints. Stopping it removes the folder, so that nothing is left
+//! behind.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,7 @@
 //! Snapshots of all endpoints, each derived from the previous one.
+//!
+//! A snapshot is made from the answers of the API and from the counts of the receivers. `transition` compares two of
+//! them. Everything here is pure.
 
 use posthaste_core::lane::TripReason;
 use posthaste_core::time::{Span, Timestamp};

@@ -1,4 +1,7 @@
 //! Decides how a receiver answers: a pure function of the request and the RNG.
+//!
+//! [`Behaviour`] is configured by arguments or by the demo's scenario: the condition under which it fails, and both
+//! answers. An [`Answer`] says what to send and when.
 
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;

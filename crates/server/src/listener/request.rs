@@ -1,4 +1,7 @@
 //! A received request and the check of its signature.
+//!
+//! [`ReceivedRequest`] has what the listener prints and the demo counts. [`SignatureCheck`] says if one of the trusted
+//! keys signed it.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};

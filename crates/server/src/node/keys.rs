@@ -1,4 +1,7 @@
 //! Keys of a starting node: the vault of a shared store, and the first admin key.
+//!
+//! Nodes of a cluster share one master key. A node whose configured key cannot decrypt what is stored does not start.
+//! The first admin key is shown once and stored only as a hash.
 
 use posthaste_core::id::KeyId;
 use posthaste_engine::vault::{KeySource, MasterKeyId, Vault, VaultError};

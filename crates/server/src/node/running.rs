@@ -1,4 +1,8 @@
-//! A running node: [`Node`] and its orderly stop.
+//! A running node and its orderly stop.
+//!
+//! [`Node::stop`] starts no more attempts and accepts no more requests, waits for those in progress up to the grace
+//! period, then writes the last stats and closes the store. [`Node::failed`] completes if a part ends that the node
+//! cannot do without.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,7 @@
 //! The settings of a node, and how they follow from the configuration.
+//!
+//! [`NodeSettings`] has the settings of every part that a node starts. Tests start a node from them without a
+//! configuration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,7 @@
 //! The steps of a node's start.
+//!
+//! [`start`](Node::start) opens the store and the vault, then starts engine, notifications, background tasks and last
+//! the listener. If a step fails, the node does not start.
 
 use std::io;
 use std::net::SocketAddr;

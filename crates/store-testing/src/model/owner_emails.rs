@@ -1,4 +1,6 @@
 //! Confirmations of owner addresses in the model, and the number of emails per tenant and day.
+//!
+//! The model keeps both in plain maps, and takes the decisions from the same pure functions as the stores.
 
 use posthaste_core::id::TenantId;
 use posthaste_core::lane::EndpointStatus;

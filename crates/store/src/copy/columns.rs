@@ -1,4 +1,7 @@
 //! Converts SQLite rows to column arrays for PostgreSQL.
+//!
+//! Rows are inserted by one statement for many rows, with one array for each column. [`Kind`] says how a column is
+//! made; a value that does not fit is an error.
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;

@@ -1,4 +1,7 @@
 //! The stages of a copy: which tables are copied, in which order, and how rows are converted.
+//!
+//! [`STAGES`] is the whole list. A [`Stage`] copies rows in ranges of their key, a bounded piece in each transaction,
+//! so that a copy that was interrupted continues after the last range.
 
 use posthaste_core::id::EndpointId;
 use rusqlite::types::Value;

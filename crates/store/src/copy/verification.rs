@@ -1,4 +1,6 @@
 //! The counts that show whether a copy is complete.
+//!
+//! [`COUNTED`] has a query for both stores per count. A difference ends the command with an error.
 
 /// The counts to compare: name, query for the file, query for the database.
 pub(super) const COUNTED: [(&str, &str, &str); 23] = [

@@ -1,4 +1,7 @@
-//! Settings of the PostgreSQL store: [`PostgresSettings`].
+//! Settings of the PostgreSQL store.
+//!
+//! [`PostgresSettings`] has the server, the size of the connection pools, the lease and the role of this node.
+//! [`ReconnectBackoff`] is the wait between attempts to connect.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
-//! Alerts.
+//! Alerts: raises, resolves and lists them.
+//!
+//! An object can have one open alert of each name. Resolved alerts are deleted after their retention. The size of the
+//! store, which an alert watches, is read here too.
 
 use std::collections::BTreeMap;
 

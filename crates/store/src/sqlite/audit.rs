@@ -1,4 +1,6 @@
-//! The audit log.
+//! The audit log: an entry is inserted before its action, and its outcome is added afterwards.
+//!
+//! An entry without an outcome shows an action whose result is not known, for example because the process died.
 
 use posthaste_core::id::{AuditId, KeyId};
 use posthaste_core::time::Timestamp;

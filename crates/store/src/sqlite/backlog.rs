@@ -1,4 +1,7 @@
 //! Waiting deliveries: which endpoints have some, and which are due.
+//!
+//! On an ordered lane, [`fetch`] returns only the oldest unfinished delivery of each key; if many deliveries wait
+//! behind few keys, it looks up each key instead. A row that cannot be read is reported and does not block the others.
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId};

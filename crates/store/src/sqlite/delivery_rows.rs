@@ -1,4 +1,7 @@
 //! Conversion between deliveries and their rows.
+//!
+//! [`COLUMNS`] and [`read`] belong together: every query that returns deliveries begins with these columns. A row that
+//! cannot be read is an error of that row only.
 
 use posthaste_core::classify::{FailureKind, Row as Rule};
 use posthaste_core::delivery::{

@@ -1,4 +1,7 @@
-//! Tenants and API keys.
+//! Tenants and API keys: creates, changes, lists and deletes them.
+//!
+//! A change needs the revision that it is based on. A deleted tenant keeps its row, because events and deliveries refer
+//! to it, but no lookup finds it.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;

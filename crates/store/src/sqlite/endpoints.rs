@@ -1,4 +1,7 @@
 //! Endpoints: configuration, status and health.
+//!
+//! A change of the configuration needs the revision that it is based on, and changes the routing table with it. A
+//! deleted endpoint stays deleted, and health is only replaced by newer health.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
-//! Reads events.
+//! Events and their payloads as rows.
+//!
+//! [`DeliveryList`] is the list of an event's deliveries, stored in its row, so that no index of deliveries by event is
+//! needed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Lists deliveries and events, one page at a time.
+//!
+//! A page examines a bounded number of rows, and may therefore end early, with a cursor to continue from. [`RowFilter`]
+//! has the conditions that the keys of an index do not decide.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId, first_sequence};

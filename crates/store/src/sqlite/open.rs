@@ -1,4 +1,7 @@
-//! Opens the file: checks that it belongs to posthaste and is readable, and migrates it to the newest schema version.
+//! Opens the file, and migrates it to the newest schema version.
+//!
+//! A file that is not a posthaste store, is damaged, or was written by a newer version is refused and left as it is.
+//! All connections are configured here: page size, caches, WAL.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};

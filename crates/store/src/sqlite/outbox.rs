@@ -1,4 +1,7 @@
 //! Notifications and pending emails.
+//!
+//! A notification is inserted in the same transaction as the change that it reports, so neither exists without the
+//! other. Failed deliveries of a transaction become one notification for each endpoint.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Timestamp;

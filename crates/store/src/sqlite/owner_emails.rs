@@ -1,4 +1,7 @@
 //! Confirmations of owner addresses, and the number of emails per tenant and day.
+//!
+//! The decisions are in `owner_emails` of the crate; this module reads and writes the rows. Expired rows are deleted a
+//! few at a time, with each claim.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;

@@ -1,4 +1,7 @@
 //! Records attempts, cancellations, expired deliveries, manual retries and sweeps.
+//!
+//! A record is written only if its delivery has not changed since; otherwise the answer is that it is superseded. A
+//! sweep is made in steps, because its rows are all over the file.
 
 use std::sync::Arc;
 

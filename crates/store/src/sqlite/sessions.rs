@@ -1,4 +1,7 @@
-//! Sessions.
+//! Sessions (table `passes`): creates, finds, ends and deletes them.
+//!
+//! A session ends with its tenant or its key, in the same transaction. Expired ones are not returned, and are deleted
+//! later.
 
 use posthaste_core::id::{KeyId, SessionId, TenantId};
 use posthaste_core::time::Timestamp;

@@ -1,4 +1,7 @@
 //! Filter of log lines by level.
+//!
+//! [`LogFilter`] is parsed from a text such as `info,posthaste::api=debug`. Libraries log only warnings unless one is
+//! named, because below that they log addresses and parts of responses.
 
 use std::fmt;
 use std::str::FromStr;

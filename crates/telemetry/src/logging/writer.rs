@@ -1,4 +1,7 @@
 //! The thread that writes log lines, so that no other thread waits for the reader of the log.
+//!
+//! A logging thread only enqueues its line. If the queue is full, lines are dropped and counted. Dropping the
+//! [`LogGuard`] writes what remains, within a time limit.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Histograms of durations.
+//!
+//! [`Histogram`] counts without locks. Its buckets are fixed ([`BOUNDS`]) and closest where first attempts are
+//! expected, so that percentiles are accurate there.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

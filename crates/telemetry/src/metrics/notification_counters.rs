@@ -1,4 +1,7 @@
 //! Counters of notifications and emails.
+//!
+//! [`NotificationCounters`] also wakes the dispatcher when there may be a new notification, so that it need not poll
+//! often.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

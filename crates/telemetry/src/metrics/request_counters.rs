@@ -1,4 +1,7 @@
 //! Counters of the API's connections, of request bodies in memory, and of accepts.
+//!
+//! [`RequestCounters`] is shared by the listener and the API. Labels name the setting that limited something, never a
+//! peer or a tenant.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

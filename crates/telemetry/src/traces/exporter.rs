@@ -1,4 +1,7 @@
-//! Sends spans and metrics to the collector. Tolerates a collector that is unavailable.
+//! Sends spans and metrics to the collector.
+//!
+//! [`Exporter`] sends spans in batches, and metrics at intervals. A collector that is unavailable costs a bounded
+//! number of spans and delays nothing else. Closing sends what remains, within a time limit.
 
 use std::pin::Pin;
 use std::sync::Arc;

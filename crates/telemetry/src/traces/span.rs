@@ -1,4 +1,7 @@
-//! Spans: their names and attributes. Attributes use the names of the API.
+//! Spans: their names and attributes.
+//!
+//! [`AcceptSpan`] and [`AttemptEvent`](crate::AttemptEvent) become a [`Span`] with the same attribute names as in the
+//! API. No attribute contains a URL, a payload or a secret.
 
 use std::time::Duration;
 

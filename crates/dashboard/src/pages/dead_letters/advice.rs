@@ -1,4 +1,7 @@
 //! Advice on dead letters: whether a failure can be fixed, by whom, and how.
+//!
+//! [`advice`] is pure: it takes the failure kind, the status code and the endpoint status. [`FixableBy`] is the party
+//! that has to act before a replay can succeed.
 
 use posthaste_api::resources::EndpointStatus;
 use posthaste_core::classify::FailureKind;

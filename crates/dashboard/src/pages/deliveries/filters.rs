@@ -1,5 +1,7 @@
-//! Filters of the delivery list. They are part of the URL, so that a filtered list can be shared by its link. An
-//! invalid filter is ignored; the others still apply.
+//! Filters of the delivery list.
+//!
+//! [`Filters`] are read from the URL, so that a filtered list can be shared by its link. An invalid filter is reported
+//! and ignored; the others still apply.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;

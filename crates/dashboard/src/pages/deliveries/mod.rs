@@ -1,4 +1,7 @@
 //! The list of a tenant's deliveries, with filters and a replay of selected ones.
+//!
+//! The filters are in `filters`, the table is in `table`. Selected deliveries are retried one by one; those that cannot
+//! be retried are listed with the reason.
 
 mod filters;
 pub(super) mod table;

@@ -1,4 +1,7 @@
-//! The attempts of a delivery: past ones with details, and expected ones. Each as a chart and as a table.
+//! The attempts of a delivery: past ones with details, and expected ones.
+//!
+//! Each list is rendered as a chart and as a table. The chart has one time axis for past and expected attempts, if the
+//! time of the next one is known. Long lists are cut, and say so.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,7 @@
-//! One delivery: status, attempts, next step, payload.
+//! The page of one delivery: status, attempts, next step, payload.
+//!
+//! The sections are in the modules beside this one. The possible action depends on the status of the delivery and of
+//! its endpoint: [`PossibleAction`].
 
 mod attempts;
 mod curl;

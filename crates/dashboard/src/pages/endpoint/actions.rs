@@ -1,4 +1,6 @@
-//! Actions on an endpoint. Irreversible ones ask for confirmation first.
+//! Actions on an endpoint: status changes, deletion, confirmation emails, test events, replays.
+//!
+//! Each action is a form that calls the API. Irreversible actions ask for confirmation on a page of their own first.
 
 use maud::html;
 use posthaste_api::code::Code;

@@ -1,4 +1,7 @@
 //! An endpoint and its health in words.
+//!
+//! The functions are pure: they take the resources of the API and return text or badges. Pages of an endpoint and lists
+//! of endpoints use the same words.
 
 use maud::{Markup, html};
 use posthaste_api::resources::{

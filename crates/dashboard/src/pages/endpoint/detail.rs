@@ -1,4 +1,7 @@
 //! The page of one endpoint: status, health, stats, settings, and forms for its actions.
+//!
+//! [`show`] loads what the page shows, each part through the API. A form that failed is shown again on the same page,
+//! with its errors and the values that were typed.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;

@@ -1,4 +1,7 @@
-//! The pages with the form that creates or changes an endpoint. Each error is shown beside its field.
+//! The pages with the form that creates or changes an endpoint.
+//!
+//! The form itself is in `form`. Its document is sent to the API, whose errors are shown beside their fields, together
+//! with those found here. Values that were typed are kept.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;

@@ -1,4 +1,7 @@
-//! Replays in words.
+//! Replays in words: status, progress and filter.
+//!
+//! The functions are pure and take the resource of the API. Links to the deliveries of a replay have no status filter,
+//! because the replay has changed their status.
 
 use maud::Markup;
 use posthaste_api::resources::{Replay, ReplayFilter};

@@ -1,4 +1,7 @@
 //! The form for a new replay: its values and their errors.
+//!
+//! [`ReplayForm`] keeps the values as they were typed. It makes the document for the API, and maps the errors of the
+//! API to its fields.
 
 use maud::{Markup, html};
 use posthaste_api::code::Code;

@@ -1,4 +1,6 @@
-//! Replays: list, progress, start and cancellation.
+//! The pages of replays: list, progress, start and cancellation.
+//!
+//! The form is in `form`, the text in `description`. The progress of a running replay is updated live.
 
 mod description;
 mod form;

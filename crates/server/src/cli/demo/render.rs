@@ -1,4 +1,7 @@
 //! The text and JSON that the demo prints.
+//!
+//! Everything here is pure: [`opening`] before the start, [`transition`] for each message and [`status`] for the table
+//! that is drawn again and again.
 
 use posthaste_charts::terminal::{BAD, GOOD, QUIET, STRONG, styled, wrapped};
 use posthaste_core::time::Span;

@@ -1,4 +1,7 @@
 //! Arguments of `posthaste policy`.
+//!
+//! [`PolicyCommand`] is the selected command. Values are validated while they are parsed, with bounds from the core, so
+//! that an error names the valid range.
 
 use std::path::PathBuf;
 

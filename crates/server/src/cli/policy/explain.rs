@@ -1,4 +1,7 @@
 //! `posthaste policy explain`: shows the times of a policy's attempts, and which failures are retried.
+//!
+//! The explanation is that of the core, printed as text, JSON or SVG. The text has the attempts as a table and a chart,
+//! and the verdicts on failures in words.
 
 use posthaste_api::reports::{ExplanationReport, PolicyReport};
 use posthaste_charts::format;

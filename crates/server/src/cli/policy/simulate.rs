@@ -1,4 +1,7 @@
 //! `posthaste policy simulate`: simulates the outage and recovery of a receiver.
+//!
+//! The simulation is the forecast of the core. It is printed as text, JSON or SVG; the JSON is the same report as that
+//! of the API.
 
 use posthaste_api::reports::{OutageReport, SenderReport};
 use posthaste_charts::{format, outage, terminal};

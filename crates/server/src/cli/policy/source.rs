@@ -1,4 +1,7 @@
 //! Loads a retry policy from a preset, a file, or standard input.
+//!
+//! A file is JSON or TOML, by its extension or else its content. Its size is limited. Errors name the line and the
+//! column, or the field.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,7 @@
 //! Arguments of API commands, generated from [`RESOURCES`].
+//!
+//! An [`Invocation`] is an action with its arguments. Values are validated while the arguments are parsed, so that
+//! wrong usage is reported before any request is sent.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};

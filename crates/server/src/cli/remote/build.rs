@@ -1,4 +1,7 @@
 //! Builds the API request of a command.
+//!
+//! [`request`] is pure: it puts the arguments into the path, the query or the document, on top of a document from a
+//! file.
 
 use serde_json::{Map, Value};
 use url::form_urlencoded::Serializer;

@@ -1,4 +1,7 @@
 //! Follows deliveries and replays until they are finished.
+//!
+//! It polls the API, often after a change and ever less often without one. Each attempt is printed once. A busy server
+//! delays the next request and does not end the command.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! Formats API answers for people.
+//!
+//! [`list`] makes a table of a list, [`object`] one of a single resource with its inner lists. Fields that this program
+//! does not know are shown too, so that answers of a newer server are complete.
 
 use posthaste_api::resources::{HeldBackBy, LimitsInForce, held_back_text};
 use posthaste_charts::terminal::{STRONG, printable, styled};

@@ -1,4 +1,7 @@
 //! Reads tenants and API keys.
+//!
+//! Admin keys have no tenant; they are stored under a number that no tenant has. Deleted tenants keep their row, and
+//! are not returned.
 
 use posthaste_core::id::{KeyId, TenantId};
 use posthaste_core::time::Timestamp;

@@ -1,4 +1,6 @@
 //! Reads endpoints: configuration, status and health.
+//!
+//! Each function is one statement. A deleted endpoint keeps its row: [`endpoint`] returns it, and lists leave it out.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;

@@ -1,4 +1,8 @@
 //! Reads deliveries that wait: the endpoints that have some, and the due deliveries of one endpoint.
+//!
+//! A fetch starts at the due watermark of its endpoint, so it skips the index entries of deliveries that have ended. On
+//! an ordered lane it returns only the oldest unfinished delivery of each key. A row that cannot be read is reported
+//! and does not block the others.
 
 use std::sync::Arc;
 

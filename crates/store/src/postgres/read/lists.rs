@@ -1,4 +1,7 @@
 //! Paginated lists of deliveries and events, and single ones.
+//!
+//! A page examines a bounded number of rows, in steps that grow when matches are rare. It may therefore end early, with
+//! a cursor to continue from. Waiting and ended deliveries are in two tables, which are read in one snapshot.
 
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::subscription::EventType;

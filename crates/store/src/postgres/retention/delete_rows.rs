@@ -1,4 +1,7 @@
 //! Deletes events row by row, with all rows that belong to them.
+//!
+//! Used where a partition cannot be dropped as a whole. Events and ended deliveries are locked first, so that no replay
+//! can start from them; rows that another transaction has locked are left for the next run.
 
 use posthaste_core::id::{DeliveryId, sequence_of};
 use posthaste_core::time::Timestamp;

@@ -1,4 +1,7 @@
 //! Deliveries as rows: in `waiting` until they have ended, in `ended` from then on.
+//!
+//! [`DeliveryRow`] is a delivery with what its row has besides. Both tables are read with the same columns, in the same
+//! order, so one function reads them.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::classify::Row as Rule;

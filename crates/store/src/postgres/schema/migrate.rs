@@ -1,5 +1,7 @@
-//! Opens a database: migrates the schema, refuses an incomplete copy, and explains failures to the operator as
-//! [`OpenError`].
+//! Opens a database: migrates the schema, and explains failures to the operator as [`OpenError`].
+//!
+//! Several nodes may start at once: one migrates, the others wait. A database of a newer version, of another program,
+//! or with an unfinished copy is refused and left as it is.
 
 use std::time::Duration;
 

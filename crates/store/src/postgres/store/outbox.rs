@@ -1,4 +1,6 @@
-//! [`Outbox`] of a [`PostgresStore`].
+//! [`Outbox`] of a [`PostgresStore`]: notifications, and emails to send.
+//!
+//! A claim on an email ends by itself, so a node that dies keeps none.
 
 use posthaste_core::time::Timestamp;
 

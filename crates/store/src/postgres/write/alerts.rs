@@ -1,4 +1,7 @@
-//! Alerts. Any node raises and resolves them; if two nodes raise the same alert, only one succeeds.
+//! Alerts: raises, resolves and lists them.
+//!
+//! Any node may do so. If two nodes raise the same alert, the database lets one succeed. Resolved alerts are deleted
+//! after their retention.
 
 use std::collections::BTreeMap;
 

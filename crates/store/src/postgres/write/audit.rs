@@ -1,4 +1,7 @@
-//! The audit log. Any node writes it.
+//! The audit log: an entry is inserted before its action, and its outcome is added afterwards.
+//!
+//! Any node writes it. An entry without an outcome shows an action whose result is not known, for example because the
+//! node died.
 
 use posthaste_core::id::{AuditId, KeyId};
 use posthaste_core::time::Timestamp;

@@ -1,4 +1,7 @@
 //! The statements that write the plan of a batch, in the order in which they are sent.
+//!
+//! [`BatchStatements`] turns a plan into one array parameter for each column, so that a statement writes all rows of
+//! its table. They are sent in one pipeline; a statement without rows is left out.
 
 use super::accept::{self, Acceptance};
 use super::batch::Plan;

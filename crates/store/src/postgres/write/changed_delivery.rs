@@ -1,4 +1,7 @@
 //! Changes one delivery without an attempt: locks its row, and writes it to the table of its new state.
+//!
+//! Retries by hand, cancellations, replays and sweeps use it. [`find_for_update`] locks the row, and [`write_changed`]
+//! moves it to the table of the new state and adjusts the counts.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Delivery;

@@ -1,4 +1,7 @@
 //! Creates, changes and deletes tenants and API keys.
+//!
+//! A change needs the revision that it is based on. Each change is added to the change log, so that other nodes drop
+//! their copies. A deleted tenant keeps its row, because others refer to it.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 

@@ -1,4 +1,7 @@
 //! Changes endpoints: configuration, status and health.
+//!
+//! Every change locks the directory and is added to the change log, so that other nodes route by it. A deleted endpoint
+//! stays deleted, and health is only replaced by newer health.
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;

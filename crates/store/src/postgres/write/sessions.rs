@@ -1,4 +1,6 @@
-//! Sessions (table `passes`). Any node creates, ends and deletes them.
+//! Sessions (table `passes`): creates, finds, ends and deletes them.
+//!
+//! Any node does so. A session ends with its tenant or its key, in the same transaction.
 
 use posthaste_core::id::{SessionId, TenantId};
 use posthaste_core::time::Timestamp;

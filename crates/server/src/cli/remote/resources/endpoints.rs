@@ -1,4 +1,7 @@
 //! Commands on endpoints.
+//!
+//! [`ENDPOINTS`] lists each action with its path, its options and an example. Nothing here runs; `args` makes the
+//! command line of it and `build` the request.
 
 use http::Method;
 

@@ -1,4 +1,6 @@
 //! Commands on events, deliveries and replays.
+//!
+//! [`EVENTS`], [`DELIVERIES`] and [`REPLAYS`] list each action with its path, its options and an example.
 
 use http::Method;
 

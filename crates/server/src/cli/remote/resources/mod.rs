@@ -1,4 +1,7 @@
 //! All resources and their actions: the complete list of API commands.
+//!
+//! [`RESOURCES`] is the table that the command line, its help, the completions and the requests are made from. The
+//! types of its entries are in `action`.
 
 mod endpoints;
 mod events;

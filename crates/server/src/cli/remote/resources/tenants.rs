@@ -1,4 +1,6 @@
 //! Commands on tenants and their keys.
+//!
+//! [`TENANTS`] and [`KEYS`] list each action with its path, its options and an example.
 
 use http::Method;
 
