@@ -19,16 +19,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{CertificateError, ClientConfig, Error};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::Roots;
+use crate::tls::CertificateVerifier;
 
 /// Time limit for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -98,13 +99,15 @@ async fn secure(
     host: &str,
     trust: &TlsVerification,
 ) -> io::Result<Box<dyn Wire>> {
-    let judge: Arc<dyn ServerCertVerifier> = match trust {
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
         TlsVerification::Disable => return Ok(Box::new(socket)),
-        TlsVerification::Prefer | TlsVerification::Require => Arc::new(AcceptAnyCertificate {
-            provider: ring::default_provider(),
+        TlsVerification::Prefer | TlsVerification::Require => Arc::new(CertificateVerifier {
+            strict: strict(&Roots::mozilla())?,
+            on_error: accept_any,
         }),
-        TlsVerification::VerifyCa(roots) => Arc::new(IgnoreHostName {
-            judge: strict(roots)?,
+        TlsVerification::VerifyCa(roots) => Arc::new(CertificateVerifier {
+            strict: strict(roots)?,
+            on_error: ignore_host_name,
         }),
         TlsVerification::VerifyFull(roots) => strict(roots)?,
     };
@@ -119,7 +122,7 @@ async fn secure(
         }
         (_, _) => return Err(io::Error::other("the server does not speak PostgreSQL")),
     }
-    handshake(socket, host, judge).await
+    handshake(socket, host, verifier).await
 }
 
 #[expect(
@@ -129,13 +132,13 @@ async fn secure(
 async fn handshake(
     socket: TcpStream,
     host: &str,
-    judge: Arc<dyn ServerCertVerifier>,
+    verifier: Arc<dyn ServerCertVerifier>,
 ) -> io::Result<Box<dyn Wire>> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring supports TLS 1.2 and 1.3")
         .dangerous()
-        .with_custom_certificate_verifier(judge)
+        .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     let name = match host.parse::<IpAddr>() {
         Ok(address) => ServerName::from(address),
@@ -153,102 +156,21 @@ fn strict(roots: &Roots) -> io::Result<Arc<WebPkiServerVerifier>> {
 }
 
 /// Accepts any certificate. Protects against passive eavesdropping, not against a man in the middle.
-#[derive(Debug)]
-struct AcceptAnyCertificate {
-    provider: CryptoProvider,
-}
-
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+fn accept_any(_: Error, _: &CertificateDer<'_>) -> Result<ServerCertVerified, Error> {
+    Ok(ServerCertVerified::assertion())
 }
 
 /// Accepts a certificate that a trusted authority issued, for any host name.
-#[derive(Debug)]
-struct IgnoreHostName {
-    judge: Arc<WebPkiServerVerifier>,
-}
-
-impl ServerCertVerifier for IgnoreHostName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let judged = self.judge.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        match judged {
-            // rustls checks the name last, so all other checks have passed.
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            judged => judged,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.judge
-            .verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.judge
-            .verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.judge.supported_verify_schemes()
+fn ignore_host_name(error: Error, _: &CertificateDer<'_>) -> Result<ServerCertVerified, Error> {
+    // rustls checks the name last, so all other checks have passed.
+    let is_other_name = matches!(
+        error,
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+        )
+    );
+    match is_other_name {
+        true => Ok(ServerCertVerified::assertion()),
+        false => Err(error),
     }
 }

@@ -1,8 +1,8 @@
 //! TLS client configuration, and better errors for refused certificates.
 //!
-//! rustls decides about a certificate; nothing here accepts one that rustls refused. The verifier only
-//! distinguishes two causes of an unknown issuer, because they are fixed in different ways: the certificate is
-//! self-signed, or its issuer is not trusted.
+//! rustls decides about a certificate; [`config`] accepts none that rustls refused. It only distinguishes two causes
+//! of an unknown issuer, because they are fixed in different ways: the certificate is self-signed, or its issuer is not
+//! trusted. [`CertificateVerifier`] also serves connections to the database, some of which accept more.
 
 use std::sync::Arc;
 
@@ -30,24 +30,31 @@ pub(crate) fn config(roots: &Roots) -> ClientConfig {
         .with_safe_default_protocol_versions()
         .expect("ring supports TLS 1.2 and 1.3");
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots.0), provider);
-    let Ok(judge) = verifier.build() else {
+    let Ok(strict) = verifier.build() else {
         // There are no roots, so there is nothing to verify. This configuration refuses every certificate too.
-        let nobody = Arc::new(RootCertStore::empty());
-        return builder.with_root_certificates(nobody).with_no_client_auth();
+        let no_roots = Arc::new(RootCertStore::empty());
+        return builder
+            .with_root_certificates(no_roots)
+            .with_no_client_auth();
     };
     builder
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(SelfSignedDetector { judge }))
+        .with_custom_certificate_verifier(Arc::new(CertificateVerifier {
+            strict,
+            on_error: name_self_signed,
+        }))
         .with_no_client_auth()
 }
 
-/// Refuses exactly the certificates that rustls refuses, and reports self-signed ones as [`SelfSigned`].
+/// Verifies certificates as rustls does, and leaves the decision about each error to a function.
 #[derive(Debug)]
-struct SelfSignedDetector {
-    judge: Arc<WebPkiServerVerifier>,
+pub(crate) struct CertificateVerifier {
+    pub(crate) strict: Arc<WebPkiServerVerifier>,
+    /// Accepts a certificate in spite of the error, or returns the error to report.
+    pub(crate) on_error: fn(Error, &CertificateDer<'_>) -> Result<ServerCertVerified, Error>,
 }
 
-impl ServerCertVerifier for SelfSignedDetector {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -56,19 +63,9 @@ impl ServerCertVerifier for SelfSignedDetector {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let judged = self.judge.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        judged.map_err(
-            |verify_error| match is_self_signed(&verify_error, end_entity) {
-                true => CertificateError::Other(OtherError(Arc::new(SelfSigned))).into(),
-                false => verify_error,
-            },
-        )
+        self.strict
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            .or_else(|error| (self.on_error)(error, end_entity))
     }
 
     fn verify_tls12_signature(
@@ -77,7 +74,7 @@ impl ServerCertVerifier for SelfSignedDetector {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.judge
+        self.strict
             .verify_tls12_signature(message, certificate, signed)
     }
 
@@ -87,23 +84,34 @@ impl ServerCertVerifier for SelfSignedDetector {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.judge
+        self.strict
             .verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.judge.supported_verify_schemes()
+        self.strict.supported_verify_schemes()
     }
+}
+
+/// Refuses the certificate, and reports a self-signed one as [`SelfSigned`].
+fn name_self_signed(
+    error: Error,
+    certificate: &CertificateDer<'_>,
+) -> Result<ServerCertVerified, Error> {
+    Err(match is_self_signed(&error, certificate) {
+        true => CertificateError::Other(OtherError(Arc::new(SelfSigned))).into(),
+        false => error,
+    })
 }
 
 /// Returns true if a certificate was refused because it is self-signed. `openssl req -x509` marks its
 /// certificates as certificate authorities; rustls refuses those before it looks for an issuer.
-fn is_self_signed(verify_error: &Error, certificate: &CertificateDer<'_>) -> bool {
+fn is_self_signed(error: &Error, certificate: &CertificateDer<'_>) -> bool {
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the enum is non-exhaustive: rustls may add errors"
     )]
-    let issuer_is_unknown = match verify_error {
+    let issuer_is_unknown = match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
         Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) => {
             let cause = cause.downcast_ref::<webpki::Error>();
