@@ -26,10 +26,10 @@ use super::code::Code;
 use super::failed_authentications::Denied;
 use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
-use super::quota::TenantRates;
 use super::quota_rejection::LastRejection;
 use super::rate_limit::Meter;
 use super::settings::RequestRate;
+use super::tenant_rates::TenantRates;
 use crate::hash_key;
 
 /// Log target of this module.

@@ -67,6 +67,7 @@ mod schema_agreement;
 pub mod serve;
 pub mod settings;
 pub mod stats;
+mod tenant_rates;
 mod tenants;
 mod usage;
 
@@ -91,8 +92,8 @@ use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use body_budget::BodyBudget;
 use cache::Cache;
 use failed_authentications::FailedAuthentications;
-use quota::TenantRates;
 use rate_limit::Meter;
+use tenant_rates::TenantRates;
 
 pub use key_hash::hash_key;
 pub use routes::{probes_only, router};

@@ -28,14 +28,7 @@ use super::auth::CachedTenant;
 use super::code::Code;
 use super::problem::Problem;
 use super::quota_rejection::QuotaRejection;
-use super::rate_limit::DebtMeter;
-
-/// The part of a tenant's rates that was spent on this node.
-#[derive(Debug, Default)]
-pub struct TenantRates {
-    events: DebtMeter,
-    deliveries: DebtMeter,
-}
+use super::tenant_rates::TenantRates;
 
 impl App {
     /// Returns the limits of a tenant: its own, else its plan's, else the server's.

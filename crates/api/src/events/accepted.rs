@@ -4,7 +4,7 @@ use std::io::Write;
 
 use posthaste_store::AcceptedEvent;
 
-use super::MAX_DELIVERIES_ACKNOWLEDGED;
+use crate::resources::MAX_DELIVERIES_ACKNOWLEDGED;
 
 /// Writes the response for an accepted event. A repeated request gets the same response; the current status
 /// of the deliveries is not part of it. Lists at most [`MAX_DELIVERIES_ACKNOWLEDGED`] deliveries.

@@ -33,7 +33,7 @@ use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
-use super::resources::{Event, EventDelivery, EventSummary, status_now};
+use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN, status_now};
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
@@ -44,10 +44,6 @@ pub use batch::MAX_BATCH;
 pub use intake::{MAX_AHEAD, MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
 
-/// Maximum number of deliveries shown with an event. The list of deliveries returns all of them with `?event=`.
-pub const MAX_DELIVERIES_SHOWN: usize = 1_000;
-/// Maximum number of deliveries of each event in the response that acknowledges it.
-pub const MAX_DELIVERIES_ACKNOWLEDGED: usize = 100;
 /// Maximum size of an event without its payload.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
 /// Typical size of the response for one event.

@@ -12,11 +12,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::events::{MAX_DELIVERIES_ACKNOWLEDGED, MAX_DELIVERIES_SHOWN};
-
 use super::schema::{
     Schema, nullable_text, nullable_time, object, reference, text, time, with_examples,
 };
+
+/// Maximum number of deliveries shown with an event. The list of deliveries returns all of them with `?event=`.
+pub const MAX_DELIVERIES_SHOWN: usize = 1_000;
+/// Maximum number of deliveries of each event in the response that acknowledges it.
+pub const MAX_DELIVERIES_ACKNOWLEDGED: usize = 100;
 
 /// An event without its payload, as in lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -47,7 +47,10 @@ pub use endpoint_health::{
     BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,
 };
 pub use endpoint_secret::{EndpointSecret, PreviousSecret};
-pub use event::{AcceptedEvent, Event, EventDelivery, EventSummary};
+pub use event::{
+    AcceptedEvent, Event, EventDelivery, EventSummary, MAX_DELIVERIES_ACKNOWLEDGED,
+    MAX_DELIVERIES_SHOWN,
+};
 pub use headers::Headers;
 pub use held_back::held_back_text;
 pub use list_page::ListPage;
