@@ -3,8 +3,8 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    AuditFilter, AuditScope, DeliveryFilter, EventFilter, OwnedObject, PageRequest, ReplayFilter,
-    ReplayScope, Retention, Store, StoredStatus, TenantSelection,
+    AuditFilter, AuditLog, AuditScope, DeliveryFilter, EventFilter, Lists, OwnedObject,
+    PageRequest, ReplayFilter, ReplayScope, Retention, Store, StoredStatus, TenantSelection,
 };
 
 use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
