@@ -28,7 +28,7 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::{
     Content, DisabledReason, Endpoint, HandOver, HandedOver, Ingest, Lease, Limits as PlanLimits,
-    NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
+    Lists, NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
