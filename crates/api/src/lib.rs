@@ -133,7 +133,7 @@ pub struct App {
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
     audited_meters: Cache<TenantId, Arc<Meter>>,
-    /// What each tenant has spent of the rates that this node enforces.
+    /// The part of its rates that each tenant has spent, of those that this node enforces.
     tenant_rates: Cache<TenantId, Arc<TenantRates>>,
     id_generator: Mutex<IdGenerator>,
     documentation: Documentation,

@@ -28,7 +28,7 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::{
     Content, DisabledReason, Endpoint, HandOver, HandedOver, Ingest, Lease, Limits as PlanLimits,
-    NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
+    Lists, NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -335,11 +335,13 @@ async fn more_deliveries_than_the_inbox_holds_are_all_delivered() {
     let receiver = Receiver::start().await;
     fixture.endpoint(receiver.url()).await;
     let count = super::inbox::MAX_HANDED_OVER + 2_000;
-    // Two commits that together exceed the bound, before the engine processes any of them.
-    let first = fixture.events(super::inbox::MAX_HANDED_OVER);
-    let second = fixture.events(2_000);
-    let (mut deliveries, more) = tokio::join!(first, second);
-    deliveries.extend(more);
+    // Commits that together exceed the bound, before the engine processes any of them. One request may not.
+    let first = fixture.events(super::inbox::MAX_HANDED_OVER / 2);
+    let second = fixture.events(super::inbox::MAX_HANDED_OVER / 2);
+    let third = fixture.events(2_000);
+    let (mut deliveries, second, third) = tokio::join!(first, second, third);
+    deliveries.extend(second);
+    deliveries.extend(third);
     let mut arrived = receiver.arrivals(count).await;
     fixture
         .until(deliveries[count - 1], Status::Succeeded)

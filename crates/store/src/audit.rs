@@ -7,11 +7,35 @@
 use posthaste_core::id::{AuditId, KeyId, TenantId, first_sequence, id_of};
 use posthaste_core::time::{Span, Timestamp};
 
+use crate::{Answer, CreateResult, Page, PageRequest};
+
 /// Retention period of an entry: a year, and a month to look back at it.
 pub const AUDIT_RETENTION: Span = Span::from_days(400);
 
 /// Maximum length of each text of an entry, in characters. Longer texts are cut.
 pub const MAX_AUDIT_CHARS: usize = 500;
+
+/// Persists the audit log.
+pub trait AuditLog {
+    /// Records an action before it is executed. Texts are cut to [`MAX_AUDIT_CHARS`](crate::MAX_AUDIT_CHARS).
+    fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
+
+    /// Records the outcome of an action, once: a complete entry does not change. `made` is the path of the resource
+    /// that the action created. It replaces the path in the entry, which was that of the collection.
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<AuditCompletion>;
+
+    /// Lists audit entries by descending id.
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>>;
+}
 
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,6 +27,7 @@ mod event;
 mod failures;
 mod fair_queue;
 mod limit_columns;
+mod lists;
 mod maintenance;
 mod outbox;
 mod owner_emails;
@@ -57,7 +58,7 @@ pub use attempt::{
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
 };
 pub use audit::{
-    AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
+    AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome, AuditScope,
     MAX_AUDIT_CHARS, Via,
 };
 pub use cluster::{Change, Cluster, ClusterEvents, Lease, Owner};
@@ -72,6 +73,7 @@ pub use event::{
     AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
     Ingest, Ingested, NewEvent, StoredEvent,
 };
+pub use lists::Lists;
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};
 pub use outbox::{
     EmailLine, EmailResult, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,

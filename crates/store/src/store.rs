@@ -9,20 +9,16 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
-};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
-    AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession, NewEvent,
-    Outbox, OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, RetentionStepResult, RetryResult, StatsStore, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
-    WriteQueueState, Written,
+    Alerts, ApiKey, AttemptDetail, AuditLog, Cluster, Content, Counts, CreateResult,
+    DisabledReason, Endpoint, EndpointRow, Ingest, KeyHash, Lists, LoginSession, NewEvent, Outbox,
+    OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
+    Retention, RetentionStepResult, RetryResult, StatsStore, StoreError, SweepResult, Tenant,
+    TenantObject, TenantSelection, Usage, WriteQueueState, Written,
 };
 
 /// The future result of a call to the store.
@@ -69,7 +65,9 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///    when the store is opened.
 ///
 /// Tenants are isolated: a method that takes a tenant never finds anything of another tenant.
-pub trait Store: Alerts + StatsStore + Outbox + OwnerEmails + Send + Sync {
+pub trait Store:
+    Alerts + AuditLog + Lists + Outbox + OwnerEmails + StatsStore + Send + Sync
+{
     // Tenants and keys.
 
     /// Creates a tenant. Its revision is stored as 0.
@@ -126,27 +124,6 @@ pub trait Store: Alerts + StatsStore + Outbox + OwnerEmails + Send + Sync {
 
     /// Ends a session of a tenant, or any session if `tenant` is `None`. Returns false if there is no such session.
     fn end_session(&self, now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool>;
-
-    // Audit log.
-
-    /// Records an action before it is executed. Texts are cut to [`MAX_AUDIT_CHARS`](crate::MAX_AUDIT_CHARS).
-    fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
-
-    /// Records the outcome of an action, once: a complete entry does not change. `made` is the path of the resource
-    /// that the action created. It replaces the path in the entry, which was that of the collection.
-    fn finish_audit(
-        &self,
-        entry: AuditId,
-        outcome: AuditOutcome,
-        made: Option<String>,
-    ) -> Answer<AuditCompletion>;
-
-    /// Lists audit entries by descending id.
-    fn audit(
-        &self,
-        filter: AuditFilter,
-        page: PageRequest<AuditId>,
-    ) -> Answer<Page<AuditEntry, AuditId>>;
 
     /// Returns the tenant that an object belongs to, if both exist. A deleted endpoint counts as not existing.
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>>;
@@ -222,49 +199,11 @@ pub trait Store: Alerts + StatsStore + Outbox + OwnerEmails + Send + Sync {
     /// Returns a tenant's usage of its limits, over all nodes, in the month of `now`.
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
 
-    /// Returns an event.
-    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
-
-    /// Lists events of a tenant.
-    fn events(
-        &self,
-        tenant: TenantId,
-        filter: EventFilter,
-        page: PageRequest<EventId>,
-    ) -> Answer<Page<StoredEvent, EventId>>;
-
     /// Returns the content of an event and the time of its acceptance, to send it; `None` if the payload has been
     /// deleted.
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
 
     // Deliveries.
-
-    /// Returns a delivery and its attempts, in order.
-    fn delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;
-
-    /// Lists deliveries of a tenant.
-    fn deliveries(
-        &self,
-        tenant: TenantId,
-        filter: DeliveryFilter,
-        page: PageRequest<DeliveryId>,
-    ) -> Answer<Page<StoredDelivery, DeliveryId>>;
-
-    /// Groups the dead letters of a tenant by endpoint and failure kind, for one endpoint or for all, including
-    /// deleted ones: endpoints by descending id, within an endpoint the failure kinds in the order of their codes,
-    /// those without a kind last. A group is counted up to [`MAX_GROUP_COUNT`](crate::MAX_GROUP_COUNT).
-    ///
-    /// The cost depends on the number of endpoints visited and groups returned, not on the number of dead letters.
-    fn dead_groups(
-        &self,
-        tenant: TenantId,
-        endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>>;
 
     /// Requests another attempt manually. A waiting delivery becomes due now; one that has ended starts a new round
     /// of attempts, if its payload still exists.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::delivery::DeadReason;
@@ -313,6 +312,80 @@ impl Alerts for Flawed {
     }
 }
 
+impl AuditLog for Flawed {
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<AuditCompletion> {
+        let finished = self.inner.finish_audit(entry, outcome, made);
+        match self.has(Flaw::ChangesWhatIsComplete) {
+            true => Box::pin(async { finished.await.map(|_| AuditCompletion::Done) }),
+            false => finished,
+        }
+    }
+
+    fn audit(
+        &self,
+        mut filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        if let AuditScope::Tenant(tenant) = &filter.of
+            && self.has(Flaw::ShowsOthersAudit)
+        {
+            filter.of = AuditScope::AnyWithId(tenant.clone());
+        }
+        self.inner.audit(filter, page)
+    }
+
+    right! {
+        begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
+    }
+}
+
+impl Lists for Flawed {
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        mut filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        if self.has(Flaw::ForgetsAFilter) {
+            filter.error_kind = None;
+        }
+        let found = self.inner.deliveries(tenant, filter, page);
+        let loses = self.has(Flaw::LosesTheEndOfAPage);
+        Box::pin(async move {
+            let mut found = found.await?;
+            if loses && found.items.len() > 7 {
+                found.items.pop();
+            }
+            Ok(found)
+        })
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        let mut tenant = tenant;
+        if self.has(Flaw::ShowsOthersEvents) {
+            let lower = tenant.as_str().to_ascii_lowercase();
+            tenant = lower.parse().expect("a tenant's id");
+        }
+        self.inner.events(tenant, filter, page)
+    }
+
+    right! {
+        event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
+        delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;
+        dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
+    }
+}
+
 impl Store for Flawed {
     fn accept_within(
         &self,
@@ -418,40 +491,6 @@ impl Store for Flawed {
         self.inner.sweep(now, endpoint, reason, except, limit)
     }
 
-    fn deliveries(
-        &self,
-        tenant: TenantId,
-        mut filter: DeliveryFilter,
-        page: PageRequest<DeliveryId>,
-    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        if self.has(Flaw::ForgetsAFilter) {
-            filter.error_kind = None;
-        }
-        let found = self.inner.deliveries(tenant, filter, page);
-        let loses = self.has(Flaw::LosesTheEndOfAPage);
-        Box::pin(async move {
-            let mut found = found.await?;
-            if loses && found.items.len() > 7 {
-                found.items.pop();
-            }
-            Ok(found)
-        })
-    }
-
-    fn events(
-        &self,
-        tenant: TenantId,
-        filter: EventFilter,
-        page: PageRequest<EventId>,
-    ) -> Answer<Page<StoredEvent, EventId>> {
-        let mut tenant = tenant;
-        if self.has(Flaw::ShowsOthersEvents) {
-            let lower = tenant.as_str().to_ascii_lowercase();
-            tenant = lower.parse().expect("a tenant's id");
-        }
-        self.inner.events(tenant, filter, page)
-    }
-
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
         let mut tenant = tenant;
         if self.has(Flaw::RetriesForOtherTenants) {
@@ -525,32 +564,6 @@ impl Store for Flawed {
         self.inner.revoke_key(now, tenant, key)
     }
 
-    fn finish_audit(
-        &self,
-        entry: AuditId,
-        outcome: AuditOutcome,
-        made: Option<String>,
-    ) -> Answer<AuditCompletion> {
-        let finished = self.inner.finish_audit(entry, outcome, made);
-        match self.has(Flaw::ChangesWhatIsComplete) {
-            true => Box::pin(async { finished.await.map(|_| AuditCompletion::Done) }),
-            false => finished,
-        }
-    }
-
-    fn audit(
-        &self,
-        mut filter: AuditFilter,
-        page: PageRequest<AuditId>,
-    ) -> Answer<Page<AuditEntry, AuditId>> {
-        if let AuditScope::Tenant(tenant) = &filter.of
-            && self.has(Flaw::ShowsOthersAudit)
-        {
-            filter.of = AuditScope::AnyWithId(tenant.clone());
-        }
-        self.inner.audit(filter, page)
-    }
-
     right! {
         create_tenant(now: Timestamp, tenant: Tenant) -> Answer<CreateResult>;
         replace_tenant(now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult>;
@@ -564,18 +577,14 @@ impl Store for Flawed {
         session(now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>>;
         sessions(now: Timestamp, tenant: TenantId, page: PageRequest<SessionId>) -> Answer<Page<LoginSession, SessionId>>;
         end_session(now: Timestamp, tenant: Option<TenantId>, id: SessionId) -> Answer<bool>;
-        begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
         tenant_of(named: TenantObject) -> Answer<Option<TenantId>>;
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
         attention_list(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
-        dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
         usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
-        event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
         content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
-        delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;
         unfinished_work() -> Answer<Vec<(EndpointId, Timestamp)>>;
         step_replay(now: Timestamp, replay: ReplayId, limit: usize) -> Answer<Option<ReplayStep>>;
         cancel_replay(now: Timestamp, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;

@@ -10,7 +10,7 @@ use posthaste_core::delivery::Status;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::sign::SignatureStyle;
-use posthaste_store::{Endpoint, ReplaceResult, Store};
+use posthaste_store::{Endpoint, Lists, ReplaceResult, Store};
 use tokio::sync::Semaphore;
 
 use super::Fixture;

@@ -34,9 +34,9 @@ use posthaste_core::time::Timestamp;
 
 use posthaste_store::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
-    AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    AuditLog, AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
-    KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay,
+    KeyHash, Lists, LoginSession, NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay,
     ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
     StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection,
     Usage, Written,
@@ -145,6 +145,70 @@ fn answer<T: Send + 'static>(result: Result<T, StoreError>) -> Answer<T> {
     Box::pin(ready(result))
 }
 
+impl AuditLog for ModelStore {
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
+        answer(self.write(|tables| tables.begin_audit(entry)))
+    }
+
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<AuditCompletion> {
+        answer(self.write(|tables| tables.finish_audit(entry, outcome, made)))
+    }
+
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        answer(self.read(|tables| tables.audit(&filter, page)))
+    }
+}
+
+impl Lists for ModelStore {
+    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
+        answer(self.read(|tables| tables.event(&tenant, event)))
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        answer(self.read(|tables| tables.events(&tenant, &filter, page)))
+    }
+
+    fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
+        answer(self.read(|tables| tables.delivery(&tenant, delivery)))
+    }
+
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        answer(self.read(|tables| tables.deliveries(&tenant, &filter, page)))
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
+    }
+}
+
 impl Store for ModelStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.create_tenant(tenant)))
@@ -210,27 +274,6 @@ impl Store for ModelStore {
         answer(self.write(|tables| tables.end_session(now, tenant.as_ref(), id)))
     }
 
-    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
-        answer(self.write(|tables| tables.begin_audit(entry)))
-    }
-
-    fn finish_audit(
-        &self,
-        entry: AuditId,
-        outcome: AuditOutcome,
-        made: Option<String>,
-    ) -> Answer<AuditCompletion> {
-        answer(self.write(|tables| tables.finish_audit(entry, outcome, made)))
-    }
-
-    fn audit(
-        &self,
-        filter: AuditFilter,
-        page: PageRequest<AuditId>,
-    ) -> Answer<Page<AuditEntry, AuditId>> {
-        answer(self.read(|tables| tables.audit(&filter, page)))
-    }
-
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
         answer(self.read(|tables| tables.tenant_of(named)))
     }
@@ -288,47 +331,8 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.usage(now, &tenant)))
     }
 
-    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        answer(self.read(|tables| tables.event(&tenant, event)))
-    }
-
-    fn events(
-        &self,
-        tenant: TenantId,
-        filter: EventFilter,
-        page: PageRequest<EventId>,
-    ) -> Answer<Page<StoredEvent, EventId>> {
-        answer(self.read(|tables| tables.events(&tenant, &filter, page)))
-    }
-
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
         answer(self.read(|tables| tables.content(event)))
-    }
-
-    fn delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        answer(self.read(|tables| tables.delivery(&tenant, delivery)))
-    }
-
-    fn deliveries(
-        &self,
-        tenant: TenantId,
-        filter: DeliveryFilter,
-        page: PageRequest<DeliveryId>,
-    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        answer(self.read(|tables| tables.deliveries(&tenant, &filter, page)))
-    }
-
-    fn dead_groups(
-        &self,
-        tenant: TenantId,
-        endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {

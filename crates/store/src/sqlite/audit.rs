@@ -11,14 +11,41 @@ use super::codes::Code;
 use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
+use super::readers::ReadClass;
 use super::row_keys::id_bytes;
-use crate::audit::{OutcomeCode, first_kept};
+use super::store::SqliteStore;
+use crate::audit::{OutcomeCode, first_kept, fitted};
 use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::{
-    AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,
-    PageRequest, Via,
+    Answer, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome, AuditScope,
+    CreateResult, Page, PageRequest, Via,
 };
+
+impl AuditLog for SqliteStore {
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
+        let entry = entry.fitted();
+        self.write(move |context| begin(context, &entry))
+    }
+
+    fn finish_audit(
+        &self,
+        entry: AuditId,
+        outcome: AuditOutcome,
+        made: Option<String>,
+    ) -> Answer<AuditCompletion> {
+        let (outcome, made) = (outcome.fitted(), fitted(made));
+        self.write(move |context| finish(context, entry, &outcome, made.as_deref()))
+    }
+
+    fn audit(
+        &self,
+        filter: AuditFilter,
+        page: PageRequest<AuditId>,
+    ) -> Answer<Page<AuditEntry, AuditId>> {
+        self.read(ReadClass::Long, move |conn| list(conn, &filter, page))
+    }
+}
 
 /// Records an action before it is executed.
 pub(super) fn begin(

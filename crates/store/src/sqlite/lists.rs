@@ -14,14 +14,16 @@ use super::delivery_rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::directory::live_tenant;
 use super::group_commit::number;
 use super::key_scan::{Direction, Range, RowStatusGroup, Scope, Source};
+use super::readers::ReadClass;
 use super::replays::Target;
 use super::row_keys::{Key, PAST_ALL, id_at, key_of, look_up};
 use super::schema::meta;
-use super::{endpoints, event_rows};
+use super::store::SqliteStore;
+use super::{dead_letters, endpoints, event_rows};
 use crate::codes::{at, ms};
 use crate::{
-    AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
-    StoredStatus,
+    Answer, AttemptEntry, DeadGroup, DeadGroupKey, DeliveryFilter, EventFilter, Lists, Page,
+    PageRequest, StoredDelivery, StoredEvent, StoredStatus,
 };
 
 /// Maximum number of rows that one page examines. Then the page ends, with the items found so far, because the caller
@@ -29,6 +31,55 @@ use crate::{
 const MAX_LOOKED_AT: usize = 5_000;
 /// Minimum number of keys read at once.
 const MIN_KEYS: usize = 64;
+
+impl Lists for SqliteStore {
+    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
+        self.read(ReadClass::Quick, move |conn| {
+            event_rows::event(conn, &tenant, event)
+        })
+    }
+
+    fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        page: PageRequest<EventId>,
+    ) -> Answer<Page<StoredEvent, EventId>> {
+        self.read(ReadClass::Long, move |conn| {
+            events(conn, &tenant, &filter, page)
+        })
+    }
+
+    fn delivery(
+        &self,
+        tenant: TenantId,
+        id: DeliveryId,
+    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
+        self.read(ReadClass::Quick, move |conn| delivery(conn, &tenant, id))
+    }
+
+    fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
+        self.read(ReadClass::Long, move |conn| {
+            deliveries(conn, &tenant, filter, page)
+        })
+    }
+
+    fn dead_groups(
+        &self,
+        tenant: TenantId,
+        endpoint: Option<EndpointId>,
+        page: PageRequest<DeadGroupKey>,
+    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        self.read(ReadClass::Long, move |conn| {
+            dead_letters::dead_groups(conn, &tenant, endpoint, page)
+        })
+    }
+}
 
 /// A delivery row joined with its event and its endpoint.
 struct Candidate<'row, 'stmt> {

@@ -10,9 +10,7 @@ use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
-};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 use rusqlite::Connection;
@@ -24,22 +22,19 @@ use super::readers::{ReadClass, Readers};
 use super::schema::meta;
 use super::write_queue::WriteQueue;
 use super::{
-    audit, backlog, dead_letters, directory, endpoints, event_rows, lists, record, replays,
-    retention, sessions, tenant_lookup, usage,
+    backlog, directory, endpoints, event_rows, record, replays, retention, sessions, tenant_lookup,
+    usage,
 };
-use crate::audit::fitted;
 use crate::closed::Closed;
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
 use crate::reply::reply_channel;
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
-    AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
-    NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
-    Retention, RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
-    WriteQueueState, Written,
+    Answer, ApiKey, AttemptDetail, Content, Counts, CreateResult, DisabledReason, Done, Endpoint,
+    EndpointRow, Ingest, KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas, ReplaceResult,
+    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity,
+    Store, StoreError, SweepResult, Tenant, TenantObject, TenantSelection, Usage, WriteQueueState,
+    Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -219,31 +214,6 @@ impl Store for SqliteStore {
         })
     }
 
-    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
-        let entry = entry.fitted();
-        self.write(move |context| audit::begin(context, &entry))
-    }
-
-    fn finish_audit(
-        &self,
-        entry: AuditId,
-        outcome: AuditOutcome,
-        made: Option<String>,
-    ) -> Answer<AuditCompletion> {
-        let (outcome, made) = (outcome.fitted(), fitted(made));
-        self.write(move |context| audit::finish(context, entry, &outcome, made.as_deref()))
-    }
-
-    fn audit(
-        &self,
-        filter: AuditFilter,
-        page: PageRequest<AuditId>,
-    ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(ReadClass::Long, move |conn| {
-            audit::list(conn, &filter, page)
-        })
-    }
-
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
         self.read(ReadClass::Quick, move |conn| {
             tenant_lookup::tenant_of(conn, named)
@@ -323,58 +293,9 @@ impl Store for SqliteStore {
         })
     }
 
-    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(ReadClass::Quick, move |conn| {
-            event_rows::event(conn, &tenant, event)
-        })
-    }
-
-    fn events(
-        &self,
-        tenant: TenantId,
-        filter: EventFilter,
-        page: PageRequest<EventId>,
-    ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(ReadClass::Long, move |conn| {
-            lists::events(conn, &tenant, &filter, page)
-        })
-    }
-
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
         self.read(ReadClass::Quick, move |conn| {
             event_rows::content(conn, event)
-        })
-    }
-
-    fn delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read(ReadClass::Quick, move |conn| {
-            lists::delivery(conn, &tenant, delivery)
-        })
-    }
-
-    fn deliveries(
-        &self,
-        tenant: TenantId,
-        filter: DeliveryFilter,
-        page: PageRequest<DeliveryId>,
-    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read(ReadClass::Long, move |conn| {
-            lists::deliveries(conn, &tenant, filter, page)
-        })
-    }
-
-    fn dead_groups(
-        &self,
-        tenant: TenantId,
-        endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        self.read(ReadClass::Long, move |conn| {
-            dead_letters::dead_groups(conn, &tenant, endpoint, page)
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::id::TenantId;
-use posthaste_store::{DeliveryFilter, PageRequest, Store};
+use posthaste_store::{DeliveryFilter, Lists, PageRequest, Store};
 use serde_json::json;
 
 use crate::fixture::{Fixture, wait};

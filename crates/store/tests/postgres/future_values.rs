@@ -3,7 +3,7 @@
 use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::lane::Fetched;
-use posthaste_store::{DeliveryFilter, NewEvent, PageRequest, Store, StoreError};
+use posthaste_store::{DeliveryFilter, Lists, NewEvent, PageRequest, Store, StoreError};
 
 use crate::engines::Database;
 use crate::fixture::{HERE, NOW, acme, event, node, run};

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::EndpointStatus;
-use posthaste_store::{CreateResult, DisabledReason, Ingest, Quotas, Store, SweepResult, Written};
+use posthaste_store::{
+    CreateResult, DisabledReason, Ingest, Lists, Quotas, Store, SweepResult, Written,
+};
 
 use crate::engines::{Database, settings};
 use crate::fixture::{

@@ -1,7 +1,7 @@
 //! Groups of dead letters: the rows read do not depend on the number of dead letters.
 
 use posthaste_core::classify::FailureKind;
-use posthaste_store::{BoundedCount, MAX_GROUP_COUNT, PageRequest, Store};
+use posthaste_store::{BoundedCount, Lists, MAX_GROUP_COUNT, PageRequest, Store};
 
 use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
 use crate::query_plans::wait_for_quiet;

@@ -2,7 +2,7 @@
 
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
-use posthaste_store::{AttemptEntry, Retention, RetentionStepResult, Store};
+use posthaste_store::{AttemptEntry, Lists, Retention, RetentionStepResult};
 
 use crate::fixture::{DAY, Given, HOUR, at, event, id, run};
 

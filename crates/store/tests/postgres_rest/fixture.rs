@@ -16,8 +16,8 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
     AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver,
-    Idempotency, Ingest, Limits, NewEvent, Retention, RetentionStepResult, Store, StoreError,
-    StoreSettings, Tenant, Written,
+    Idempotency, Ingest, Limits, Lists, NewEvent, Retention, RetentionStepResult, Store,
+    StoreError, StoreSettings, Tenant, Written,
 };
 
 use crate::engines::{Database, IgnoreClusterEvents, settings};

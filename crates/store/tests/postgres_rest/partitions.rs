@@ -4,8 +4,8 @@ use posthaste_core::delivery::Status;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    Counts, DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope, ReplayStatus,
-    Retention, Store,
+    Counts, DeliveryFilter, EventFilter, Lists, PageRequest, ReplayFilter, ReplayScope,
+    ReplayStatus, Retention, Store,
 };
 
 use crate::fixture::{DAY, Given, HOUR, at, id, keyed, run};

@@ -3,8 +3,8 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    AuditFilter, AuditScope, DeliveryFilter, EventFilter, PageRequest, ReplayFilter, ReplayScope,
-    Retention, Store, StoredStatus, TenantObject, TenantSelection,
+    AuditFilter, AuditLog, AuditScope, DeliveryFilter, EventFilter, Lists, PageRequest,
+    ReplayFilter, ReplayScope, Retention, Store, StoredStatus, TenantObject, TenantSelection,
 };
 
 use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};

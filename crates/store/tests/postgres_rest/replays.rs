@@ -2,7 +2,8 @@
 
 use posthaste_core::id::ReplayId;
 use posthaste_store::{
-    DeliveryFilter, PageRequest, ReplayFilter, ReplayScope, ReplayStatus, Store, StoredStatus,
+    DeliveryFilter, Lists, PageRequest, ReplayFilter, ReplayScope, ReplayStatus, Store,
+    StoredStatus,
 };
 
 use crate::fixture::{DAY, Given, HOUR, at, event, id, run};

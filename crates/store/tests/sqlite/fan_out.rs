@@ -12,7 +12,7 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
     AcceptedDelivery, Answer, CreateResult, DeliveryFilter, DisabledReason, Idempotency, Ingest,
-    Ingested, NewEvent, PageRequest, Retention, Store, StoreError, StoreSettings,
+    Ingested, Lists, NewEvent, PageRequest, Retention, Store, StoreError, StoreSettings,
 };
 
 use crate::fixture::{BlockingHandOver, Fixture, NOW, event, id, open_with, run, settings, tenant};

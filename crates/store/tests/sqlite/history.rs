@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    CreateResult, DeliveryFilter, EventFilter, Ingest, PageRequest, Retention, Store, StoredStatus,
+    CreateResult, DeliveryFilter, EventFilter, Ingest, Lists, PageRequest, Retention, Store,
+    StoredStatus,
 };
 
 use crate::fixture::{Fixture, NOW, event, id, open, run, succeed, tenant};

@@ -3,7 +3,7 @@
 use posthaste_core::delivery::{DeadReason, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Fetched;
-use posthaste_store::{Ingest, NewEvent, Store, StoreError};
+use posthaste_store::{Ingest, Lists, NewEvent, Store, StoreError};
 
 use crate::fixture::{Fixture, NOW, event, id, run};
 

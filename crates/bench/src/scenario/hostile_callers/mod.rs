@@ -44,7 +44,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after an attack in which the server recovers.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// What must hold beside an attack.
+/// Targets that must hold beside an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Target {
     /// Maximum p99 of the neighbour's accepts.

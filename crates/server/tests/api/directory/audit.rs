@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_api::routes;
 use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};
+use posthaste_store::{AuditEntry, AuditLog, AuditOutcome, Via};
 use serde_json::{Value, json};
 
 use crate::fixture::TestServer;

@@ -18,6 +18,7 @@ async fn a_tenant_reads_as_it_was_written() {
     let limits = json!({
         "endpoints": 100, "events_per_second": 500, "events_per_month": null,
         "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
+        "deliveries_per_second": 2_000,
         "payload_retention": "1d", "attempt_retention": "2d",
     });
     let policy = json!({"preset": "swift", "max_attempts": 4});

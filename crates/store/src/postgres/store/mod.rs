@@ -4,7 +4,9 @@
 //! contain the SQL of each operation.
 
 mod alerts;
+mod audit_log;
 mod enqueue;
+mod lists;
 mod master_keys;
 mod open;
 mod outbox;
@@ -18,34 +20,29 @@ use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
-use posthaste_core::id::{
-    AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
-};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 
-use crate::audit::fitted;
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
 use crate::postgres::cluster::membership::Membership;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::read;
 use crate::postgres::read::readers::ReadKind;
-use crate::postgres::read::{counts, dead_letters, fetch, lists, tenant_lookup};
+use crate::postgres::read::{counts, fetch, tenant_lookup};
 use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{Accepting, Operation, Task};
 use crate::postgres::write::write_context::WriteContext;
-use crate::postgres::write::{audit, directory, endpoints, record, replays, sessions, usage};
+use crate::postgres::write::{directory, endpoints, record, replays, sessions, usage};
 use crate::reply::{Reply, reply_channel};
 use crate::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
-    AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, LoginSession,
-    NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
-    Retention, RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError,
-    StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
+    Answer, ApiKey, AttemptDetail, Cluster, Content, Counts, CreateResult, DisabledReason, Done,
+    Endpoint, EndpointRow, Ingest, KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas,
+    ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult,
+    SessionIdentity, Store, StoreError, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
     WriteQueueState, Written,
 };
 
@@ -167,33 +164,6 @@ impl Store for PostgresStore {
         )
     }
 
-    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
-        let entry = entry.fitted();
-        self.write(async move |context: &mut WriteContext| audit::begin(context, &entry).await)
-    }
-
-    fn finish_audit(
-        &self,
-        entry: AuditId,
-        outcome: AuditOutcome,
-        made: Option<String>,
-    ) -> Answer<AuditCompletion> {
-        let (outcome, made) = (outcome.fitted(), fitted(made));
-        self.write(async move |context: &mut WriteContext| {
-            audit::finish(context, entry, &outcome, made.as_deref()).await
-        })
-    }
-
-    fn audit(
-        &self,
-        filter: AuditFilter,
-        page: PageRequest<AuditId>,
-    ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            audit::list(conn, &filter, page).await
-        })
-    }
-
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
         self.read(ReadKind::Quick, async move |conn: &PgConnection| {
             tenant_lookup::tenant_of(conn, named).await
@@ -296,61 +266,12 @@ impl Store for PostgresStore {
         answer
     }
 
-    fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
-            lists::event(conn, &tenant, event).await
-        })
-    }
-
-    fn events(
-        &self,
-        tenant: TenantId,
-        filter: EventFilter,
-        page: PageRequest<EventId>,
-    ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            lists::events(conn, &tenant, &filter, page).await
-        })
-    }
-
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
         if let Some(carried) = self.shared.contents.get(event) {
             return Box::pin(ready(Ok(Some(carried))));
         }
         self.read(ReadKind::Quick, async move |conn: &PgConnection| {
             fetch::content(conn, event).await
-        })
-    }
-
-    fn delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-    ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
-            lists::delivery(conn, &tenant, delivery).await
-        })
-    }
-
-    fn deliveries(
-        &self,
-        tenant: TenantId,
-        filter: DeliveryFilter,
-        page: PageRequest<DeliveryId>,
-    ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
-            lists::deliveries(conn, &tenant, &filter, page).await
-        })
-    }
-
-    fn dead_groups(
-        &self,
-        tenant: TenantId,
-        endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
-            dead_letters::dead_groups(conn, &tenant, endpoint, page).await
         })
     }
 
