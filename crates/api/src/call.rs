@@ -1,6 +1,6 @@
 //! Processes one request: authenticates its caller, checks the access, writes the audit log, runs the handler.
 //!
-//! [`answer`] serves requests to the API, and pages call [`authorize_and_run`] with a caller that they have
+//! `answer` serves requests to the API, and pages call `authorize_and_run` with a caller that they have
 //! authenticated themselves. So the checks of access and the audit log are the same for both. A handler that panics
 //! answers with an internal error.
 

@@ -1,6 +1,6 @@
 //! The OpenAPI 3.1 document, generated from the routes.
 //!
-//! [`document_bytes`] makes the document once; it never changes while the process runs. Everything in it comes from the
+//! `document_bytes` makes the document once; it never changes while the process runs. Everything in it comes from the
 //! route table, so a route cannot be missing. Names of operations and schemas are part of the contract with clients.
 
 use std::sync::OnceLock;

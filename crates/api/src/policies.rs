@@ -1,6 +1,6 @@
 //! Retry policies: explains the presets and custom policies, and simulates them.
 //!
-//! [`GROUP`] is the part of the route table, with its handlers. Simulations use much CPU: they have a maximum size, and
+//! `GROUP` is the part of the route table, with its handlers. Simulations use much CPU: they have a maximum size, and
 //! at most [`MAX_SIMULATIONS`] run in parallel.
 
 use std::time::Duration;

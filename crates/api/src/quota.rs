@@ -9,7 +9,7 @@
 //! This is never stricter than the store: only events without an idempotency key are certainly new, and they
 //! are refused directly only if there are at least as many as all events that the store refused together.
 //!
-//! [`TenantRates`] are enforced by each node on its own, in memory: the limit `deliveries_per_second`, and the server's
+//! `TenantRates` are enforced by each node on its own, in memory: the limit `deliveries_per_second`, and the server's
 //! default of `events_per_second` where no such limit is set. They are charged after the store has accepted events,
 //! because only then the number of deliveries is known. While a tenant has spent more than it had, its events are
 //! refused.

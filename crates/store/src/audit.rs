@@ -17,7 +17,7 @@ pub const MAX_AUDIT_CHARS: usize = 500;
 
 /// Persists the audit log.
 pub trait AuditLog {
-    /// Records an action before it is executed. Texts are cut to [`MAX_AUDIT_CHARS`](crate::MAX_AUDIT_CHARS).
+    /// Records an action before it is executed. Texts are cut to [`MAX_AUDIT_CHARS`].
     fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
 
     /// Records the outcome of an action, once: a complete entry does not change. `made` is the path of the resource

@@ -1,7 +1,7 @@
 //! Handlers of deliveries: lists, shows, retries and cancels them.
 //!
-//! The store knows every delivery but not which ones are in flight; the engines know those. [`list`] therefore reads
-//! from the store or, for `status=in_flight`, from the engines of all nodes. [`retry`] and [`cancel`] pass through the
+//! The store knows every delivery but not which ones are in flight; the engines know those. `list` therefore reads
+//! from the store or, for `status=in_flight`, from the engines of all nodes. `retry` and `cancel` pass through the
 //! owner of the endpoint, which may be another node.
 
 mod filter;

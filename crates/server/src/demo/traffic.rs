@@ -1,6 +1,6 @@
 //! Sends events at random intervals, with bursts.
 //!
-//! [`EventTimes`] decides when: the intervals are exponentially distributed, as between independent events, from a
+//! `EventTimes` decides when: the intervals are exponentially distributed, as between independent events, from a
 //! seeded generator.
 
 use std::sync::atomic::{AtomicU64, Ordering};

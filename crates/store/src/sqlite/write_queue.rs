@@ -1,7 +1,7 @@
 //! The write queue: bounded, and fair among tenants.
 //!
 //! [`WriteQueue`] refuses an operation for which there is no space at once, instead of letting its caller wait. The
-//! turn of each class is decided by [`FairQueue`](crate::fair_queue::FairQueue).
+//! turn of each class is decided by [`FairQueue`].
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Spans: their names and attributes.
 //!
-//! [`AcceptSpan`] and [`AttemptEvent`](crate::AttemptEvent) become a [`Span`] with the same attribute names as in the
+//! [`AcceptSpan`] and [`AttemptEvent`] become a [`Span`] with the same attribute names as in the
 //! API. No attribute contains a URL, a payload or a secret.
 
 use std::time::Duration;
