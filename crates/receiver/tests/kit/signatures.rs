@@ -1,4 +1,4 @@
-//! Which requests are authentic.
+//! Tests of verification: authentic requests are accepted, all others are refused with the right error.
 
 use std::time::{Duration, SystemTime};
 
