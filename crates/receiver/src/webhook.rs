@@ -3,6 +3,7 @@
 //! [`RawWebhook`] has the bytes that were signed, [`Webhook`] the value that they contain. [`Head`] is everything that the
 //! headers say. Only id, timestamp and body are covered by the signature; the `posthaste-…` headers are not.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -53,13 +54,22 @@ impl Head {
     }
 }
 
-/// A verified webhook with the body as it was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A verified webhook with the body as it was sent. `Debug` shows the length of the body, not its content.
+#[derive(Clone, PartialEq, Eq)]
 pub struct RawWebhook {
     /// The headers.
     pub head: Head,
     /// The body, byte for byte.
     pub body: Bytes,
+}
+
+impl fmt::Debug for RawWebhook {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("RawWebhook");
+        fields.field("head", &self.head);
+        fields.field("body_bytes", &self.body.len());
+        fields.finish()
+    }
 }
 
 impl RawWebhook {
