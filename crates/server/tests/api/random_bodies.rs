@@ -135,7 +135,6 @@ fn name() -> impl Strategy<Value = String> {
         "idempotency_key",
         "ordering_key",
         "deliver_at",
-        "delay",
         "events",
         "status",
         "endpoint",

@@ -165,6 +165,15 @@ fn the_architecture_document_is_short() {
     assert!(text.lines().count() <= MAX_ARCHITECTURE_LINES);
 }
 
+/// Maximum length of README.md. Details belong in docs.
+const MAX_README_LINES: usize = 150;
+
+#[test]
+fn the_readme_is_short() {
+    let text = fs::read_to_string(workspace().join("README.md")).expect("the document");
+    assert!(text.lines().count() <= MAX_README_LINES);
+}
+
 /// Returns the Markdown files below a folder.
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a readable folder") {
@@ -179,31 +188,64 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the relative targets of the links in a Markdown text, without their anchors.
-fn relative_links(text: &str) -> Vec<&str> {
+/// Returns the relative targets of the links in a Markdown text: a path, an anchor, or both.
+fn relative_links(text: &str) -> Vec<(&str, Option<&str>)> {
     let targets = text.split("](").skip(1);
-    let targets = targets.filter_map(|rest| rest.split([')', ' ', '#']).next());
+    let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
     targets
         .filter(|target| !target.is_empty() && !target.contains(':'))
+        .map(|target| match target.split_once('#') {
+            Some((path, anchor)) => (path, Some(anchor)),
+            None => (target, None),
+        })
+        .collect()
+}
+
+/// Returns the anchors of the headings in a Markdown text.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|heading| {
+            let heading = heading.trim_start_matches('#').trim().to_lowercase();
+            let kept = heading.chars().filter_map(|character| match character {
+                ' ' => Some('-'),
+                '-' | '_' => Some(character),
+                _ => character.is_alphanumeric().then_some(character),
+            });
+            kept.collect()
+        })
         .collect()
 }
 
 #[test]
-fn links_between_documents_lead_to_files() {
+fn links_between_documents_lead_to_files_and_headings() {
     let mut found = Vec::new();
     documents(&workspace(), &mut found);
     assert!(found.len() > 20, "only {} documents", found.len());
     for document in found {
         let text = fs::read_to_string(&document).expect("UTF-8");
         let folder = document.parent().expect("a document lies in a folder");
-        for target in relative_links(&text) {
-            let shown = document.display();
-            assert!(folder.join(target).exists(), "{shown} links {target}");
+        let shown = document.display();
+        for (path, anchor) in relative_links(&text) {
+            let target = match path {
+                "" => document.clone(),
+                path => folder.join(path),
+            };
+            assert!(target.exists(), "{shown} links {path}");
+            if let (true, Some(anchor)) = (target.extension() == document.extension(), anchor) {
+                let text = fs::read_to_string(&target).expect("UTF-8");
+                let leads = anchors(&text).iter().any(|known| known == anchor);
+                assert!(leads, "{shown} links {path}#{anchor}");
+            }
         }
     }
     assert_eq!(
         relative_links("[a](b.md#c) [d](https://e) [f](#g)"),
-        ["b.md"]
+        [("b.md", Some("c")), ("", Some("g"))]
+    );
+    assert_eq!(
+        anchors("# What *is* it?\ntext\n### retry_ratio\n"),
+        ["what-is-it", "retry_ratio"]
     );
 }
 

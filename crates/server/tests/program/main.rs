@@ -16,6 +16,7 @@ mod cluster;
 mod cluster_basics;
 mod copy;
 mod demo;
+mod documents;
 mod fixture;
 mod isolation;
 mod libraries;

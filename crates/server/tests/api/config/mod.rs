@@ -1,5 +1,6 @@
 //! The configuration: every setting, every source of settings, every error.
 
+mod documents;
 mod mail;
 mod plans;
 mod protection;

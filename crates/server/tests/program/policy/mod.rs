@@ -1,7 +1,6 @@
 //! The policy commands of the built program: output, errors and exit codes.
 
 mod errors;
-mod fixture;
+pub(crate) mod fixture;
 mod output;
-mod readme_examples;
 mod wording;

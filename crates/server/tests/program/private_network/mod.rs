@@ -18,6 +18,7 @@ mod names;
 mod namespace;
 mod outside;
 mod program;
+mod quickstart;
 mod receivers;
 mod self_call;
 mod sharing;

@@ -12,7 +12,6 @@ mod failure_details;
 mod kill;
 mod mutual_tls;
 mod operational_events;
-mod readme_quick_start;
 mod retention;
 mod self_call;
 mod signature_styles;

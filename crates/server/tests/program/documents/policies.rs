@@ -1,31 +1,16 @@
-//! Runs the examples of the README, so that it stays correct.
+//! The policies in the documents are valid, and the commands about policies print what the documents show.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use posthaste_core::address::{Destination, EgressRules};
+use super::program::{run_in, scratch};
+use super::{blocks, document};
 
-use super::fixture::{run_in, scratch};
-
-/// A command line of the README, and the output that it shows.
+/// A command line of a document, and the output that it shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Example {
     typed: String,
     shown: Vec<String>,
-}
-
-fn readme() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    fs::read_to_string(path).expect("the README")
-}
-
-/// Returns the code blocks in this language.
-fn blocks(text: &str, language: &str) -> Vec<String> {
-    let fence = format!("```{language}\n");
-    let begun = text.split(&fence).skip(1);
-    begun
-        .map(|block| block.split("```").next().unwrap_or_default().to_owned())
-        .collect()
 }
 
 fn examples(text: &str) -> Vec<Example> {
@@ -89,63 +74,66 @@ fn invocation(line: &str) -> Option<(String, Vec<String>)> {
     Some((input, rest?))
 }
 
-/// Creates a folder with the policy that the README shows.
+/// Creates a folder with the first policy of the document, under the name that its examples use.
 fn folder() -> PathBuf {
-    let folder = scratch("readme");
+    let folder = scratch("documents");
     fs::create_dir_all(&folder).expect("a folder");
-    let policy = blocks(&readme(), "toml").into_iter().next();
-    fs::write(folder.join("policy.toml"), policy.expect("a policy")).expect("a file");
+    let policies = blocks(&document("docs/policies.md"), "toml");
+    fs::write(folder.join("policy.toml"), &policies[0]).expect("a file");
     folder
 }
 
 #[test]
-fn every_example_of_this_program_runs() {
+fn every_example_runs_and_prints_what_is_shown() {
     let folder = folder();
-    let mut ran = 0;
-    for example in examples(&readme()) {
-        let Some((input, arguments)) = invocation(&example.typed) else {
-            continue;
-        };
-        let output = run_in(&folder, &arguments, &input);
-        let printed = [output.stdout, output.stderr].concat();
-        let printed = String::from_utf8(printed).expect("text");
-        let fails = example.shown.iter().any(|line| line.starts_with("error:"));
-        let code = if fails { 2 } else { 0 };
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{}\n{printed}",
-            example.typed
-        );
-        // An ellipsis stands for omitted output.
-        for piece in example.shown.iter().flat_map(|line| line.split('…')) {
-            assert!(
-                printed.contains(piece.trim()),
-                "{}: {piece}\n{printed}",
+    for (path, least) in [("README.md", 1), ("docs/policies.md", 5)] {
+        let mut count = 0;
+        for example in examples(&document(path)) {
+            let Some((input, arguments)) = invocation(&example.typed) else {
+                continue;
+            };
+            let output = run_in(&folder, &arguments, &input);
+            let printed = [output.stdout, output.stderr].concat();
+            let printed = String::from_utf8(printed).expect("text");
+            let fails = example.shown.iter().any(|line| line.starts_with("error:"));
+            let code = if fails { 2 } else { 0 };
+            assert_eq!(
+                output.status.code(),
+                Some(code),
+                "{}\n{printed}",
                 example.typed
             );
+            // An ellipsis stands for omitted output.
+            for piece in example.shown.iter().flat_map(|line| line.split('…')) {
+                assert!(
+                    printed.contains(piece.trim()),
+                    "{}: {piece}\n{printed}",
+                    example.typed
+                );
+            }
+            count += 1;
         }
-        ran += 1;
+        assert!(count >= least, "{path} has lost its examples: {count}");
     }
-    assert!(ran >= 4, "the README has lost its examples: {ran}");
 }
 
 #[test]
-fn the_receiver_of_the_quick_start_is_allowed_by_the_egress_rules() {
-    let rules = EgressRules {
-        allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
-        allow_http: true,
-        ..EgressRules::default()
-    };
-    let readme = readme();
-    let urls = readme.split("\"url\": \"").skip(1);
+fn every_policy_of_the_document_is_valid() {
+    let folder = folder();
+    let text = document("docs/policies.md");
     let mut count = 0;
-    for url in urls.filter_map(|rest| rest.split('"').next()) {
-        let destination = Destination::parse(url, &rules);
-        assert!(destination.is_ok(), "{url}: {destination:?}");
-        count += 1;
+    for language in ["toml", "json"] {
+        for policy in blocks(&text, language) {
+            let file = format!("policy-{count}.{language}");
+            fs::write(folder.join(&file), &policy).expect("a file");
+            let arguments = ["policy", "explain", "--file", &file].map(str::to_owned);
+            let output = run_in(&folder, &arguments, "");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{policy}\n{errors}");
+            count += 1;
+        }
     }
-    assert!(count >= 1, "the README has lost its tour");
+    assert!(count >= 3, "the document has lost its policies: {count}");
 }
 
 #[test]
