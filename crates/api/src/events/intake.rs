@@ -5,7 +5,6 @@
 //! nesting.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,27 +15,26 @@ use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{Content, Idempotency, NewEvent};
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::body;
 use crate::problem::Problem;
 use crate::quota::payload_too_large;
 
+use super::due::{self, Due};
+use super::fields::{MOST_FIELDS, Names};
+
 /// Maximum nesting depth of a payload.
 pub const MAX_PAYLOAD_DEPTH: usize = 128;
 /// Maximum length of an idempotency key, an ordering key and a content type.
 pub const MAX_TEXT_CHARS: usize = 255;
-/// Maximum time that an event may be scheduled ahead.
-pub const MAX_AHEAD: Span = Span::from_days(365);
-/// Maximum number of unknown fields that are reported for an event.
-const MAX_UNKNOWN: usize = 16;
 /// Default content type of a raw body.
 const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 /// The header that may contain the idempotency key.
@@ -50,18 +48,18 @@ const EVENT_FIELDS: &[&str] = &[
     "content_type",
     "idempotency_key",
     "deliver_at",
+    "delay",
     "ordering_key",
 ];
 /// The fields of a test event.
 const TEST_FIELDS: &[&str] = &["type", "payload"];
-const MOST_FIELDS: usize = 7;
 
 /// A valid event, before it gets its tenant and time.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     content: Content,
     idempotency_key: Option<String>,
-    deliver_at: Option<Timestamp>,
+    due: Due,
     ordering_key: Option<String>,
 }
 
@@ -113,12 +111,13 @@ impl Reader {
             content_type,
             idempotency_key,
             deliver_at,
+            delay,
             ordering_key,
         ] = found;
         let event_type = self.event_type(event_type, path);
         let content = self.content(payload, body_base64, content_type, path);
         let idempotency_key = self.short_text(idempotency_key, path, "idempotency_key");
-        let deliver_at = self.deliver_at(deliver_at, path);
+        let due = self.due(deliver_at, delay, path);
         let ordering_key = self.short_text(ordering_key, path, "ordering_key");
         if event_type.is_none() && found[0].is_none() {
             self.wrong(format!("{path}type"), "is required");
@@ -134,7 +133,7 @@ impl Reader {
                 trace: None,
             },
             idempotency_key,
-            deliver_at,
+            due,
             ordering_key,
         }))
     }
@@ -319,20 +318,34 @@ impl Reader {
         Some(text.into_owned())
     }
 
-    fn deliver_at(&mut self, raw: Option<&RawValue>, path: &str) -> Option<Timestamp> {
-        let raw = raw.filter(|raw| raw.get() != "null")?;
-        let text = self.text(raw, path, "deliver_at")?;
-        match text.parse::<Timestamp>() {
-            Ok(at) if at > self.now.after(MAX_AHEAD) => {
-                let message = format!("must be at most {MAX_AHEAD} ahead");
-                self.wrong(format!("{path}deliver_at"), message);
-                None
+    fn due(&mut self, deliver_at: Option<&RawValue>, delay: Option<&RawValue>, path: &str) -> Due {
+        let deliver_at = deliver_at.filter(|raw| raw.get() != "null");
+        let delay = delay.filter(|raw| raw.get() != "null");
+        let now = self.now;
+        let (name, parsed) = match (deliver_at, delay) {
+            (None, None) => return Due::Now,
+            (Some(_), Some(_)) => {
+                let message = "cannot stand beside deliver_at; send one of them";
+                self.wrong(format!("{path}delay"), message);
+                return Due::Now;
             }
-            Ok(at) => Some(at),
-            Err(error) => {
-                self.wrong(format!("{path}deliver_at"), error.to_string());
-                None
+            (Some(raw), None) => {
+                let text = self.text(raw, path, "deliver_at");
+                ("deliver_at", text.map(|text| due::parse_time(&text, now)))
             }
+            (None, Some(raw)) => {
+                let text = self.text(raw, path, "delay");
+                ("delay", text.map(|text| due::parse_delay(&text)))
+            }
+        };
+        match parsed {
+            Some(Ok(due)) => due,
+            Some(Err(message)) => {
+                self.wrong(format!("{path}{name}"), message);
+                Due::Now
+            }
+            // The error has been reported.
+            None => Due::Now,
         }
     }
 
@@ -380,7 +393,7 @@ impl Draft {
         Draft {
             content,
             idempotency_key: None,
-            deliver_at: None,
+            due: Due::Now,
             ordering_key: None,
         }
     }
@@ -402,8 +415,7 @@ impl Draft {
         NewEvent {
             tenant,
             idempotency: fingerprint.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
-            // A time in the past means now. It does not make the deadline of the delivery earlier.
-            deliver_at: self.deliver_at.filter(|at| *at > now),
+            deliver_at: self.due.at(now),
             ordering,
             only,
             received: Some(Instant::now()),
@@ -417,7 +429,6 @@ impl Draft {
     /// Returns the fingerprint of the content, which identifies a repeated event. It does not include the
     /// trace, because a repeated request has another one.
     fn fingerprint(&self) -> Fingerprint {
-        let at = self.deliver_at.map_or(String::new(), |at| at.0.to_string());
         Fingerprint::of(&[
             self.content.event_type.as_str().as_bytes(),
             &self.content.payload,
@@ -426,7 +437,7 @@ impl Draft {
                 .as_deref()
                 .unwrap_or("")
                 .as_bytes(),
-            at.as_bytes(),
+            self.due.fingerprint().as_bytes(),
             self.ordering_key.as_deref().unwrap_or("").as_bytes(),
         ])
     }
@@ -494,86 +505,5 @@ fn shape_of(json: &str) -> &'static str {
         Some(b't' | b'f') => "a boolean",
         Some(b'n') => "null",
         Some(_) | None => "a number",
-    }
-}
-
-/// Finds the fields with these names in an object.
-struct Names(&'static [&'static str]);
-
-struct Found<'a> {
-    values: [Option<&'a RawValue>; MOST_FIELDS],
-    unknown: Vec<String>,
-}
-
-impl<'de> DeserializeSeed<'de> for Names {
-    type Value = Found<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found<'de>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Names {
-    type Value = Found<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Found<'de>, A::Error> {
-        let mut found = Found {
-            values: [None; MOST_FIELDS],
-            unknown: Vec::new(),
-        };
-        while let Some(name) = entries.next_key_seed(Name(self.0))? {
-            match name {
-                Known::Field(index) => {
-                    let value = entries.next_value()?;
-                    if found.values[index].replace(value).is_some() {
-                        let name = self.0[index];
-                        return Err(A::Error::custom(format_args!("{name:?} is named twice")));
-                    }
-                }
-                Known::Not(name) => {
-                    entries.next_value::<IgnoredAny>()?;
-                    if found.unknown.len() < MAX_UNKNOWN {
-                        found.unknown.push(name);
-                    }
-                }
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Matches a name without allocating.
-struct Name(&'static [&'static str]);
-
-enum Known {
-    Field(usize),
-    Not(String),
-}
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Known;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Known, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name {
-    type Value = Known;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Known, E> {
-        let index = self.0.iter().position(|known| *known == name);
-        Ok(index.map_or_else(
-            || Known::Not(name.chars().take(MAX_TEXT_CHARS).collect()),
-            Known::Field,
-        ))
     }
 }

@@ -6,6 +6,8 @@
 mod accepted;
 mod batch;
 mod commit_wait;
+mod due;
+mod fields;
 mod intake;
 mod schema;
 mod trace;
@@ -41,7 +43,8 @@ use intake::{Draft, Reader};
 use trace::RequestTrace;
 
 pub use batch::MAX_BATCH;
-pub use intake::{MAX_AHEAD, MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
+pub use due::MAX_AHEAD;
+pub use intake::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
 
 /// Maximum size of an event without its payload.

@@ -201,7 +201,11 @@ fn new_event() -> Value {
             "idempotency_key": short_text("The same key makes one event."),
             "deliver_at": {
                 "type": ["string", "null"], "format": "date-time",
-                "description": "Not before this. At most a year ahead; what lies in the past is now.",
+                "description": "The event is not delivered before this time. At most 365 days ahead; a time in the past means now.",
+            },
+            "delay": {
+                "type": ["string", "null"],
+                "description": "The event is not delivered before this duration has passed, such as `10m` or `2h`. At most `365d`. Cannot be combined with `deliver_at`.",
             },
             "ordering_key": short_text("Where the endpoint asks for it, events with the same key are delivered in order."),
         },

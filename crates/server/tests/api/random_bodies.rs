@@ -135,6 +135,7 @@ fn name() -> impl Strategy<Value = String> {
         "idempotency_key",
         "ordering_key",
         "deliver_at",
+        "delay",
         "events",
         "status",
         "endpoint",

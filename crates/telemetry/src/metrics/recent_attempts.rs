@@ -66,10 +66,7 @@ pub struct LastFailure {
 impl RecentAttempts {
     /// Returns the ratio of attempts that succeeded; 1 if there were none.
     pub fn success_ratio(&self) -> f64 {
-        match self.attempts {
-            0 => 1.0,
-            attempts => 1.0 - f64::from(self.failures) / f64::from(attempts),
-        }
+        ratio_of_successes(self.attempts.saturating_sub(self.failures), self.attempts)
     }
 
     /// Returns true if the endpoint needs attention: it fails often, has failed recently, and has not recovered since.
@@ -79,6 +76,16 @@ impl RecentAttempts {
             && self.success_ratio() < HEALTHY_RATIO
             && self.successes_in_a_row < RECOVERED_AFTER
             && self.last_failure.is_some_and(recent)
+    }
+}
+
+/// Returns the ratio of attempts that succeeded, rounded to six decimals; 1 if there were none.
+///
+/// Nodes send the ratio to each other as JSON. So few digits are parsed exactly, so every node shows the same number.
+fn ratio_of_successes(successes: u32, attempts: u32) -> f64 {
+    match attempts {
+        0 => 1.0,
+        attempts => (f64::from(successes) / f64::from(attempts) * 1e6).round() / 1e6,
     }
 }
 
@@ -141,12 +148,8 @@ impl RecentAttemptBuffer {
         let count = self.count.min(RECENT_ATTEMPTS as u64) as usize;
         let mut micros = self.micros[..count].to_vec();
         micros.sort_unstable();
-        let success_ratio = match count {
-            0 => 1.0,
-            count => f64::from(self.succeeded.count_ones()) / count as f64,
-        };
         EndpointStats {
-            success_ratio,
+            success_ratio: ratio_of_successes(self.succeeded.count_ones(), count as u32),
             p50_ms: percentile_ms(&micros, 50),
             p99_ms: percentile_ms(&micros, 99),
         }
@@ -203,7 +206,7 @@ mod tests {
         }
         let many = buffer.stats();
         assert_eq!((many.p50_ms, many.p99_ms), (Some(50.0), Some(99.0)));
-        assert!((many.success_ratio - 76.0 / 101.0).abs() < 1e-9);
+        assert_eq!(many.success_ratio, 0.752475);
     }
 
     #[test]
@@ -290,5 +293,19 @@ mod tests {
         assert_eq!(summary.last_failure, Some(answered));
         assert_eq!(summary.last_at, Some(Timestamp(299)));
         assert_eq!(summary.failures, 0);
+    }
+
+    #[test]
+    fn every_ratio_is_the_same_number_after_it_was_sent_as_json() {
+        for attempts in 1..=RECENT_ATTEMPTS as u32 {
+            for successes in 0..=attempts {
+                let ratio = ratio_of_successes(successes, attempts);
+                let text = serde_json::to_string(&ratio).expect("a ratio serializes");
+                let parsed: f64 = serde_json::from_str(&text).expect("it is JSON");
+                assert_eq!(parsed, ratio, "{successes} of {attempts}");
+                let exact = f64::from(successes) / f64::from(attempts);
+                assert!((ratio - exact).abs() < 6e-7, "{successes} of {attempts}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, SpanError, Timestamp};
 use posthaste_system::clock::Clock;
 use serde::Serialize;
 use serde_json::Value;
@@ -23,7 +23,7 @@ Examples:
   posthaste send invoice.paid '{\"amount\": 12}' --tenant acme
   posthaste send invoice.paid --file invoice.json --tenant acme --watch
   generate | posthaste send report.ready - --tenant acme --idempotency-key report-7
-  posthaste send reminder.due '{}' --tenant acme --deliver-at 2h
+  posthaste send reminder.due '{}' --tenant acme --delay 2h
   posthaste send note.added --file note.txt --content-type text/plain --tenant acme";
 
 const BATCH_EXAMPLES: &str = "\
@@ -57,6 +57,9 @@ pub struct SendArgs {
     /// Not before this time; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due)]
     pub deliver_at: Option<String>,
+    /// Not before this duration has passed on the server, such as 10m or 2h
+    #[arg(long, value_name = "DURATION", value_parser = delay, conflicts_with = "deliver_at")]
+    pub delay: Option<String>,
     /// Stay in order with others of this key
     #[arg(long, value_name = "KEY")]
     pub ordering_key: Option<String>,
@@ -93,6 +96,11 @@ fn due(text: &str) -> Result<String, String> {
     })
 }
 
+fn delay(text: &str) -> Result<String, String> {
+    let delay: Span = text.parse().map_err(|error: SpanError| error.to_string())?;
+    Ok(delay.to_string())
+}
+
 #[derive(Serialize)]
 struct Event<'a> {
     r#type: &'a str,
@@ -106,6 +114,8 @@ struct Event<'a> {
     idempotency_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deliver_at: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ordering_key: Option<&'a str>,
 }
@@ -164,6 +174,7 @@ fn event(args: &SendArgs) -> Result<String, CommandError> {
         content_type: args.content_type.as_deref(),
         idempotency_key: args.idempotency_key.as_deref(),
         deliver_at: args.deliver_at.as_deref(),
+        delay: args.delay.as_deref(),
         ordering_key: args.ordering_key.as_deref(),
     };
     Ok(serde_json::to_string(&event).expect("an event serializes to JSON"))

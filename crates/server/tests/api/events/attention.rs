@@ -49,7 +49,7 @@ async fn a_failing_endpoint_is_listed_until_it_recovers() {
                 "tenant_id": "acme", "endpoint_id": bad, "url": "http://127.0.0.1:9999/",
                 "status": "enabled", "reason": "failing", "since": null,
                 "detail": "8 of the last 18 attempts failed; last: HTTP 503", "pending": 0,
-                "success_ratio": 1.0 - 8.0 / 18.0, "last_failure_at": "2026-11-15T12:00:00.000Z",
+                "success_ratio": 0.555556, "last_failure_at": "2026-11-15T12:00:00.000Z",
             }])
         );
     }

@@ -188,6 +188,7 @@ async fn the_same_idempotency_key_with_other_content_is_a_conflict() {
         json!({"type": "a.c"}),
         json!({"payload": {"n": 2}}),
         json!({"deliver_at": "2026-11-16T00:00:00Z"}),
+        json!({"delay": "1h"}),
         json!({"ordering_key": "o"}),
     ] {
         let answer = server.event(&event(other.clone())).await;
@@ -216,12 +217,27 @@ async fn an_event_can_be_scheduled() {
     server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
         .await;
-    for (given, next) in [
-        ("2026-11-15T13:30:00+01:00", "2026-11-15T12:30:00.000Z"),
-        ("2027-11-15T12:00:00Z", "2027-11-15T12:00:00.000Z"),
-        ("2020-01-01T00:00:00Z", "2026-11-15T12:00:00.000Z"),
+    for (field, given, next) in [
+        (
+            "deliver_at",
+            "2026-11-15T13:30:00+01:00",
+            "2026-11-15T12:30:00.000Z",
+        ),
+        (
+            "deliver_at",
+            "2027-11-15T12:00:00Z",
+            "2027-11-15T12:00:00.000Z",
+        ),
+        (
+            "deliver_at",
+            "2020-01-01T00:00:00Z",
+            "2026-11-15T12:00:00.000Z",
+        ),
+        ("delay", "1h30m", "2026-11-15T13:30:00.000Z"),
+        ("delay", "365d", "2027-11-15T12:00:00.000Z"),
+        ("delay", "0s", "2026-11-15T12:00:00.000Z"),
     ] {
-        let event = json!({"type": "a.b", "payload": 1, "deliver_at": given});
+        let event = json!({"type": "a.b", "payload": 1, field: given});
         let answer = server.event(&event).await.ok(202);
         let delivery = answer["deliveries"][0]["id"].as_str().unwrap();
         let shown = format!("/v1/tenants/acme/deliveries/{delivery}");
@@ -232,6 +248,18 @@ async fn an_event_can_be_scheduled() {
     let event = json!({"type": "a.b", "payload": 1, "deliver_at": "2027-11-15T12:00:00.001Z"});
     let fields = server.event(&event).await.problem(422, "invalid");
     assert_eq!(fields, ["deliver_at"]);
+}
+
+#[tokio::test]
+async fn a_delayed_event_can_be_repeated_with_its_key() {
+    let server = TestServer::without_engine().await;
+    let event = json!({"type": "a.b", "payload": 1, "delay": "1h", "idempotency_key": "k"});
+    let first = server.event(&event).await.ok(202);
+    server.set_time("2026-11-15T12:05:00Z".parse().unwrap());
+    assert_eq!(server.event(&event).await.ok(200), first);
+    let path = format!("/v1/tenants/acme/events/{}", first["id"].as_str().unwrap());
+    let shown = server.get(&path).await.ok(200);
+    assert_eq!(shown["deliver_at"], "2026-11-15T13:00:00.000Z");
 }
 
 #[tokio::test]

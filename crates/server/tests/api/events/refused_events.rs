@@ -53,6 +53,23 @@ async fn every_invalid_field_is_named() {
             &["type", "idempotency_key", "deliver_at", "ordering_key"],
         ),
         (
+            r#"{"type":"a","payload":1,"delay":"soon"}"#.to_owned(),
+            &["delay"],
+        ),
+        (
+            r#"{"type":"a","payload":1,"delay":90}"#.to_owned(),
+            &["delay"],
+        ),
+        (
+            r#"{"type":"a","payload":1,"delay":"366d"}"#.to_owned(),
+            &["delay"],
+        ),
+        (
+            r#"{"type":"a","payload":1,"delay":"1h","deliver_at":"2026-11-16T00:00:00Z"}"#
+                .to_owned(),
+            &["delay"],
+        ),
+        (
             format!(r#"{{"type":"a","payload":1,"idempotency_key":"{long}"}}"#),
             &["idempotency_key"],
         ),

@@ -233,6 +233,11 @@ const LINES: &[(&str, &str, &str)] = &[
         r#"{"type":"a.b","payload":[],"idempotency_key":"k","deliver_at":"2026-11-15T12:00:00.000Z","ordering_key":"o"}"#,
     ),
     (
+        "send a.b --delay 90m",
+        "POST /v1/tenants/acme/events",
+        r#"{"type":"a.b","payload":{},"delay":"90m"}"#,
+    ),
+    (
         "send a.b hello --content-type text/plain",
         "POST /v1/tenants/acme/events",
         r#"{"type":"a.b","body_base64":"aGVsbG8=","content_type":"text/plain"}"#,
