@@ -45,6 +45,7 @@ mod skip_ranges;
 pub mod sqlite;
 mod stats;
 mod store;
+mod subscriber_index;
 mod tenant_lookup;
 mod write_group;
 mod write_queue_state;

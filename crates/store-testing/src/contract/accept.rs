@@ -96,6 +96,39 @@ pub(super) async fn changed_patterns_apply_to_the_next_event(harness: &dyn Harne
     );
 }
 
+pub(super) async fn a_change_of_one_of_many_endpoints_applies_to_the_next_event(
+    harness: &dyn Harness,
+) {
+    let world = World::with_acme(harness).await;
+    for number in 1..=20 {
+        world.add(endpoint(number, "acme", &["a.*"])).await;
+    }
+    let others: Vec<u128> = (3..=20).collect();
+    let goes_to = async |expected: &[u128]| {
+        let accepted = world.accept(at(1), event("acme", "a.b")).await;
+        assert_eq!(goes_to(&accepted), [expected, &others].concat());
+    };
+    goes_to(&[1, 2]).await;
+    let changed = endpoint(1, "acme", &["c.*"]);
+    world.store.replace_endpoint(at(2), changed).await.unwrap();
+    goes_to(&[2]).await;
+    world
+        .set_status(EndpointId(2), EndpointStatus::Disabled)
+        .await;
+    goes_to(&[]).await;
+    world
+        .set_status(EndpointId(2), EndpointStatus::Enabled)
+        .await;
+    goes_to(&[2]).await;
+    world
+        .set_status(EndpointId(2), EndpointStatus::Deleted)
+        .await;
+    goes_to(&[]).await;
+    world.add(endpoint(21, "acme", &[])).await;
+    let accepted = world.accept(at(3), event("acme", "a.b")).await;
+    assert!(accepted.deliveries.iter().any(|it| it.endpoint.0 == 21));
+}
+
 pub(super) async fn a_test_event_goes_to_its_endpoint_only(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;

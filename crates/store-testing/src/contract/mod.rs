@@ -107,6 +107,7 @@ macro_rules! every_case {
                 events_go_to_subscribed_endpoints
                 paused_endpoints_get_events_and_disabled_ones_do_not
                 changed_patterns_apply_to_the_next_event
+                a_change_of_one_of_many_endpoints_applies_to_the_next_event
                 a_test_event_goes_to_its_endpoint_only
                 an_event_is_read_back_byte_for_byte
                 a_trace_stays_with_its_event

@@ -62,6 +62,10 @@ impl Operation for AcceptTask {
     fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
         let mut fan_out = None;
         let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
+        let tenant = self.events.first().map(|event| &event.tenant);
+        if let Some(routes) = tenant.and_then(|tenant| context.routes.tenant(tenant)) {
+            context.effects.other_work += routes.take_index_cost();
+        }
         self.accepted = Some((ingest, fan_out));
         Ok(())
     }
@@ -126,10 +130,7 @@ fn accept(
         context.settings.max_deliveries_per_request,
     );
     let checked = check_deliveries(events, &plans, limits, |event| {
-        let routes = tenant.endpoints.iter();
-        routes
-            .filter(|route| route.gets(&event.content.event_type))
-            .count() as u64
+        tenant.count_routes(&event.content.event_type)
     });
     let deliveries = match checked {
         Ok(deliveries) => deliveries,
@@ -197,11 +198,10 @@ fn store(
         pieces.add(key_of(id.0), event);
     }
     let due_at = event.deliver_at.map_or(now, |at| at.max(now));
-    let wanted = |route: &&Arc<Route>| match event.only {
-        Some(only) => route.id == only,
-        None => route.gets(&event.content.event_type),
+    let mut routes: Vec<&Arc<Route>> = match event.only {
+        Some(only) => tenant.endpoint(only).into_iter().collect(),
+        None => tenant.routes(&event.content.event_type),
     };
-    let mut routes: Vec<&Arc<Route>> = tenant.endpoints.iter().filter(wanted).collect();
     routes.sort_unstable_by_key(|route| route.id);
     let mut deliveries = Vec::new();
     let mut list = event_rows::DeliveryList::default();

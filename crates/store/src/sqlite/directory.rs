@@ -53,11 +53,7 @@ pub(super) fn create_tenant(
             defaults_column(&tenant.endpoint_defaults),
             protection_column(&tenant.protection),
         ])?;
-    let routes = TenantRoutes {
-        no,
-        policy: tenant.default_retry_policy.clone(),
-        endpoints: Vec::new(),
-    };
+    let routes = TenantRoutes::new(no, tenant.default_retry_policy.clone());
     context.routes.add(tenant.id.clone(), routes);
     Ok(CreateResult::Created)
 }

@@ -46,6 +46,8 @@ pub(super) struct SideEffects {
     pub(super) count_changes: CountChanges,
     /// Failed deliveries that are not written yet.
     pub(super) failures: Failures<i64>,
+    /// Work of the present operation that changes no rows, as the number of rows that take as long.
+    pub(super) other_work: u64,
     /// Number of new rows that are not in the history yet.
     pub(super) new_rows: usize,
     /// The number of the last stats that were added, in this transaction or before.

@@ -47,7 +47,7 @@ impl OwnerEmails for SqliteStore {
         request: ConfirmationRequest,
         limits: OwnerEmailLimits,
     ) -> Answer<ConfirmationResult> {
-        self.write(move |context| {
+        self.write_of(&request.tenant.clone(), move |context| {
             let conn = context.conn;
             let Some(tenant_no) = live_tenant(conn, &request.tenant)? else {
                 return Ok(ConfirmationResult::NoSuchTenant);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
-use posthaste_core::subscription::{EventType, Pattern, wants};
+use posthaste_core::subscription::{EventType, Pattern};
 use posthaste_core::time::Span;
 use rusqlite::Connection;
 use rustc_hash::FxHashMap;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::codes::Code;
 use super::delivery_rows::{endpoint_id, from_json, parse};
 use crate::StoreSettings;
+use crate::subscriber_index::{Subscriber, SubscriberIndex};
 
 /// An endpoint that is not deleted.
 #[derive(Clone, Debug)]
@@ -37,10 +38,11 @@ impl Route {
             EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         }
     }
+}
 
-    /// Returns whether it gets a delivery of events of this type.
-    pub(super) fn gets(&self, event_type: &EventType) -> bool {
-        self.accepts_deliveries() && wants(&self.patterns, event_type)
+impl Subscriber for Arc<Route> {
+    fn patterns(&self) -> Option<&[Pattern]> {
+        self.accepts_deliveries().then_some(&self.patterns)
     }
 }
 
@@ -50,9 +52,35 @@ pub(super) struct TenantRoutes {
     pub(super) no: i64,
     pub(super) policy: Option<Value>,
     pub(super) endpoints: Vec<Arc<Route>>,
+    index: SubscriberIndex,
 }
 
 impl TenantRoutes {
+    /// Creates the routes of a tenant without endpoints.
+    pub(super) fn new(no: i64, policy: Option<Value>) -> TenantRoutes {
+        TenantRoutes {
+            no,
+            policy,
+            endpoints: Vec::new(),
+            index: SubscriberIndex::default(),
+        }
+    }
+
+    /// Returns the endpoints that get events of this type.
+    pub(super) fn routes(&self, event_type: &EventType) -> Vec<&Arc<Route>> {
+        self.index.find(&self.endpoints, event_type)
+    }
+
+    /// Returns the number of endpoints that get events of this type.
+    pub(super) fn count_routes(&self, event_type: &EventType) -> u64 {
+        self.index.count(&self.endpoints, event_type)
+    }
+
+    /// Returns the cost of the index if it was made since the last call, as the number of rows that take as long.
+    pub(super) fn take_index_cost(&self) -> u64 {
+        self.index.take_cost()
+    }
+
     /// Returns the endpoint with this id, unless it is deleted.
     pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Arc<Route>> {
         self.endpoints.iter().find(|route| route.id == id)
@@ -84,11 +112,8 @@ impl RoutingTable {
         let mut rows = tenants.query([])?;
         while let Some(row) = rows.next()? {
             let no: i64 = row.get(0)?;
-            let tenant = TenantRoutes {
-                no,
-                policy: policy(row.get_ref(2)?.as_str_or_null()?)?,
-                endpoints: Vec::new(),
-            };
+            let policy = policy(row.get_ref(2)?.as_str_or_null()?)?;
+            let tenant = TenantRoutes::new(no, policy);
             by_no.insert(no, (parse(row.get_ref(1)?.as_str()?)?, tenant));
         }
         let mut endpoints = conn.prepare(
@@ -142,7 +167,9 @@ impl RoutingTable {
     pub(super) fn change(&mut self, tenant: &TenantId, change: impl FnOnce(&mut TenantRoutes)) {
         self.set_aside(tenant);
         if let Some(routes) = self.tenants.get_mut(tenant) {
-            change(Arc::make_mut(routes));
+            let routes = Arc::make_mut(routes);
+            change(routes);
+            routes.index = SubscriberIndex::default();
         }
     }
 

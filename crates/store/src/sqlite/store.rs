@@ -77,7 +77,11 @@ impl SqliteStore {
     }
 
     /// Enqueues an operation of a tenant; without one, an internal operation.
-    fn write_of<'t, T, F>(&self, tenant: impl Into<Option<&'t TenantId>>, run: F) -> Answer<T>
+    pub(super) fn write_of<'t, T, F>(
+        &self,
+        tenant: impl Into<Option<&'t TenantId>>,
+        run: F,
+    ) -> Answer<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,

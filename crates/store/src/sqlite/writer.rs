@@ -1,8 +1,8 @@
 //! The writer: the only thread that writes.
 //!
 //! [`Writer`] takes operations from the write queue, in turns between tenants, writes them in one transaction until the
-//! budget of a group is used up, passes the accepted deliveries to the hand-over, and answers. There is no timer: while
-//! one commit runs, the next group collects. Between two groups it extends the history and checkpoints the WAL, a
+//! budget of a group is used up, passes the accepted deliveries to the hand-over, and answers. There is
+//! no timer: while one commit runs, the next group collects. Between two groups it extends the history and checkpoints the WAL, a
 //! little at a time.
 
 use std::sync::Arc;
@@ -260,6 +260,7 @@ impl Writer {
                 let before = context.conn.total_changes();
                 let ran = taken.item.run(&mut context);
                 let rows = (context.conn.total_changes() - before) * taken.item.row_cost();
+                let rows = rows + std::mem::take(&mut context.effects.other_work);
                 budget.spend(rows);
                 self.queue.charge(&taken.class, rows.saturating_sub(1));
                 ran?;

@@ -47,26 +47,29 @@ impl OwnerEmails for PostgresStore {
         request: ConfirmationRequest,
         limits: OwnerEmailLimits,
     ) -> Answer<ConfirmationResult> {
-        self.write(async move |context: &mut WriteContext| {
-            let conn = context.conn.clone();
-            let Some(tenant_no) = live_tenant(&conn, &request.tenant).await? else {
-                return Ok(ConfirmationResult::NoSuchTenant);
-            };
-            // Locks the row, so that concurrent requests of the tenant are counted one after the other.
-            let mut usage = locked_usage(&conn, tenant_no, now).await?;
-            let before = usage;
-            let stored = find(&conn, tenant_no, &address_key(&request.recipient)).await?;
-            let (result, stored) =
-                StoredConfirmation::request(stored, request.clone(), now, &mut usage, limits);
-            if let Some(stored) = stored {
-                keep(&conn, tenant_no, &stored).await?;
-            }
-            if usage != before {
-                let taken = result.allowance();
-                set_usage(&conn, tenant_no, now, usage, taken).await?;
-            }
-            Ok(result)
-        })
+        self.write_of(
+            &request.tenant.clone(),
+            async move |context: &mut WriteContext| {
+                let conn = context.conn.clone();
+                let Some(tenant_no) = live_tenant(&conn, &request.tenant).await? else {
+                    return Ok(ConfirmationResult::NoSuchTenant);
+                };
+                // Locks the row, so that concurrent requests of the tenant are counted one after the other.
+                let mut usage = locked_usage(&conn, tenant_no, now).await?;
+                let before = usage;
+                let stored = find(&conn, tenant_no, &address_key(&request.recipient)).await?;
+                let (result, stored) =
+                    StoredConfirmation::request(stored, request.clone(), now, &mut usage, limits);
+                if let Some(stored) = stored {
+                    keep(&conn, tenant_no, &stored).await?;
+                }
+                if usage != before {
+                    let taken = result.allowance();
+                    set_usage(&conn, tenant_no, now, usage, taken).await?;
+                }
+                Ok(result)
+            },
+        )
     }
 
     fn claim_confirmations(

@@ -4,11 +4,11 @@
 //! An event is routed by this table, and its transaction checks that no later change exists. So routing is exact,
 //! although accepting an event reads no directory rows.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
-use posthaste_core::subscription::{EventType, Pattern, SubscriptionIndex, wants};
+use posthaste_core::subscription::{EventType, Pattern};
 use posthaste_core::time::Span;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
@@ -18,10 +18,8 @@ use super::changelog;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, parse, policy, read_patterns, word};
+use crate::subscriber_index::{Subscriber, SubscriberIndex};
 use crate::{Change, StoreSettings};
-
-/// Number of endpoints from which a tenant has an index of its subscriptions.
-const MIN_INDEXED_ENDPOINTS: usize = 16;
 
 /// An endpoint that is not deleted.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,10 +39,11 @@ impl EndpointRoute {
             EndpointStatus::Disabled | EndpointStatus::Deleted => false,
         }
     }
+}
 
-    /// Returns whether the endpoint gets events of this type.
-    pub(super) fn gets(&self, event_type: &EventType) -> bool {
-        self.accepts_deliveries() && wants(&self.patterns, event_type)
+impl Subscriber for EndpointRoute {
+    fn patterns(&self) -> Option<&[Pattern]> {
+        self.accepts_deliveries().then_some(&self.patterns)
     }
 }
 
@@ -54,8 +53,7 @@ pub(super) struct TenantRoutes {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) policy: Option<Value>,
     pub(in crate::postgres) endpoints: Vec<EndpointRoute>,
-    /// Finds the endpoints that get a type, by their indexes. Made when it is first needed.
-    index: OnceLock<SubscriptionIndex>,
+    index: SubscriberIndex,
 }
 
 /// Compares all that routing depends on.
@@ -68,33 +66,12 @@ impl PartialEq for TenantRoutes {
 impl TenantRoutes {
     /// Returns the endpoints that get events of this type.
     pub(super) fn routes(&self, event_type: &EventType) -> Vec<&EndpointRoute> {
-        if self.endpoints.len() < MIN_INDEXED_ENDPOINTS {
-            let endpoints = self.endpoints.iter();
-            return endpoints.filter(|route| route.gets(event_type)).collect();
-        }
-        let indexes = self.index().subscribers(event_type).into_iter();
-        indexes.map(|it| &self.endpoints[it as usize]).collect()
+        self.index.find(&self.endpoints, event_type)
     }
 
     /// Returns the number of endpoints that get events of this type.
     pub(super) fn count_routes(&self, event_type: &EventType) -> u64 {
-        if self.endpoints.len() < MIN_INDEXED_ENDPOINTS {
-            let endpoints = self.endpoints.iter();
-            return endpoints.filter(|route| route.gets(event_type)).count() as u64;
-        }
-        self.index().count(event_type) as u64
-    }
-
-    fn index(&self) -> &SubscriptionIndex {
-        self.index.get_or_init(|| {
-            let mut index = SubscriptionIndex::default();
-            for (number, route) in (0..).zip(&self.endpoints) {
-                if route.accepts_deliveries() {
-                    index.insert(number, &route.patterns);
-                }
-            }
-            index
-        })
+        self.index.count(&self.endpoints, event_type)
     }
 
     /// Returns the endpoint with this id, unless it is deleted.
@@ -186,7 +163,7 @@ impl RoutingTable {
                 no: row.get(0),
                 policy: policy(row.get(2))?,
                 endpoints: Vec::new(),
-                index: OnceLock::new(),
+                index: SubscriberIndex::default(),
             };
             by_no.insert(routes.no, (parse(row.get(1))?, routes));
         }
