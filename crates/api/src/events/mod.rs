@@ -225,13 +225,15 @@ async fn store(
     let surely_new = keyless.count() as u64;
     let quotas = app.quotas(tenant, now, surely_new)?;
     let asked_at = Instant::now();
-    let accept = app.accepts.begin(app.clock.now().tick, &tenant.tenant.id);
+    let class = class_of(app, &tenant.tenant);
+    let accept = app
+        .accepts
+        .begin(app.clock.now().tick, &tenant.tenant.id, class);
     let answer = app.store.accept_within(now, events, quotas);
     let accepted = CommitWait::new(answer, accept, app.clock.clone(), reservation).await;
     let took = asked_at.elapsed();
     app.observe.committed(took);
     if accepted.is_ok() {
-        let class = class_of(app, &tenant.tenant);
         app.observe.requests.accept_committed(class, took);
     }
     match accepted? {

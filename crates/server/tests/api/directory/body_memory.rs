@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_api::ApiSettings;
 use posthaste_api::accept_watch::MAX_WAIT;
+use posthaste_telemetry::metrics::request_counters::TenantClass;
 use posthaste_testbed::PATIENCE;
 use serde_json::json;
 use tokio::net::TcpStream;
@@ -125,7 +126,10 @@ async fn a_refused_body_gets_its_answer() {
 async fn a_node_is_not_ready_while_accepts_stall() {
     let server = TestServer::with_acme().await;
     let acme = "acme".parse().expect("a valid id");
-    let begin = || server.app.accepts.begin(server.app.clock.now().tick, &acme);
+    let begin = || {
+        let now = server.app.clock.now().tick;
+        server.app.accepts.begin(now, &acme, TenantClass::Default)
+    };
     server.get_as("/readyz", "").await.ok(200);
     let accept = begin();
     server.pass_ms(MAX_WAIT.as_millis());
