@@ -26,13 +26,14 @@ mod tests;
 mod unread_body;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use ipnet::IpNet;
 use posthaste_telemetry::metrics::Metrics;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use super::origin::Peer;
@@ -47,6 +48,25 @@ const LOG_TARGET: &str = "posthaste::api::serve";
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Pause after a failed accept, for example when there are no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Maximum number of connections that wait to be accepted.
+const MAX_BACKLOG: u32 = 1_024;
+/// Size of the send buffer of a connection, which the kernel doubles. By default it would let one connection that is not
+/// read grow to several megabytes of kernel memory, which counts for the container's limit.
+const SEND_BUFFER_BYTES: u32 = 256 * 1024;
+
+/// Listens on an address.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(MAX_BACKLOG)
+}
 
 /// Serves until `stop` completes. Then waits until every request in progress is answered, or the grace period is over.
 pub async fn serve(

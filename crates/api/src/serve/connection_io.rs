@@ -1,6 +1,6 @@
 //! The socket of a connection, as hyper uses it.
 //!
-//! [`ConnectionIo`] adds two guarantees that hyper does not give:
+//! [`ConnectionIo`] adds three guarantees that hyper does not give:
 //!
 //! - **Strict heads.** hyper receives a head only when it has arrived completely and follows the
 //!   [rules](super::head). Instead of a head that breaks one, hyper receives a fixed request, and [`RefusedHead`]
@@ -8,6 +8,7 @@
 //!   of the connection is used after that.
 //! - **Progress of writes.** A write that makes no progress for a time limit fails, which ends the connection. hyper
 //!   itself waits forever for a caller that does not read.
+//! - **Turns.** A connection that could read or write on and on lets the other tasks run after [`TURN_BYTES`].
 //!
 //! A read that ends a head, or is part of a body, is passed on in place, without a copy. The timer is created by
 //! the first write that has to wait.
@@ -34,6 +35,10 @@ const READ_BYTES: usize = 4 * 1024;
 const MAX_DISCARDS: usize = 16;
 /// The request that hyper receives in place of a refused head.
 const SUBSTITUTE: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+
+/// Number of bytes that a connection reads and writes before the other tasks of its thread get a turn. Without it, a few
+/// hundred connections with large bodies would delay small requests by seconds.
+const TURN_BYTES: usize = 64 * 1024;
 
 /// The reason why the last head of a connection was refused. Set before hyper receives the substitute.
 pub(super) type RefusedHead = Arc<OnceLock<HeadError>>;
@@ -62,6 +67,7 @@ pub(super) struct ConnectionIo<T> {
     refusal: Refusal,
     refused_head: RefusedHead,
     stall: StallTimer,
+    turn: Turn,
 }
 
 /// The state of a refusal.
@@ -94,7 +100,38 @@ impl<T: Stream> ConnectionIo<T> {
                 sleep: None,
                 is_running: false,
             },
+            turn: Turn::default(),
         }
+    }
+
+    /// Reads from the stream, if it is this connection's turn.
+    fn poll_stream(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.turn.poll(context));
+        let filled = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.turn
+            .count(read.is_ready(), buffer.filled().len() - filled);
+        read
+    }
+
+    /// Writes to the stream with `write`, if it is this connection's turn.
+    fn poll_write_with(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.turn.poll(context));
+        let written = write(Pin::new(&mut self.stream), context);
+        let bytes = match &written {
+            Poll::Ready(Ok(bytes)) => *bytes,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        self.turn.count(written.is_ready(), bytes);
+        self.stall.check(context, &self.stream, written)
     }
 
     /// Reads into hyper's buffer. Holds back what begins a head. Returns true if hyper's buffer has something new.
@@ -104,7 +141,7 @@ impl<T: Stream> ConnectionIo<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<bool>> {
         let filled = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        ready!(self.poll_stream(context, buffer))?;
         let received = &buffer.filled()[filled..];
         if received.is_empty() {
             return Poll::Ready(Ok(true));
@@ -128,7 +165,7 @@ impl<T: Stream> ConnectionIo<T> {
     fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut piece = [MaybeUninit::uninit(); READ_BYTES];
         let mut piece = ReadBuf::uninit(&mut piece);
-        ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
+        ready!(self.poll_stream(context, &mut piece))?;
         let received = piece.filled();
         if received.is_empty() {
             return Poll::Ready(Ok(false));
@@ -224,9 +261,8 @@ impl<T: Stream> AsyncWrite for ConnectionIo<T> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
-        this.stall.check(context, &this.stream, written)
+        self.get_mut()
+            .poll_write_with(context, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -234,9 +270,9 @@ impl<T: Stream> AsyncWrite for ConnectionIo<T> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
-        this.stall.check(context, &this.stream, written)
+        self.get_mut().poll_write_with(context, |stream, context| {
+            stream.poll_write_vectored(context, slices)
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -253,6 +289,33 @@ impl<T: Stream> AsyncWrite for ConnectionIo<T> {
             this.discard(context);
         }
         Pin::new(&mut this.stream).poll_shutdown(context)
+    }
+}
+
+/// Ends the turn of a connection that has read and written [`TURN_BYTES`].
+#[derive(Default)]
+struct Turn {
+    /// Bytes since the connection had to wait.
+    bytes: usize,
+}
+
+impl Turn {
+    /// Waits for the next turn if this one is over. The runtime polls a task that has woken itself after the others.
+    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        if self.bytes < TURN_BYTES {
+            return Poll::Ready(());
+        }
+        self.bytes = 0;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Counts bytes. A connection that has to wait anyway begins a new turn.
+    fn count(&mut self, is_ready: bool, bytes: usize) {
+        self.bytes = match is_ready {
+            true => self.bytes.saturating_add(bytes),
+            false => 0,
+        };
     }
 }
 

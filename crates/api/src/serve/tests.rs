@@ -15,11 +15,11 @@ use bytes::Bytes;
 use posthaste_egress::trusted_client::dial_tcp;
 use posthaste_telemetry::metrics::{Gauges, Metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::serve;
+use super::{listen, serve};
 use crate::settings::ApiSettings;
 
 /// Time after which a test that waits has failed.
@@ -63,7 +63,7 @@ impl Listening {
             ));
         let mut settings = ApiSettings::default();
         adjust(&mut settings);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let metrics = Arc::new(Metrics::new());
         let counting = metrics.clone();

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use posthaste_api::limits;
+use posthaste_api::serve::listen;
 use posthaste_api::{self as api, App};
 use posthaste_core::address::EgressRules;
 use posthaste_core::lane::MAX_IN_FLIGHT;
@@ -45,7 +46,7 @@ impl Node {
         // The vault comes first: if the process dies in between, there is a key without data, and never data without a
         // key.
         let vault = open_configured_vault(settings.master_keys.take(), &settings.store)?;
-        let listener = bind(settings.listen).await?;
+        let listener = bind(settings.listen)?;
         let address = listener.local_addr().unwrap_or(settings.listen);
         // Known only now, because port 0 has been replaced by a real one.
         settings.api.egress_rules.own_sockets = vec![address];
@@ -159,9 +160,8 @@ fn open_configured_vault(
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listener = TcpListener::bind(address).await;
-    listener.map_err(|error| StartError::Listen { address, error })
+fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    listen(address).map_err(|error| StartError::Listen { address, error })
 }
 
 /// Dependencies of opening the store.

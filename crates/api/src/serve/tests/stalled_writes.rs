@@ -68,3 +68,54 @@ async fn callers_that_pipeline_and_never_read_are_cut_off() {
     let handled = listening.requests.load(SeqCst);
     assert_eq!(handled, callers.len(), "a request is read after a response");
 }
+
+#[tokio::test]
+async fn a_connection_that_is_not_read_holds_little_memory_of_the_kernel() {
+    let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let dialled = dial_tcp(address, None);
+    let (caller, accepted) = tokio::join!(dialled, listener.accept());
+    let (_caller, (stream, _)) = (caller.expect("a listener"), accepted.expect("a caller"));
+    let piece = vec![b'x'; 64 * 1024];
+    let mut written = 0;
+    stream.writable().await.expect("an open stream");
+    while let Ok(bytes) = stream.try_write(&piece) {
+        written += bytes;
+    }
+    assert!(written < 1 << 20, "{written} bytes");
+}
+
+/// Returns how often a transfer of a megabyte had to wait, although it could always make progress.
+async fn waits(transfer: impl Future<Output = std::io::Result<u64>>) -> usize {
+    let mut transfer = std::pin::pin!(transfer);
+    let mut waits = 0;
+    let counted = std::future::poll_fn(|context| {
+        let polled = transfer.as_mut().poll(context);
+        waits += usize::from(polled.is_pending());
+        polled
+    });
+    let bytes = timeout(PATIENCE, counted)
+        .await
+        .expect("it is polled again");
+    assert!(bytes.expect("no error") >= 1 << 20);
+    waits
+}
+
+#[tokio::test]
+async fn a_connection_with_a_large_body_gives_others_a_turn() {
+    let body = vec![b'x'; 1 << 20];
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let (server, mut caller) = tokio::io::duplex(4 << 20);
+    caller.write_all(head.as_bytes()).await.expect("room");
+    caller.write_all(&body).await.expect("room");
+    caller.shutdown().await.expect("an open stream");
+    let mut io = ConnectionIo::new(server, LIMIT, RefusedHead::default());
+    let mut nothing = tokio::io::sink();
+    let reads = waits(tokio::io::copy(&mut io, &mut nothing)).await;
+    assert!(reads >= 15, "{reads} waits");
+    let writes = waits(tokio::io::copy(&mut &body[..], &mut io)).await;
+    assert!(writes >= 15, "{writes} waits");
+}
