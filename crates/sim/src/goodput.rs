@@ -163,6 +163,11 @@ impl Goodput {
         Ok(())
     }
 
+    /// Returns the share of events that were delivered.
+    pub fn delivered_share(&self) -> f64 {
+        self.delivered as f64 / self.offered.max(1) as f64
+    }
+
     /// Returns the share of requests that failed.
     pub fn failed_share(&self) -> f64 {
         self.failed as f64 / self.requests.max(1) as f64
