@@ -17,7 +17,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use posthaste_core::id::{SessionId, TenantId};
-use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
+use posthaste_store::{ApiKey, Change, KeyHash, StoreError, Tenant};
 
 use super::App;
 use super::body_budget::{BodyReservation, TenantBudget};
@@ -244,20 +244,31 @@ impl App {
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
             Caller::Tenant(..) => return Err(Problem::missing(ResourceKind::Tenant)),
         };
-        let generation = match self.cached(&self.tenants, &id) {
-            Ok(known) => return Ok(known),
+        let found = self.find_tenant(&id).await?;
+        found.ok_or_else(|| Problem::missing(ResourceKind::Tenant))
+    }
+
+    /// Returns the tenant with this id, if there is one. For callers with access to every tenant.
+    pub async fn find_tenant(
+        &self,
+        id: &TenantId,
+    ) -> Result<Option<Arc<CachedTenant>>, StoreError> {
+        let generation = match self.cached(&self.tenants, id) {
+            Ok(known) => return Ok(Some(known)),
             Err(generation) => generation,
         };
         let stored = self.store.tenant(id.clone()).await?;
-        let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+        let Some(tenant) = stored else {
+            return Ok(None);
+        };
         let known = Arc::new(CachedTenant {
             body_budget: self.body_budget.of_tenant(&tenant.id),
             tenant,
             last_rejection: LastRejection::default(),
-            rates: self.rates_of(&id),
+            rates: self.rates_of(id),
         });
-        self.tenants.put(generation, id, known.clone());
-        Ok(known)
+        self.tenants.put(generation, id.clone(), known.clone());
+        Ok(Some(known))
     }
 
     /// Returns an empty reservation for a body of this caller.

@@ -76,6 +76,7 @@ fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
     let reserved_bytes = app.body_budget.reserved_bytes();
     app.observe.requests.body_bytes(reserved_bytes);
     let mut metrics = app.observe.metrics(gauges);
+    metrics.extend(app.observe.outboxes.metrics(app.clock.now().tick));
     metrics.extend(app.telemetry.metrics());
     metrics
 }

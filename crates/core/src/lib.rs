@@ -18,6 +18,7 @@
 //! | [`sign`] | how a request proves its origin |
 //! | [`address`] | which destinations may be called at all |
 //! | [`forecast`] | how an outage would go under a retry policy |
+//! | [`outbox`] | which rows of an application's outbox become events now |
 //! | [`alert`] | which problems need the operator's attention |
 
 pub mod address;
@@ -32,6 +33,7 @@ pub mod id;
 pub mod ingest;
 pub mod json;
 pub mod lane;
+pub mod outbox;
 pub mod policy;
 pub mod quota;
 pub mod quoted;

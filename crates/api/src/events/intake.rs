@@ -57,10 +57,10 @@ const TEST_FIELDS: &[&str] = &["type", "payload"];
 /// A valid event, before it gets its tenant and time.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    content: Content,
-    idempotency_key: Option<String>,
-    due: Due,
-    ordering_key: Option<String>,
+    pub(super) content: Content,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) due: Due,
+    pub(super) ordering_key: Option<String>,
 }
 
 /// Parses events and collects their errors.
@@ -269,7 +269,7 @@ impl Reader {
     }
 
     /// Copies the bytes of a payload. A slice would keep the complete request body in memory.
-    fn payload(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
+    pub(super) fn payload(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
         let bytes = raw.get().as_bytes();
         if bytes.len() as u64 > self.payload_limit_bytes {
             self.too_large = true;
@@ -450,7 +450,7 @@ fn ordering(key: &str) -> OrderingKey {
     OrderingKey(u64::from_be_bytes(*first.expect("SHA-256 has 32 bytes")))
 }
 
-fn check_short(text: &str) -> Result<(), String> {
+pub(super) fn check_short(text: &str) -> Result<(), String> {
     let fits =
         (1..=MAX_TEXT_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     if fits {

@@ -9,6 +9,7 @@ mod commit_wait;
 mod due;
 mod fields;
 mod intake;
+mod row;
 mod schema;
 mod trace;
 
@@ -23,7 +24,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
     Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
-    PageRequest, Tenant,
+    PageRequest, Quotas, StoreError, Tenant,
 };
 use posthaste_telemetry::metrics::request_counters::TenantClass;
 
@@ -45,6 +46,7 @@ use trace::RequestTrace;
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
 pub use intake::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
+pub use row::{EventRow, RowsResult};
 pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
 
 /// Maximum size of an event without its payload.
@@ -224,6 +226,29 @@ async fn store(
     let keyless = events.iter().filter(|event| event.idempotency.is_none());
     let surely_new = keyless.count() as u64;
     let quotas = app.quotas(tenant, now, surely_new)?;
+    match commit(app, tenant, now, events, quotas, reservation).await? {
+        Ingest::Done(accepted) => Ok(accepted),
+        Ingest::Conflict(positions) => Err(conflict(count, &positions)),
+        Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
+        Ingest::TooManyDeliveries { deliveries, limit } => {
+            Err(too_many_deliveries(count, deliveries, limit))
+        }
+        Ingest::OverLimit { limit, wait } => {
+            Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
+        }
+    }
+}
+
+/// Passes events to the store, waits for their commit, and counts those that are new.
+async fn commit(
+    app: &App,
+    tenant: &CachedTenant,
+    now: Timestamp,
+    events: Vec<NewEvent>,
+    quotas: Quotas,
+    reservation: Option<BodyReservation>,
+) -> Result<Ingest, StoreError> {
     let asked_at = Instant::now();
     let class = class_of(app, &tenant.tenant);
     let accept = app
@@ -236,23 +261,13 @@ async fn store(
     if accepted.is_ok() {
         app.observe.requests.accept_committed(class, took);
     }
-    match accepted? {
-        Ingest::Done(accepted) => {
-            let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
-            app.observe.accepted(fresh as u64);
-            app.charge(tenant, &accepted);
-            Ok(accepted)
-        }
-        Ingest::Conflict(positions) => Err(conflict(count, &positions)),
-        Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
-        Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
-        Ingest::TooManyDeliveries { deliveries, limit } => {
-            Err(too_many_deliveries(count, deliveries, limit))
-        }
-        Ingest::OverLimit { limit, wait } => {
-            Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
-        }
+    let accepted = accepted?;
+    if let Ingest::Done(accepted) = &accepted {
+        let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
+        app.observe.accepted(fresh as u64);
+        app.charge(tenant, accepted);
     }
+    Ok(accepted)
 }
 
 /// The request makes more deliveries than one request may.

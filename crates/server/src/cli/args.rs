@@ -12,6 +12,7 @@ use super::demo::DemoArgs;
 use super::listen::ListenArgs;
 use super::mail::MailCommand;
 use super::maintenance::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
+use super::outbox::OutboxCommand;
 use super::policy::PolicyCommand;
 use super::remote::{ApiCommand, SendArgs};
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
@@ -76,6 +77,13 @@ pub enum Command {
         /// What to do about them.
         #[command(subcommand)]
         command: MailCommand,
+    },
+    /// Take events from a table of an application's database
+    #[command(arg_required_else_help = true)]
+    Outbox {
+        /// What to do about it.
+        #[command(subcommand)]
+        command: OutboxCommand,
     },
     /// Put a new key in front of the master keys; the next start seals everything with it
     #[command(after_help = ROTATE_EXAMPLES)]

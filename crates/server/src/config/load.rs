@@ -56,6 +56,7 @@ impl Config {
             );
         }
         self.check_plans(error);
+        self.check_outboxes(error);
         let (attempts, allowed) = (
             self.retry_policy.max_attempts,
             self.tenant_limits.max_attempts,

@@ -29,7 +29,9 @@ use super::fields::{
     MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
 };
 use super::types::{Config, EngineSettings, MasterKey, RateSetting, RequestLimits, TenantLimits};
-use super::{alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, plans};
+use super::{
+    alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, outboxes, plans,
+};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
@@ -108,6 +110,7 @@ impl Config {
         let limits = &mut self.tenant_limits;
         read_section(limits, &mut fields, "tenant_limits", read_tenant_limits);
         plans::read(&mut self.plans, &mut fields);
+        outboxes::read(&mut self.outboxes, &mut fields);
         self.read_sections(&mut fields);
         fields.finish();
     }

@@ -2,6 +2,7 @@
 
 mod documents;
 mod mail;
+mod outboxes;
 mod plans;
 mod protection;
 mod rules;

@@ -14,12 +14,11 @@ use posthaste_core::cluster::NodeNo;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::AsyncMessage;
 
 use super::membership::Membership;
 use super::membership_task::MembershipInput;
 use crate::StoreError;
-use crate::postgres::connection::{ConnectionDriver, PgConnection, connect};
+use crate::postgres::connection::{PgConnection, connect, drive_with_notifications};
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::write::notify_message::{CLUSTER_CHANNEL, NotifyMessage, channel_of};
@@ -104,7 +103,11 @@ impl<'a> ListenerConnection<'a> {
         let connected = connect(settings, url).await;
         let (conn, driver) = connected.map_err(|not_connected| not_connected.to_string())?;
         let (sender, received) = mpsc::channel(MAX_UNPROCESSED);
-        let driver = tokio::task::spawn_local(drive(driver, sender)).abort_handle();
+        let driving = drive_with_notifications(driver, move |payload| {
+            // If the channel is full, the `NOTIFY` message is dropped, and polling makes up for it.
+            let _ = sender.try_send(payload.to_owned());
+        });
+        let driver = tokio::task::spawn_local(driving).abort_handle();
         let listener = ListenerConnection {
             membership,
             conn,
@@ -234,21 +237,6 @@ impl<'a> ListenerConnection<'a> {
             }
             NotifyMessage::UnlistedWork => membership.work.notify_one(),
             NotifyMessage::NodeRpc => membership.node_rpc.wake(),
-        }
-    }
-}
-
-/// Drives the connection, and passes `NOTIFY` messages on.
-async fn drive(mut driver: ConnectionDriver, sender: mpsc::Sender<String>) {
-    loop {
-        let message = std::future::poll_fn(|context| driver.poll_message(context)).await;
-        match message {
-            Some(Ok(AsyncMessage::Notification(message))) => {
-                // If the channel is full, the `NOTIFY` message is dropped, and polling makes up for it.
-                let _ = sender.try_send(message.payload().to_owned());
-            }
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return,
         }
     }
 }
