@@ -274,6 +274,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: false,
+        is_origin: false,
         created_at: now,
         revision: 0,
     };

@@ -418,6 +418,7 @@ impl Draft {
             deliver_at: self.due.at(now),
             ordering,
             only,
+            request: None,
             received: Some(Instant::now()),
             content: Arc::new(Content {
                 trace,

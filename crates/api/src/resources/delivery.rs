@@ -357,6 +357,7 @@ mod tests {
             spent: 1,
             previous_delay: Some(Span::from_secs(60)),
             granted: Vec::new(),
+            request: None,
         };
         StoredDelivery {
             delivery: DeliveryState::restore(facts, state),
