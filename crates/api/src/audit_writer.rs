@@ -26,14 +26,15 @@ use super::settings::RequestRate;
 const LOG_TARGET: &str = "posthaste::api::trail";
 
 /// Routes that are not audited although they are not reads: they change nothing, or they are their own record.
-const UNAUDITED_ROUTES: [&str; 4] = [
+const UNAUDITED_ROUTES: [&str; 5] = [
     "create_event",
     "create_events",
+    "create_request",
     "preview_policy",
     "simulate_policy",
 ];
 /// Reads that are audited.
-const AUDITED_READS: [&str; 1] = ["get_endpoint_secret"];
+const AUDITED_READS: [&str; 2] = ["get_endpoint_secret", "get_signing_secret"];
 
 /// Rate limit of audited requests per tenant, so that a tenant cannot fill the disk with audit entries. It
 /// does not apply to events. To repeat many deliveries, a tenant creates a replay.

@@ -62,7 +62,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
         policies.look_up(group.endpoint).await?;
     }
     Ok(paging::answer(found, |group| {
-        let policy = policies.of(group.endpoint);
+        let policy = policies.of_endpoint(group.endpoint);
         DeadLetterGroup::new(group, policy)
     }))
 }

@@ -250,6 +250,14 @@ pub fn too_many_keys(limit: usize) -> Problem {
     refused("keys", detail)
 }
 
+/// The tenant has sent one-off requests to the maximum number of origins.
+pub fn too_many_origins(limit: u32) -> Problem {
+    let detail = format!(
+        "The one-off requests of a tenant may go to {limit} origins (scheme, host and port). An origin is forgotten when all deliveries to it have been deleted, as the retention says; add an endpoint for a URL that is used often."
+    );
+    refused("request_origins", detail)
+}
+
 /// The tenant has the maximum number of portal links.
 pub fn too_many_links(limit: usize) -> Problem {
     let detail = format!(

@@ -92,7 +92,11 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     if let Some(endpoint) = filter.endpoint {
         let row = app.store.endpoint(endpoint).await?;
         let exists = row.is_some_and(|row| {
-            row.endpoint.tenant == *tenant && row.status != EndpointStatus::Deleted
+            let is_missing_events = filter.scope == ReplayScope::Missed;
+            row.endpoint.tenant == *tenant
+                && row.status != EndpointStatus::Deleted
+                // No events are meant for an origin, so it misses none.
+                && !(row.endpoint.is_origin && is_missing_events)
         });
         if !exists {
             let detail = "There is no such endpoint. Check the id in `endpoint`.";

@@ -17,7 +17,7 @@ use super::problem::{Problem, ResourceKind};
 use super::route::{Group, Route, Verb};
 use super::{
     alerts, attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics,
-    policies, portal_links, probes, replays, stats, tenants, usage,
+    policies, portal_links, probes, replays, requests, stats, tenants, usage,
 };
 
 /// Every group of routes, in the order of the documentation.
@@ -29,6 +29,7 @@ pub static GROUPS: &[&Group] = &[
     &portal_links::GROUP,
     &endpoints::GROUP,
     &events::GROUP,
+    &requests::GROUP,
     &deliveries::GROUP,
     &dead_letters::GROUP,
     &replays::GROUP,

@@ -145,6 +145,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         id: made.parse().expect("a generated id is a valid tenant id"),
         name: String::new(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         plan: None,
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),

@@ -49,6 +49,7 @@ pub mod maintenance;
 pub mod owner_router;
 pub mod replayer;
 pub mod signing_keys;
+pub mod tenant_keys;
 pub mod vault;
 
 #[cfg(test)]

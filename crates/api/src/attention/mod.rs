@@ -198,7 +198,8 @@ async fn still_enabled(
     }
     rows.retain(|row| {
         let is_of_tenant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
-        is_of_tenant && row.status == EndpointStatus::Enabled
+        // No page could change an origin endpoint.
+        is_of_tenant && row.status == EndpointStatus::Enabled && !row.endpoint.is_origin
     });
     Ok(rows)
 }

@@ -74,9 +74,9 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let holds = Holds::look_up(app, &policies, waiting).await;
     Ok(paging::answer(found, |item| {
         let in_flight = is_in_flight(&item);
-        let policy = policies.of(item.delivery.facts().endpoint);
+        let policy = policies.of(&item.delivery);
         let mut summary =
-            DeliverySummary::new(&item, in_flight, policy, holds.of(&item, in_flight));
+            DeliverySummary::new(&item, in_flight, &policy, holds.of(&item, in_flight));
         if is_held(&item) {
             summary.hold_after_faults();
         }
@@ -234,10 +234,10 @@ async fn show(
     let endpoint = stored.delivery.facts().endpoint;
     let mut policies = Policies::new(app, tenant);
     policies.look_up(endpoint).await?;
-    let policy = policies.of(endpoint);
+    let policy = policies.of(&stored.delivery);
     let holds = Holds::look_up(app, &policies, [&stored]).await;
     let hold = holds.of(&stored, in_flight);
-    let mut delivery = Delivery::new(&stored, &attempts, in_flight, policy, hold, holds.now());
+    let mut delivery = Delivery::new(&stored, &attempts, in_flight, &policy, hold, holds.now());
     let held = app
         .owner_router
         .held_after_faults(std::slice::from_ref(&stored));

@@ -8,7 +8,7 @@ use posthaste_core::validation::Fields;
 use serde_json::{Map, Value};
 
 /// Maximum number of headers of an endpoint.
-pub(super) const MAX_HEADERS: usize = 20;
+pub(crate) const MAX_HEADERS: usize = 20;
 /// Maximum length of a name.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 /// Maximum length of a value.
@@ -41,7 +41,7 @@ const RESERVED: &[&str] = &[
 const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
 
 /// Reads the field `headers`.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
+pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
     let value = fields.value("headers")?;
     let Some(given) = value.as_object() else {
         fields.wrong("headers", "must be an object of names and values");

@@ -8,12 +8,12 @@ mod auth;
 mod auth_schemas;
 mod consistency;
 mod form;
-mod headers;
+pub(crate) mod headers;
 mod health;
 mod owner;
 mod response;
 mod schemas;
-mod secret;
+pub(crate) mod secret;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -248,7 +248,9 @@ pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
     let id: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let row = call.app.store.endpoint(id).await?;
     row.filter(|row| {
-        row.endpoint.tenant == call.tenant().tenant.id && row.status != EndpointStatus::Deleted
+        row.endpoint.tenant == call.tenant().tenant.id
+            && row.status != EndpointStatus::Deleted
+            && !row.endpoint.is_origin
     })
     .ok_or_else(|| Problem::missing(ResourceKind::Endpoint))
 }
@@ -274,6 +276,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: false,
+        is_origin: false,
         created_at: now,
         revision: 0,
     };

@@ -25,6 +25,7 @@ use serde::de::{DeserializeSeed, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::body;
+use crate::code::Code;
 use crate::problem::Problem;
 use crate::quota::payload_too_large;
 
@@ -56,7 +57,7 @@ const TEST_FIELDS: &[&str] = &["type", "payload"];
 
 /// A valid event, before it gets its tenant and time.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     pub(super) content: Content,
     pub(super) idempotency_key: Option<String>,
     pub(super) due: Due,
@@ -65,16 +66,16 @@ pub(super) struct Draft {
 
 /// Parses events and collects their errors.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     now: Timestamp,
     payload_limit_bytes: u64,
-    errors: ValidationErrors,
+    pub(super) errors: ValidationErrors,
     too_large: bool,
 }
 
 impl Reader {
     /// Creates a reader for events received at `now`, with payloads of at most this many bytes.
-    pub(super) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
+    pub(crate) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
         Reader {
             now,
             payload_limit_bytes,
@@ -84,14 +85,19 @@ impl Reader {
     }
 
     /// Reports an error.
-    pub(super) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
+    pub(crate) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.errors.note(field, message);
     }
 
     /// Returns the parsed events, or all their errors.
-    pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
+    pub(crate) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
+        self.finish_as(read, Code::Invalid)
+    }
+
+    /// Returns the parsed event, or all its errors under this code.
+    pub(crate) fn finish_as<T>(self, read: Option<T>, code: Code) -> Result<T, Problem> {
         if !self.errors.is_empty() {
-            return Err(Problem::invalid(self.errors));
+            return Err(Problem::invalid_as(code, self.errors));
         }
         if self.too_large {
             return Err(payload_too_large(self.payload_limit_bytes));
@@ -113,6 +119,7 @@ impl Reader {
             deliver_at,
             delay,
             ordering_key,
+            ..,
         ] = found;
         let event_type = self.event_type(event_type, path);
         let content = self.content(payload, body_base64, content_type, path);
@@ -163,7 +170,7 @@ impl Reader {
     }
 
     /// Takes the idempotency key from the headers, if there is one.
-    pub(super) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
+    pub(crate) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
         let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
         let Some(value) = values.next() else {
             return;
@@ -194,7 +201,7 @@ impl Reader {
     }
 
     /// Returns the fields of the object in `text`, in the order of `names`.
-    fn fields<'a>(
+    pub(super) fn fields<'a>(
         &mut self,
         text: &'a str,
         path: &str,
@@ -234,7 +241,7 @@ impl Reader {
         }
     }
 
-    fn content(
+    pub(super) fn content(
         &mut self,
         payload: Option<&RawValue>,
         body_base64: Option<&RawValue>,
@@ -318,7 +325,12 @@ impl Reader {
         Some(text.into_owned())
     }
 
-    fn due(&mut self, deliver_at: Option<&RawValue>, delay: Option<&RawValue>, path: &str) -> Due {
+    pub(super) fn due(
+        &mut self,
+        deliver_at: Option<&RawValue>,
+        delay: Option<&RawValue>,
+        path: &str,
+    ) -> Due {
         let deliver_at = deliver_at.filter(|raw| raw.get() != "null");
         let delay = delay.filter(|raw| raw.get() != "null");
         let now = self.now;
@@ -349,7 +361,7 @@ impl Reader {
         }
     }
 
-    fn short_text(
+    pub(super) fn short_text(
         &mut self,
         raw: Option<&RawValue>,
         path: &str,
@@ -366,7 +378,12 @@ impl Reader {
         }
     }
 
-    fn text<'a>(&mut self, raw: &'a RawValue, path: &str, name: &str) -> Option<Cow<'a, str>> {
+    pub(super) fn text<'a>(
+        &mut self,
+        raw: &'a RawValue,
+        path: &str,
+        name: &str,
+    ) -> Option<Cow<'a, str>> {
         let json = raw.get();
         let Some(inner) = json.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
             let message = format!("must be a string, not {}", shape_of(json));
@@ -406,18 +423,27 @@ impl Draft {
         only: Option<EndpointId>,
         trace: Option<TraceContext>,
     ) -> NewEvent {
-        let ordering = self.ordering_key.as_deref().map(ordering);
-        let fingerprint = self
-            .idempotency_key
-            .as_ref()
-            .map(|_| self.fingerprint())
-            .zip(self.idempotency_key.clone());
+        let fingerprint = self.fingerprint(&[]);
+        self.into_event_with(now, tenant, only, trace, fingerprint)
+    }
+
+    /// Converts it to the event for the store, with this fingerprint.
+    pub(crate) fn into_event_with(
+        self,
+        now: Timestamp,
+        tenant: TenantId,
+        only: Option<EndpointId>,
+        trace: Option<TraceContext>,
+        fingerprint: Option<Fingerprint>,
+    ) -> NewEvent {
+        let idempotency = fingerprint.zip(self.idempotency_key);
         NewEvent {
             tenant,
-            idempotency: fingerprint.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
+            idempotency: idempotency.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
             deliver_at: self.due.at(now),
-            ordering,
+            ordering: self.ordering_key.as_deref().map(ordering),
             only,
+            request: None,
             received: Some(Instant::now()),
             content: Arc::new(Content {
                 trace,
@@ -426,20 +452,23 @@ impl Draft {
         }
     }
 
-    /// Returns the fingerprint of the content, which identifies a repeated event. It does not include the
-    /// trace, because a repeated request has another one.
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&[
-            self.content.event_type.as_str().as_bytes(),
-            &self.content.payload,
-            self.content
-                .content_type
-                .as_deref()
-                .unwrap_or("")
-                .as_bytes(),
-            self.due.fingerprint().as_bytes(),
-            self.ordering_key.as_deref().unwrap_or("").as_bytes(),
-        ])
+    /// Returns the fingerprint of the content and of these further parts, which identifies a repeated event; `None`
+    /// without an idempotency key. It does not include the trace, because a repeated request has another one.
+    pub(crate) fn fingerprint(&self, further: &[&[u8]]) -> Option<Fingerprint> {
+        self.idempotency_key.as_ref()?;
+        let due = self.due.fingerprint();
+        let content = &self.content;
+        let content_type = content.content_type.as_deref().unwrap_or("");
+        let ordering_key = self.ordering_key.as_deref().unwrap_or("");
+        let mut parts: Vec<&[u8]> = vec![
+            content.event_type.as_str().as_bytes(),
+            &content.payload,
+            content_type.as_bytes(),
+            due.as_bytes(),
+            ordering_key.as_bytes(),
+        ];
+        parts.extend(further);
+        Some(Fingerprint::of(&parts))
     }
 }
 

@@ -9,6 +9,7 @@ mod commit_wait;
 mod due;
 mod fields;
 mod intake;
+mod request;
 mod row;
 mod schema;
 mod trace;
@@ -23,8 +24,8 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
-    Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
-    PageRequest, Quotas, StoreError, Tenant,
+    Content, DeliveryFilter, EndpointRow, EventFilter, Ingest, Ingested, LimitName, LimitSource,
+    NewEvent, PageRequest, Quotas, StoreError, Tenant,
 };
 use posthaste_telemetry::metrics::request_counters::TenantClass;
 
@@ -40,14 +41,16 @@ use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN,
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
-use intake::{Draft, Reader};
-use trace::RequestTrace;
+use intake::Draft;
 
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
+pub(crate) use intake::Reader;
 pub use intake::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
+pub(crate) use request::RequestDraft;
 pub use row::{EventRow, RowsResult};
-pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
+pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
+pub(crate) use trace::RequestTrace;
 
 /// Maximum size of an event without its payload.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
@@ -153,7 +156,9 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
         reader.finish(draft)?
     };
     let row = app.store.endpoint(endpoint).await?;
-    let row = row.filter(|row| row.endpoint.tenant == tenant.tenant.id);
+    let is_theirs =
+        |row: &EndpointRow| row.endpoint.tenant == tenant.tenant.id && !row.endpoint.is_origin;
+    let row = row.filter(is_theirs);
     match row.map(|row| row.status) {
         None | Some(EndpointStatus::Deleted) => {
             return Err(Problem::missing(ResourceKind::Endpoint));
@@ -174,7 +179,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
 
 /// Returns the maximum body size of a request with one event. It is the limit of all requests, or more if the
 /// tenant or its plan allows larger payloads, including their base64 overhead.
-fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
+pub(crate) fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     let largest = app.payload_bytes(tenant).div_ceil(3).saturating_mul(4);
     match app.settings.plans.source(tenant, LimitName::PayloadBytes) {
         LimitSource::Server => app.settings.body_bytes,
@@ -184,7 +189,8 @@ fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     }
 }
 
-async fn accept_one(
+/// Stores one event, and records it in the trace of its request.
+pub(crate) async fn accept_one(
     app: &App,
     tenant: &CachedTenant,
     now: Timestamp,
@@ -207,7 +213,7 @@ fn answer(accepted: &[Ingested]) -> Response<Body> {
 }
 
 /// Returns 202 if an event was accepted, 200 if all of them existed already.
-fn status_of(accepted: &[Ingested]) -> StatusCode {
+pub(crate) fn status_of(accepted: &[Ingested]) -> StatusCode {
     if accepted.iter().any(|ingested| ingested.fresh) {
         StatusCode::ACCEPTED
     } else {

@@ -27,7 +27,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             takes: RequestBody::Json("NewEvent"),
             gives: &[ACCEPTED, REPEATED],
-            fails: REFUSALS,
+            fails: ACCEPT_REFUSALS,
             handler: |call| Box::pin(accept(call)),
         },
         Route {
@@ -66,7 +66,7 @@ pub(crate) static GROUP: Group = Group {
                     Content::Json("AcceptedEvents"),
                 ),
             ],
-            fails: REFUSALS,
+            fails: ACCEPT_REFUSALS,
             handler: |call| Box::pin(accept_batch(call)),
         },
         Route {
@@ -114,7 +114,8 @@ const REPEATED: SuccessResponse = success(
     Content::Json("AcceptedEvent"),
 );
 
-const REFUSALS: &[(u16, Code)] = &[
+/// Refusals of a request that sends events.
+pub(crate) const ACCEPT_REFUSALS: &[(u16, Code)] = &[
     (409, Code::IdempotencyConflict),
     (403, Code::QuotaExceeded),
     (413, Code::QuotaExceeded),
@@ -138,7 +139,8 @@ pub(crate) const SINCE: Parameter = parameter(
 pub(crate) const UNTIL: Parameter =
     parameter("until", "Only what was accepted before this time.", time);
 
-fn short_text(about: &str) -> Value {
+/// A short text or null.
+pub(crate) fn short_text(about: &str) -> Value {
     json!({
         "type": ["string", "null"], "minLength": 1, "maxLength": MAX_TEXT_CHARS, "description": about,
     })

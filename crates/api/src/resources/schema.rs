@@ -94,6 +94,14 @@ pub(crate) fn object_requiring(required: &[&str], properties: Value) -> Value {
     })
 }
 
+/// Makes one property of an object optional.
+pub(crate) fn optional(name: &str, mut schema: Value) -> Value {
+    if let Some(required) = schema["required"].as_array_mut() {
+        required.retain(|one| one != name);
+    }
+    schema
+}
+
 /// Adds examples to a schema.
 pub(crate) fn with_examples(mut schema: Value, examples: Value) -> Value {
     schema["examples"] = examples;

@@ -5,7 +5,6 @@ use posthaste_api::problem::Problem;
 use posthaste_api::resources::{DeliverySummary, Event, ListPage};
 use posthaste_charts::format::count;
 
-use super::deliveries::endpoint_ids;
 use super::deliveries::table::{TableStyle, table};
 use super::delivery::payload;
 use super::endpoint_lookup::EndpointLookup;
@@ -33,9 +32,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
     let deliveries: ListPage<DeliverySummary> = request.tenant_get(&path).await?;
     let mut lookup = EndpointLookup::empty();
-    lookup
-        .look_up(&request, &endpoint_ids(&deliveries.data))
-        .await?;
+    lookup.look_up_all(&request, &deliveries.data).await?;
     let mut page = Page::new(Tab::Deliveries, format!("Event {event_type}"))
         .breadcrumb("Deliveries", request.tenant_link("/deliveries"));
     if let Some(event) = &event {

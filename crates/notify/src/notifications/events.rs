@@ -54,6 +54,7 @@ pub(super) fn event_of(
             .endpoint
             .map(|endpoint| OrderingKey(endpoint.0 as u64)),
         only: None,
+        request: None,
         received: None,
     })
 }
@@ -114,6 +115,7 @@ pub(super) async fn create_tenant_if_missing(
         id: tenant.clone(),
         name: NAME.to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         plan: None,
         created_at: now,

@@ -14,7 +14,7 @@ use super::mail::MailCommand;
 use super::maintenance::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 use super::outbox::OutboxCommand;
 use super::policy::PolicyCommand;
-use super::remote::{ApiCommand, SendArgs};
+use super::remote::{ApiCommand, RequestArgs, SendArgs};
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 
 /// First steps for new users, below the help.
@@ -56,6 +56,8 @@ pub enum Command {
     BenchRelay,
     /// Hand over an event, and follow it to its end
     Send(Box<SendArgs>),
+    /// Send a one-off request to a URL, now or later, and follow it to its end
+    Request(Box<RequestArgs>),
     /// Receive webhooks here: verify, print, and fail as told
     Listen(ListenArgs),
     /// The API from a terminal.

@@ -82,6 +82,7 @@ fn run_command(cli: Cli) -> Result<(), CommandError> {
         Command::Bench(args) => bench::run(&args),
         Command::BenchRelay => bench::relay(),
         Command::Send(args) => remote::run_send(&args),
+        Command::Request(args) => remote::run_request(&args),
         Command::Listen(args) => listen::run(args),
         Command::Remote(command) => remote::run(command),
         Command::Backup(args) => maintenance::backup(&args),

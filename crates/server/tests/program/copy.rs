@@ -39,6 +39,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         id: "acme".parse().expect("an id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         plan: None,
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
@@ -62,6 +63,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     };
     for piece in (0..events).collect::<Vec<_>>().chunks(1_000) {

@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     PROTECTION,
     FAN_OUTS,
     OWNER_EMAILS,
+    ONE_OFF_REQUESTS,
 ];
 
 /// The newest schema version that this program knows.
@@ -65,6 +66,9 @@ CREATE TABLE fan_outs (
 ";
 /// Confirmation of owner addresses, and emails per tenant and day.
 const OWNER_EMAILS: &str = include_str!("owner_emails.sql");
+
+/// One-off requests: origin endpoints, the keys of tenants, and the request of an event.
+const ONE_OFF_REQUESTS: &str = include_str!("one_off_requests.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

@@ -26,6 +26,7 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: NOON,
         revision: 0,
     };

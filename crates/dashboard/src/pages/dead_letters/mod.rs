@@ -177,6 +177,7 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
         section.card.group {
             h2 {
                 @match endpoint_status {
+                    _ if group.newest.request.is_some() => span { (group.endpoint_url) },
                     EndpointStatus::Deleted => span { (group.endpoint_url) },
                     EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => {
                         a href=(endpoint_link) { (group.endpoint_url) }

@@ -34,19 +34,11 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let mut filters = Filters::read(&request);
     let mut lookup = EndpointLookup::newest(&request).await?;
     let deliveries = load(&request, &mut filters).await?;
-    lookup
-        .look_up(&request, &endpoint_ids(&deliveries.data))
-        .await?;
+    lookup.look_up_all(&request, &deliveries.data).await?;
     let page = Page::new(Tab::Deliveries, "Deliveries")
         .static_section("filters", filters.form(&request, &lookup))
         .live("deliveries", list(&request, &filters, &deliveries, &lookup));
     Ok(page.into())
-}
-
-/// Returns the endpoint ids of deliveries.
-pub(super) fn endpoint_ids(deliveries: &[DeliverySummary]) -> Vec<&str> {
-    let ids = deliveries.iter();
-    ids.map(|delivery| delivery.endpoint_id.as_str()).collect()
 }
 
 /// Loads the deliveries that match the valid filters.

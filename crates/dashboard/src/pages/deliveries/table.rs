@@ -80,7 +80,7 @@ fn row(
                 " " code.id { (delivery.id) }
             }
             td data-label="Status" { (delivery_badge(delivery.status.name())) }
-            td data-label="Endpoint" { (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) }
+            td data-label="Endpoint" { (endpoint_lookup::destination(request, delivery, endpoint)) }
             td data-label="Accepted" { (time(&delivery.created_at)) }
             td data-label="Attempts" { (delivery.attempt_count) " of " (delivery.max_attempts) }
             td data-label="Next" {

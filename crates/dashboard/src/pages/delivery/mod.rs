@@ -35,9 +35,7 @@ pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let delivery: Delivery = request.tenant_get(&path(&request, "")).await?;
     let mut lookup = EndpointLookup::empty();
-    lookup
-        .look_up(&request, &[delivery.endpoint_id.as_str()])
-        .await?;
+    lookup.look_up_all(&request, [&delivery.summary]).await?;
     let endpoint = lookup.get(&delivery.endpoint_id);
     // A payload may be large and never changes, so live updates do not read it again.
     let event: Option<Event> = match request.cached_value.get() {
@@ -200,10 +198,15 @@ fn facts_section(
                     a href=(request.tenant_link(&format!("/events/{}", delivery.event_id))) { (event.r#type) } " "
                     (copyable(&delivery.event_id, "the id of the event"))
                 }
-                dt { "Endpoint" }
-                dd {
-                    (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) " "
-                    (copyable(&delivery.endpoint_id, "the id of the endpoint"))
+                @if delivery.request.is_some() {
+                    dt { "Request" }
+                    dd { (endpoint_lookup::destination(request, delivery, endpoint)) }
+                } @else {
+                    dt { "Endpoint" }
+                    dd {
+                        (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) " "
+                        (copyable(&delivery.endpoint_id, "the id of the endpoint"))
+                    }
                 }
                 dt { "Accepted" } dd { (time(&delivery.created_at)) }
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
@@ -216,11 +219,11 @@ fn facts_section(
 
 /// Renders a command that repeats the delivery.
 fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) -> Markup {
-    let Some(url) = endpoint
-        .url
-        .as_ref()
-        .filter(|_| event.payload_removed_at.is_none())
-    else {
+    let (method, url) = match &delivery.request {
+        Some(target) => (target.method.as_str(), Some(&target.url)),
+        None => ("POST", endpoint.url.as_ref()),
+    };
+    let Some(url) = url.filter(|_| event.payload_removed_at.is_none()) else {
         return html! {};
     };
     let next = delivery.attempt_count + 1;
@@ -230,6 +233,7 @@ fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) 
     headers.extend(own.map(|(name, value)| (name.as_str(), value.clone())));
     let payload = payload::payload(event);
     let repeated = CurlRequest {
+        method,
         url,
         headers,
         payload: &payload,
@@ -240,6 +244,7 @@ fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) 
         p.hint {
             "It has no signature: a receiver that verifies wants one made anew, over this very body and a "
             code { "webhook-timestamp" } " of now."
+            @if delivery.request.is_some() { " Its own headers are not shown: they are encrypted." }
             @if repeated.needs_file() {
                 " The payload is too long or no plain text: save it as " code { (PAYLOAD_FILE) } " first."
             }

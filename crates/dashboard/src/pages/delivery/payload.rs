@@ -70,6 +70,12 @@ pub(in crate::pages) fn section(event: &Event) -> Markup {
         };
     }
     let payload = payload(event);
+    if payload.len() == 0 && event.content_type.is_none() {
+        return html! {
+            h2 { "Payload" }
+            p.empty { "The request has no body." }
+        };
+    }
     html! {
         h2 { "Payload" }
         p.soft { (count(payload.len() as u64)) " bytes of " code { (content_type(event)) } }

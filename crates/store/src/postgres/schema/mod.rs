@@ -15,7 +15,7 @@ pub(in crate::postgres) mod migrate;
 pub(in crate::postgres) mod partitions;
 
 /// The newest schema version.
-pub(in crate::postgres) const FORMAT: u32 = 5;
+pub(in crate::postgres) const FORMAT: u32 = 6;
 
 /// The migrations, each from the version before it.
 pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
@@ -24,6 +24,7 @@ pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("third.sql"),
     include_str!("fourth.sql"),
     include_str!("owner_emails.sql"),
+    include_str!("one_off_requests.sql"),
 ];
 
 /// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and

@@ -8,14 +8,14 @@ use http::Method;
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
-const SECRET_KIND: Field = body(
+pub(super) const SECRET_KIND: Field = body(
     "secret-kind",
     "secret_kind",
     Kind::OneOf(&["hmac", "ed25519"]),
     "Which kind of signing secret is made",
 );
 
-const SECRET_FILE: Field = body(
+pub(super) const SECRET_FILE: Field = body(
     "secret-file",
     "secret",
     Kind::SecretFile,

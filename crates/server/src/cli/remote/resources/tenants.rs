@@ -5,6 +5,7 @@
 use http::Method;
 
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
+use super::endpoints::{SECRET_FILE, SECRET_KIND};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
 const TENANT_FIELDS: [Field; 21] = [
@@ -209,6 +210,33 @@ pub(super) static TENANTS: &[Action] = &[
         path: "/v1/tenants/{id}",
         fields: &[],
         shape: Shape::NoContent("deleted"),
+    },
+    Action {
+        name: "signing-secret",
+        about: "Show the secret that signs the one-off requests of a tenant",
+        examples: &["posthaste tenants signing-secret acme --json"],
+        method: Method::GET,
+        path: "/v1/tenants/{id}/signing-secret",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "rotate-signing-secret",
+        about: "Give a tenant a new secret for its one-off requests; the old one signs along for a while",
+        examples: &["posthaste tenants rotate-signing-secret acme --overlap 1h"],
+        method: Method::POST,
+        path: "/v1/tenants/{id}/signing-secret/rotate",
+        fields: &[
+            body(
+                "overlap",
+                "overlap",
+                Kind::Duration,
+                "How long the old one signs along, 24h unless said; 0s ends it at once",
+            ),
+            SECRET_KIND,
+            SECRET_FILE,
+        ],
+        shape: Shape::Object(None),
     },
 ];
 
