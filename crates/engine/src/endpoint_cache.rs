@@ -175,7 +175,7 @@ impl EndpointLoader {
 
     fn request(&self, row: &EndpointRow) -> Result<RequestConfig, ConfigError> {
         let endpoint = &row.endpoint;
-        let destination = self.allowed(&endpoint.url, "the destination may not be called")?;
+        let destination = self.allowed(&endpoint.url, "destination not allowed")?;
         let open = |purpose, sealed: &[u8]| {
             self.vault
                 .open(&endpoint.tenant, endpoint.id, purpose, sealed)
@@ -220,12 +220,12 @@ impl EndpointLoader {
             }
             Auth::Bearer { token } => {
                 let invalid =
-                    || ConfigError::Sealed("its token cannot stand in a header".to_owned());
+                    || ConfigError::Sealed("its token is not a valid header value".to_owned());
                 let value = bearer(token).ok_or_else(invalid)?;
                 request.headers.insert(AUTHORIZATION, value);
             }
             Auth::OAuth2(oauth2) => {
-                let forbidden = "no access token: the token URL may not be called";
+                let forbidden = "no access token: the token URL is not allowed";
                 let destination = self.allowed(&oauth2.token_url, forbidden)?;
                 let grant = Grant::new(endpoint, fingerprint, oauth2, destination);
                 request.grant = Some(Arc::new(grant));
