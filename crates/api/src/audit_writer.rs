@@ -58,7 +58,7 @@ fn check_rate(app: &App, caller: &Caller) -> Result<(), Problem> {
     let now = app.clock.now().tick;
     meter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
         let detail = format!(
-            "A tenant may change {} things a second, and {} at once. Wait as long as Retry-After says.",
+            "A tenant may make {} changes per second, with bursts of {}. Retry after the time in Retry-After.",
             AUDITED_RATE.per_second, AUDITED_RATE.burst
         );
         Problem::new(Code::RateLimited, detail).after(wait)
@@ -154,7 +154,7 @@ impl AuditedRequest {
             .finish_audit(self.entry, outcome, created)
             .await
         {
-            tracing::warn!(target: LOG_TARGET, entry = %self.entry, %why, "the outcome of an act could not be written down");
+            tracing::warn!(target: LOG_TARGET, entry = %self.entry, %why, "cannot write the outcome of an action to the audit log");
         }
     }
 }

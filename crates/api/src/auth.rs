@@ -88,7 +88,7 @@ impl Caller {
             }
             Caller::Tenant(Credential::Link(_), _) => Err(Problem::new(
                 Code::Forbidden,
-                "A link to the portal cannot do this. It needs a key.",
+                "A portal link does not allow this. Use an API key.",
             )),
             Caller::Anonymous => Err(Problem::unauthorized()),
         }
@@ -146,10 +146,9 @@ impl App {
                 self.observe.authentications.refused();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong ones");
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong keys");
                 }
-                let detail = "Too many wrong keys came from your address. Check the key, and wait as long as \
-                              Retry-After says.";
+                let detail = "Too many wrong keys from your address. Check the key, and retry after the time in Retry-After.";
                 return Err(Problem::new(Code::RateLimited, detail).after(wait));
             }
         };
@@ -160,7 +159,7 @@ impl App {
                 self.observe.authentications.failed();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "a caller sent an unknown or revoked key");
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "unknown or revoked key");
                 }
             }
             // Other errors say nothing about the key.
@@ -223,7 +222,7 @@ impl App {
         let now = self.clock.now().tick;
         meter.spend(now, limit, 1).map_err(|wait| {
             let detail = format!(
-                "This key may make {} requests a second, and {} at once. Wait as long as Retry-After says.",
+                "This key may make {} requests per second, with bursts of {}. Retry after the time in Retry-After.",
                 limit.per_second, limit.burst
             );
             Problem::new(Code::RateLimited, detail).after(wait)

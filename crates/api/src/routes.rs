@@ -66,7 +66,7 @@ pub(crate) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// Creates the router of a node with the role `worker`: health checks and metrics only.
 pub fn probes_only(app: Arc<App>) -> Router {
     serving(&app, &PROBES).fallback(|| async {
-        let detail = "This node only sends: its role is \"worker\". Ask one whose role is \"api\" or \"all\".";
+        let detail = "This node only sends: its role is \"worker\". Use a node with the role \"api\" or \"all\".";
         Problem::new(Code::NotFound, detail).into_response()
     })
 }

@@ -116,7 +116,7 @@ fn log_prevented(context: &AttemptContext, attempt: &Attempt, error: &str) {
             delivery = %attempt.delivery,
             error = %error,
             others,
-            "an attempt could not be made; it is not counted and will be made again"
+            "attempt prevented by an internal error; it is not counted and is repeated"
         );
     }
 }

@@ -32,7 +32,7 @@ use crate::vault::{Purpose, Vault};
 pub(super) const MAX_CACHED_ENDPOINTS: usize = 16_384;
 
 /// Reason of [`ConfigError::Forbidden`] for the URL of an endpoint or a one-off request.
-const NOT_ALLOWED: &str = "the destination may not be called";
+const NOT_ALLOWED: &str = "destination not allowed";
 
 /// Configuration of one endpoint, as attempts need it.
 pub(super) struct EndpointConfig {
@@ -276,12 +276,12 @@ impl EndpointLoader {
             }
             Auth::Bearer { token } => {
                 let invalid =
-                    || ConfigError::Sealed("its token cannot stand in a header".to_owned());
+                    || ConfigError::Sealed("its token is not a valid header value".to_owned());
                 let value = bearer(token).ok_or_else(invalid)?;
                 request.headers.insert(AUTHORIZATION, value);
             }
             Auth::OAuth2(oauth2) => {
-                let forbidden = "no access token: the token URL may not be called";
+                let forbidden = "no access token: the token URL is not allowed";
                 let destination = self.allowed(&oauth2.token_url, forbidden)?;
                 let grant = Grant::new(endpoint, fingerprint, oauth2, destination);
                 request.grant = Some(Arc::new(grant));

@@ -101,7 +101,7 @@ impl RequestedSecret {
 
     fn objection(&self, key: &SigningKey, style: SignatureStyle) -> Option<(&'static str, String)> {
         if self.kind.is_some_and(|kind| kind != SecretKind::of(key)) {
-            let message = "is not the kind of the secret that is given: leave one of the two out";
+            let message = "does not match the kind of the given secret: remove one of the two";
             return Some(("secret_kind", message.to_owned()));
         }
         let brought = match self.key {
@@ -116,7 +116,7 @@ impl RequestedSecret {
                     None => "\"hmac\"",
                 };
                 let message = format!(
-                    "must be {wanted} where \"signature_style\" is {style:?}, which an ed25519 key cannot make; or use the style \"standard\""
+                    "must be {wanted} with \"signature_style\" {style:?}, which does not support ed25519; or use the style \"standard\""
                 );
                 Some((brought, message))
             }
@@ -125,7 +125,7 @@ impl RequestedSecret {
                     expected: "whsec_ or whsk_",
                 };
                 let message = format!(
-                    "cannot be used: {error}; one of another form is taken where \"signature_style\" is \"github\" or \"stripe\""
+                    "cannot be used: {error}; other forms are accepted with \"signature_style\" \"github\" or \"stripe\""
                 );
                 Some((brought, message))
             }
@@ -224,7 +224,7 @@ pub(crate) fn rotation_problem(error: RotationError, owner: &str) -> Problem {
         RotationError::Full => Problem::new(
             Code::WrongState,
             format!(
-                "{MAX_KEYS} secrets of this {owner} are still in use. Rotate with \"overlap\": \"0s\" to end all of them now, or wait until one has ended."
+                "{MAX_KEYS} secrets of this {owner} are still valid. Rotate with \"overlap\": \"0s\" to invalidate them now, or wait until one expires."
             ),
         ),
     }

@@ -184,7 +184,7 @@ impl Reader {
             match &draft.idempotency_key {
                 Some(own) if own != key => self.wrong(
                     "idempotency_key",
-                    "differs from the header Idempotency-Key; send one of them, or the same in both",
+                    "differs from the header Idempotency-Key; send one of them, or the same value in both",
                 ),
                 Some(_) | None => draft.idempotency_key = Some(key.to_owned()),
             }
@@ -194,8 +194,7 @@ impl Reader {
     /// Refuses an idempotency key in the headers of a request with many events.
     pub(super) fn no_header(&mut self, headers: &HeaderMap) {
         if headers.contains_key(IDEMPOTENCY_HEADER) {
-            let message =
-                "does not say which event it is for; give each event an idempotency_key of its own";
+            let message = "is not allowed for batches; set idempotency_key in each event";
             self.wrong(IDEMPOTENCY_HEADER, message);
         }
     }
@@ -224,7 +223,7 @@ impl Reader {
             .map_err(|error| body::malformed(&error))?;
         for name in found.unknown {
             let known = names.join(", ");
-            let message = format!("is not a known field; known here: {known}");
+            let message = format!("is not a known field; known fields: {known}");
             self.wrong(format!("{path}{name}"), message);
         }
         Ok(Some(found.values))
@@ -253,18 +252,18 @@ impl Reader {
         let content_type = content_type.filter(|raw| raw.get() != "null");
         let Some(body_base64) = body_base64 else {
             if content_type.is_some() {
-                let message = "goes with body_base64 only; a payload is JSON";
+                let message = "requires body_base64; a payload is always JSON";
                 self.wrong(format!("{path}content_type"), message);
             }
             let Some(payload) = payload else {
-                let message = "is required, or body_base64 in its place";
+                let message = "is required, unless body_base64 is given";
                 self.wrong(format!("{path}payload"), message);
                 return None;
             };
             return self.payload(payload, path).map(|bytes| (bytes, None));
         };
         if payload.is_some() {
-            let message = "cannot stand beside payload; send one of them";
+            let message = "cannot be combined with payload; send one of them";
             self.wrong(format!("{path}body_base64"), message);
         }
         let content_type = match content_type {
@@ -283,7 +282,7 @@ impl Reader {
             return None;
         }
         if depth(bytes) > MAX_PAYLOAD_DEPTH {
-            let message = format!("must be nested at most {MAX_PAYLOAD_DEPTH} deep");
+            let message = format!("must be nested at most {MAX_PAYLOAD_DEPTH} levels deep");
             self.wrong(format!("{path}payload"), message);
             return None;
         }
@@ -337,7 +336,7 @@ impl Reader {
         let (name, parsed) = match (deliver_at, delay) {
             (None, None) => return Due::Now,
             (Some(_), Some(_)) => {
-                let message = "cannot stand beside deliver_at; send one of them";
+                let message = "cannot be combined with deliver_at; send one of them";
                 self.wrong(format!("{path}delay"), message);
                 return Due::Now;
             }
@@ -396,7 +395,7 @@ impl Reader {
         match serde_json::from_str(json) {
             Ok(text) => Some(Cow::Owned(text)),
             Err(_) => {
-                let message = "must be a string of whole characters";
+                let message = "must be a string of valid Unicode";
                 self.wrong(format!("{path}{name}"), message);
                 None
             }

@@ -279,11 +279,11 @@ async fn commit(
 /// The request makes more deliveries than one request may.
 fn too_many_deliveries(events: usize, deliveries: u64, limit: u64) -> Problem {
     let remedy = match events {
-        1 => "Have fewer endpoints subscribe to its type",
-        _ => "Send fewer events in one request, or have fewer endpoints subscribe to their types",
+        1 => "Subscribe fewer endpoints to its type",
+        _ => "Send fewer events per request, or subscribe fewer endpoints to their types",
     };
     let detail = format!(
-        "This request would make {deliveries} deliveries, and one request may make {limit}. Nothing was accepted. {remedy}; the operator can raise limits.max_deliveries_per_request."
+        "This request would create {deliveries} deliveries; the limit is {limit}. Nothing was accepted. {remedy}; the operator can raise limits.max_deliveries_per_request."
     );
     Problem::new(Code::TooManyDeliveries, detail)
 }
@@ -307,17 +307,17 @@ fn endpoint_disabled() -> Problem {
 fn conflict(events: usize, positions: &[usize]) -> Problem {
     let mut problem = Problem::new(
         Code::IdempotencyConflict,
-        "This idempotency key was used before, with other content. Nothing was accepted; use another key for other content.",
+        "This idempotency key was used before with a different body. Nothing was accepted; use a new key for a different body.",
     );
     if events > 1 {
         let mut errors = ValidationErrors::default();
         for position in positions {
             let field = format!("events[{position}].idempotency_key");
-            errors.note(field, "was used before, with other content");
+            errors.note(field, "was used before with a different body");
         }
         let named: Vec<String> = errors.iter().map(|it| it.field.clone()).collect();
         let detail = format!(
-            "Idempotency keys were used before, with other content: {}. Nothing was accepted; use other keys for other content.",
+            "These idempotency keys were used before with different bodies: {}. Nothing was accepted; use new keys for different bodies.",
             named.join(", ")
         );
         problem = Problem::new(Code::IdempotencyConflict, detail);
@@ -333,7 +333,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let by_type = query.parsed("type");
     let event_type = match (by_type, query.parsed("event_type")) {
         (Some(_), Some(_)) => {
-            query.wrong("event_type", "is another name of type; give one of them");
+            query.wrong("event_type", "is an alias of type; give one of them");
             None
         }
         (by_type, by_event_type) => by_type.or(by_event_type),

@@ -275,7 +275,7 @@ fn summary_properties() -> Value {
                 "permanent", "exhausted", "expired", "endpoint_disabled", "endpoint_deleted",
                 "unsafe_destination", null,
             ],
-            "description": "Why it was given up.",
+            "description": "Reason of the failure.",
         },
         "attempt_count": integer(),
         "max_attempts": integer(),
@@ -286,7 +286,7 @@ fn summary_properties() -> Value {
         "give_up_at": {
             "type": "string",
             "format": "date-time",
-            "description": "The deadline: no retry is scheduled after it. If the delivery is held back past it, the policy's `late` decides: `send` sends it when its turn comes, `drop` ends it as `expired`.",
+            "description": "The deadline: no retry is scheduled after it. If the delivery is held back longer, the policy's `late` decides: `send` sends it late, `drop` fails it as `expired`.",
         },
         "finished_at": nullable_time(),
         "last_error": {
@@ -433,7 +433,7 @@ mod tests {
             ..attempt()
         };
         let detail = Attempt::from(&old).detail;
-        assert_eq!(detail.as_deref(), Some("no secure connection came about"));
+        assert_eq!(detail.as_deref(), Some("TLS error"));
         let success = AttemptEntry {
             detail: None,
             error_kind: None,
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!((view.held_back_by, &view.held_back_until), (None, &None));
         let error = view.last_error.expect("an error");
         assert_eq!(error.kind, FailureKind::Unknown);
-        let held = format!("held after {FAULTS_TO_HOLD} internal errors in a row");
+        let held = format!("held after {FAULTS_TO_HOLD} consecutive internal errors");
         assert!(error.detail.starts_with(&held), "{}", error.detail);
         // It was released since, and is in flight or has ended.
         let mut sent = DeliverySummary::new(&stored(retrying()), true, &policy(), hold);

@@ -51,9 +51,9 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
 fn facts(event: &Event) -> Markup {
     html! {
         div.card {
-            h2 { "Facts" }
+            h2 { "Details" }
             dl.facts {
-                dt { "Event" } dd { (copyable(&event.id, "the id of the event")) }
+                dt { "Event" } dd { (copyable(&event.id, "event id")) }
                 dt { "Type" } dd { (event.r#type) }
                 dt { "Accepted" } dd { (time(&event.created_at)) }
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
@@ -71,12 +71,12 @@ fn deliveries_section(
 ) -> Markup {
     let all = request.tenant_link(&format!("/deliveries?id={}", request.path_param("event")));
     html! {
-        h2 { "Where it went" }
+        h2 { "Deliveries" }
         @if deliveries.data.is_empty() {
-            (empty_list("Nowhere: no endpoint wanted an event of this type when it was accepted."))
+            (empty_list("No deliveries: no endpoint was subscribed to this event type when the event was accepted."))
         } @else {
-            (table(request, "Its deliveries, the newest first", &deliveries.data, lookup, TableStyle::ReadOnly))
+            (table(request, "Deliveries, newest first", &deliveries.data, lookup, TableStyle::ReadOnly))
         }
-        @if deliveries.next_cursor.is_some() { p { a href=(all) { "All its deliveries" } } }
+        @if deliveries.next_cursor.is_some() { p { a href=(all) { "View all deliveries" } } }
     }
 }

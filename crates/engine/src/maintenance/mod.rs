@@ -88,7 +88,7 @@ impl PeriodicTask for RetentionTask {
             Err(error) => {
                 let pause = self.throttle.after_failure();
                 let again_ms = pause.as_millis() as u64;
-                tracing::warn!(target: LOG_TARGET, %error, again_ms, "what is old could not be removed; it is tried again");
+                tracing::warn!(target: LOG_TARGET, %error, again_ms, "retention run failed; retrying");
                 pause
             }
         })
@@ -144,7 +144,7 @@ pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(
         let endpoints = resealed.done;
         tracing::info!(target: LOG_TARGET,
             endpoints,
-            "every secret is sealed with the newest master key; the older ones can be removed"
+            "all secrets are encrypted with the newest master key; older keys can be removed"
         );
     }
     Ok(())
@@ -203,7 +203,7 @@ async fn reseal_tenant(
                     match replaced {
                         ReplaceResult::Done => {
                             resealed.done += 1;
-                            tracing::debug!(target: LOG_TARGET, %endpoint, "sealed with the newest master key");
+                            tracing::debug!(target: LOG_TARGET, %endpoint, "encrypted secrets with the newest master key");
                         }
                         // No other writer is active yet. If one were, its version would be encrypted with the newest
                         // key.
@@ -212,7 +212,7 @@ async fn reseal_tenant(
                 }
                 Err(error) => {
                     resealed.unreadable += 1;
-                    tracing::error!(target: LOG_TARGET, %endpoint, %error, "the secrets of an endpoint cannot be opened: nothing is sent to it until the master key they were sealed with is given again");
+                    tracing::error!(target: LOG_TARGET, %endpoint, %error, "cannot decrypt the secrets of an endpoint: nothing is sent to it until the master key they were encrypted with is available");
                 }
             }
         }

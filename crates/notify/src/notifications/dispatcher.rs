@@ -77,7 +77,7 @@ impl OwnerTask for NotificationDispatcher {
     }
 
     fn log_error(&self, error: &StoreError) {
-        tracing::warn!(target: LOG_TARGET, %error, "notices could not be told; they are kept, and told as soon as that works");
+        tracing::warn!(target: LOG_TARGET, %error, "cannot dispatch notifications; keeping them and retrying");
     }
 
     fn skip_round(&mut self) -> Duration {
@@ -116,7 +116,7 @@ impl NotificationDispatcher {
                 self.metrics.notifications.lost(lost);
                 tracing::error!(target: LOG_TARGET,
                     lost,
-                    "more notices came than can be kept, and the oldest are lost: nobody was told of them"
+                    "too many pending notifications; the oldest were dropped"
                 );
             }
         }

@@ -261,14 +261,12 @@ fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
 fn read_admin_key(text: &str) -> Result<Secret, String> {
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.len() > MAX_KEY_CHARS {
         return Err(format!(
-            "must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
-             header"
+            "must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS} visible ASCII characters without spaces"
         ));
     }
     if text.len() < MIN_KEY_CHARS {
         return Err(format!(
-            "must have at least {MIN_KEY_CHARS} characters, as a shorter key can be guessed: make one with \
-             `openssl rand -hex 32`, or leave admin_key out, and the first start makes one"
+            "must have at least {MIN_KEY_CHARS} characters, because shorter keys can be guessed: generate one with `openssl rand -hex 32`, or leave admin_key unset to have the first start generate one"
         ));
     }
     Ok(Secret::new(text))
@@ -283,7 +281,7 @@ fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<Master
     if file.is_some() {
         fields.wrong(
             "master_key_file",
-            "is given beside master_key: give one of them",
+            "cannot be combined with master_key: set one of them",
         );
     }
     let opened = Vault::open_or_create(KeySource::Text {
@@ -350,5 +348,5 @@ fn read_policy(fields: &mut Fields<'_, '_>) -> Option<(RetryPolicy, Value)> {
 }
 
 fn not_a_preset(error: UnknownPreset) -> String {
-    format!("{error}. A policy can also be written out, as a table or in JSON")
+    format!("{error}. A policy can also be a table or JSON")
 }

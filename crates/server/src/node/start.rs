@@ -300,11 +300,15 @@ fn start_background_tasks(
     let replays = tokio::spawn(replayer.run());
     // The names are part of an error message.
     vec![
-        BackgroundTask::new("the watch for alerts", StopsWith::Node, alert_checks),
-        BackgroundTask::new("the herald", StopsWith::Node, notifications),
-        BackgroundTask::new("the housekeeping", StopsWith::Node, retention_runs),
-        BackgroundTask::new("the replayer", StopsWith::Store, replays),
-        BackgroundTask::new("the keeping of figures", StopsWith::Node, stats),
+        BackgroundTask::new("the alert checker", StopsWith::Node, alert_checks),
+        BackgroundTask::new(
+            "the notification dispatcher",
+            StopsWith::Node,
+            notifications,
+        ),
+        BackgroundTask::new("the maintenance task", StopsWith::Node, retention_runs),
+        BackgroundTask::new("the replay task", StopsWith::Store, replays),
+        BackgroundTask::new("the stats writer", StopsWith::Node, stats),
     ]
 }
 

@@ -80,15 +80,15 @@ impl std::fmt::Display for ConnectError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ConnectError::Unreachable { address, why } => {
-                write!(formatter, "{address} cannot be reached: {why}")
+                write!(formatter, "cannot reach {address}: {why}")
             }
             ConnectError::Refused(fault) => fault.fmt(formatter),
             ConnectError::Standby(address) => {
-                write!(formatter, "{address} is a standby and takes no writes")
+                write!(formatter, "{address} is a standby and read-only")
             }
             ConnectError::TooOld(version) => write!(
                 formatter,
-                "it is PostgreSQL {}, and 13 is needed",
+                "it is PostgreSQL {}, and 13 or later is required",
                 version / 10_000
             ),
         }
@@ -115,7 +115,7 @@ pub(super) async fn connect(
             Ok(linked) => linked,
             Err(_) => Err(ConnectError::Unreachable {
                 address: address.clone(),
-                why: format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
+                why: format!("no response within {} s", CONNECT_TIMEOUT.as_secs()),
             }),
         };
         match linked {
@@ -157,7 +157,7 @@ async fn reach(
     let standby = tokio::select! {
         standby = set_up(&conn) => standby?,
         lost = &mut driver => {
-            let why = lost.err().map_or("it hung up".to_owned(), |error| error.to_string());
+            let why = lost.err().map_or("it closed the connection".to_owned(), |error| error.to_string());
             let address = address.clone();
             return Err(ConnectError::Unreachable { address, why });
         }
@@ -350,7 +350,7 @@ impl Connector {
         match self.open().await {
             Ok(conn) => {
                 if self.failures > 0 {
-                    tracing::info!(target: LOG_TARGET, "the database answers again");
+                    tracing::info!(target: LOG_TARGET, "connected to PostgreSQL again");
                 }
                 self.failures = 0;
                 self.next_try_at = None;
@@ -358,10 +358,10 @@ impl Connector {
             }
             Err(not_connected) => {
                 let why = StoreError::Unavailable(format!(
-                    "no connection to the database: {not_connected}"
+                    "cannot connect to PostgreSQL: {not_connected}"
                 ));
                 if self.failures == 0 {
-                    tracing::warn!(target: LOG_TARGET, unlinked = %not_connected, "the database cannot be reached");
+                    tracing::warn!(target: LOG_TARGET, unlinked = %not_connected, "cannot reach PostgreSQL");
                 }
                 self.failures = self.failures.saturating_add(1);
                 let pause = self.settings.pauses.after(self.failures);

@@ -206,7 +206,8 @@ impl Operation for FanOut {
 
     fn failed(mut self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
         if let Some((reply, _)) = self.reply.take() {
-            let why = format!("the events are stored, and their deliveries follow later: {why}");
+            let why =
+                format!("the events are stored, and their deliveries are created later: {why}");
             reply.give(Err(StoreError::Unavailable(why)));
         }
         Some(self)

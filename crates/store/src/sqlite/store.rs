@@ -122,7 +122,7 @@ impl Drop for SqliteStore {
             && writer.thread().id() != std::thread::current().id()
             && writer.join().is_err()
         {
-            tracing::error!(target: LOG_TARGET, "the writer has panicked");
+            tracing::error!(target: LOG_TARGET, "the writer panicked");
         }
     }
 }

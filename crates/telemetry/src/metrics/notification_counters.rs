@@ -108,22 +108,22 @@ impl NotificationCounters {
         vec![
             Metric::gauge(
                 "posthaste_notices_waiting",
-                "Notices that nobody has been told of, as far as the node that tells them has looked; 0 on the others.",
+                "Notifications that are not dispatched yet, on the node that dispatches them; 0 on the others.",
                 self.waiting.load(Ordering::Relaxed),
             ),
             Metric::counter(
                 "posthaste_notices_told_total",
-                "Notices that this node told.",
+                "Notifications dispatched by this node.",
                 self.dispatched.load(Ordering::Relaxed),
             ),
             Metric::counter(
                 "posthaste_notices_lost_total",
-                "Notices that this node found missing: more came than are kept.",
+                "Notifications that this node dropped because too many were pending.",
                 self.lost.load(Ordering::Relaxed),
             ),
             Metric::counters(
                 "posthaste_letters_total",
-                "Letters that this node sent or tried to send, by what came of it.",
+                "Emails that this node sent or tried to send, by outcome.",
                 "outcome",
                 emails,
             ),

@@ -75,7 +75,7 @@ async fn act(mut invocation: Invocation) -> Result<(), CommandError> {
             Some(cursor) if invocation.page.all => invocation.page.cursor = Some(cursor.to_owned()),
             Some(cursor) if !invocation.connect.json => {
                 output::print_hint(&format!(
-                    "there are more: go on with --cursor {cursor}, or see --all"
+                    "more results: continue with --cursor {cursor}, or use --all"
                 ));
                 return Ok(());
             }

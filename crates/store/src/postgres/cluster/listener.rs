@@ -51,7 +51,7 @@ pub(in crate::postgres) async fn listen(
             Err(why) => {
                 failures = failures.saturating_add(1);
                 if failures == 1 {
-                    tracing::warn!(target: LOG_TARGET, %why, "this node cannot listen for notices; it looks more often instead");
+                    tracing::warn!(target: LOG_TARGET, %why, "cannot open the LISTEN connection; polling instead");
                 }
             }
         }
@@ -124,7 +124,7 @@ impl<'a> ListenerConnection<'a> {
 
     async fn run(&self, sql: &str) -> Result<(), String> {
         let ran = timeout(TEST_TIMEOUT, self.conn.batch(sql)).await;
-        let ran = ran.map_err(|_| "no answer in time".to_owned())?;
+        let ran = ran.map_err(|_| "no response in time".to_owned())?;
         ran.map_err(|fault| fault.to_string())
     }
 
@@ -149,7 +149,7 @@ impl<'a> ListenerConnection<'a> {
             tokio::select! {
                 received = self.received.recv() => match received {
                     None => {
-                        tracing::info!(target: LOG_TARGET, "the connection that listens for notices is lost");
+                        tracing::info!(target: LOG_TARGET, "lost the LISTEN connection; polling until it is back");
                         return;
                     }
                     Some(payload) => match NotifyMessage::decode(&payload) {
@@ -157,13 +157,13 @@ impl<'a> ListenerConnection<'a> {
                             test_deadline = None;
                             was_received = true;
                             if *warned {
-                                tracing::info!(target: LOG_TARGET, "notices arrive again");
+                                tracing::info!(target: LOG_TARGET, "LISTEN connection restored");
                                 *warned = false;
                             }
                             self.membership.set_receives_notify(true);
                         }
                         Some(message) => self.pass_on(message),
-                        None => tracing::debug!(target: LOG_TARGET, "a notice that cannot be read"),
+                        None => tracing::debug!(target: LOG_TARGET, "received an invalid notification"),
                     },
                 },
                 () = tokio::time::sleep_until(until) => {
@@ -173,12 +173,12 @@ impl<'a> ListenerConnection<'a> {
                         if !AtomicBool::load(&test_sent, Ordering::SeqCst) {
                             test_at = Instant::now() + TEST_TIMEOUT;
                         } else if was_received {
-                            tracing::info!(target: LOG_TARGET, "the connection that listens has fallen silent: another is opened");
+                            tracing::info!(target: LOG_TARGET, "the LISTEN connection is silent; reconnecting");
                             return;
                         } else if !*warned {
                             tracing::warn!(
                                 target: LOG_TARGET,
-                                "notices do not arrive on the connection that listens, as happens behind a proxy that pools by transaction; this node looks more often instead; set store_listen to a URL that leads to the server itself"
+                                "no notifications arrive on the LISTEN connection, probably because of a proxy with transaction pooling; polling instead; set store_listen to a URL of the server itself"
                             );
                             *warned = true;
                         }

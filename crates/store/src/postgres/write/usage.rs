@@ -182,7 +182,7 @@ impl Writer {
         self.context.cache.forgot_in = Some(month);
         let conn = self.context.conn.clone();
         if let Err(fault) = forget(&conn, month).await {
-            tracing::warn!(target: LOG_TARGET, %fault, "old months could not be forgotten");
+            tracing::warn!(target: LOG_TARGET, %fault, "cannot remove usage of past months");
             self.roll_back(&fault).await;
         }
     }
