@@ -1,8 +1,8 @@
 //! Goodput of one endpoint whose receiver fails in part.
 //!
 //! [`run`] sends a constant rate of events through the dispatcher to a [`PartialReceiver`] without any other fault, and
-//! counts what was delivered ([`Goodput`]). The oracle ([`Goodput::check`]) is promise K: an endpoint that succeeds for most
-//! requests is delivered to at nearly the offered rate, and an overloaded one at nearly its capacity.
+//! counts what was delivered ([`Goodput`]). The oracle ([`Goodput::check`]) is guarantee K: an endpoint that succeeds for
+//! most requests is delivered to at nearly the offered rate, and an overloaded one at nearly its capacity.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Promise K: receivers that fail in part get nearly what is offered, overloaded ones nearly what they accept.
+//! Guarantee K: receivers that fail in part get nearly what is offered, overloaded ones nearly what they accept.
 //!
 //! Each case runs with several seeds. A failure is printed with its receiver and seed, which reproduce it.
 

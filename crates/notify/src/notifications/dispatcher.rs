@@ -94,9 +94,7 @@ impl NotificationDispatcher {
     async fn dispatch_waiting(&self, now: Timestamp) -> Result<bool, StoreError> {
         let from = self.store.last_processed_notification().await?;
         let notifications = self.store.notifications(from, MAX_PER_ROUND).await?;
-        self.metrics
-            .notifications
-            .wait(notifications.len(), notifications.first());
+        self.metrics.notifications.wait(notifications.len());
         let (Some(first), Some(last)) = (notifications.first(), notifications.last()) else {
             return Ok(false);
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
-use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::quota::QuotaUsage;
 use posthaste_core::subscription::wants;
@@ -120,16 +120,14 @@ impl Tables {
             let Some(idempotency) = &event.idempotency else {
                 continue;
             };
-            let earlier = offered
-                .get(idempotency.key.as_str())
-                .map(|fingerprint| (EventId(0), *fingerprint));
-            let stored = self.stored_under(owner, event).or(earlier);
-            match judge(stored, idempotency.fingerprint) {
-                ingest::Ingest::New => {
-                    offered.insert(&idempotency.key, idempotency.fingerprint);
+            let key = idempotency.key.as_str();
+            let stored = self.stored_under(owner, event).map(|(_, content)| content);
+            match stored.or(offered.get(key).copied()) {
+                None => {
+                    offered.insert(key, idempotency.fingerprint);
                 }
-                ingest::Ingest::Same(_) => {}
-                ingest::Ingest::Conflict(_) => conflicts.push(index),
+                Some(content) if content == idempotency.fingerprint => {}
+                Some(_) => conflicts.push(index),
             }
         }
         conflicts

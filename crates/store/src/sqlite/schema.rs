@@ -5,6 +5,9 @@
 //! with one attempt needs no other row. A delivery that ends adds no index entry, unless it is dead-lettered. The
 //! history index by tenant and endpoint is filled later, in sorted parts.
 //!
+//! The names of tables and columns are contracts; some are older than the names in the code.
+//! `docs/internals/stored-names.md` explains them.
+//!
 //! The schema version is a number. Each migration step raises it by one, in one transaction.
 
 /// Marks posthaste's files: `psth`.

@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use posthaste_core::time::Timestamp;
-use posthaste_store::Notification;
 use tokio::sync::Notify;
 
 use super::metric::Metric;
@@ -47,8 +45,6 @@ impl EmailOutcome {
 #[derive(Debug, Default)]
 pub struct NotificationCounters {
     waiting: AtomicU64,
-    /// Time of the oldest waiting notification, in milliseconds; 0 if none waits.
-    oldest: AtomicU64,
     dispatched: AtomicU64,
     lost: AtomicU64,
     emails: [AtomicU64; EmailOutcome::ALL.len()],
@@ -66,17 +62,14 @@ impl NotificationCounters {
         self.wake_up.notified().await;
     }
 
-    /// Sets the number of waiting notifications and the time of the oldest.
-    pub fn wait(&self, waiting: usize, first: Option<&Notification>) {
+    /// Sets the number of waiting notifications.
+    pub fn wait(&self, waiting: usize) {
         self.waiting.store(waiting as u64, Ordering::Relaxed);
-        let oldest = first.map_or(0, |first| first.at.0);
-        self.oldest.store(oldest, Ordering::Relaxed);
     }
 
     /// Sets the number of waiting notifications to 0.
     pub fn nothing_waits(&self) {
         self.waiting.store(0, Ordering::Relaxed);
-        self.oldest.store(0, Ordering::Relaxed);
     }
 
     /// Counts dispatched notifications, after which none waits.
@@ -93,12 +86,6 @@ impl NotificationCounters {
     /// Counts an email.
     pub fn email(&self, outcome: EmailOutcome) {
         self.emails[outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the time of the oldest notification that is not dispatched yet, if there is one.
-    pub fn oldest_waiting(&self) -> Option<Timestamp> {
-        let oldest = self.oldest.load(Ordering::Relaxed);
-        (oldest > 0).then_some(Timestamp(oldest))
     }
 
     /// Returns the counters as metrics.

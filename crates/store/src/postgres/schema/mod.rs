@@ -2,7 +2,8 @@
 //!
 //! [`MIGRATIONS`] lead from each schema version to the next, and [`migrate`] runs them. [`partitions`] creates the
 //! partitions of a day. [`columns`] converts values, [`delivery_rows`] and [`event_rows`] convert rows. [`lock`] and
-//! [`meta`] name the advisory locks and the rows of the table `meta`.
+//! [`meta`] name the advisory locks and the rows of the table `meta`. The names of tables and columns are contracts;
+//! some are older than the names in the code. `docs/internals/stored-names.md` explains them.
 //!
 //! Guarantees: published migrations never change. Two nodes never migrate at the same time, and a database of a newer
 //! version is refused.
