@@ -1,9 +1,12 @@
 //! Documentation pages, generated from the routes.
 //!
-//! Plain HTML: no scripts, no external resources, readable without styles.
+//! Plain HTML: no scripts, no external resources, readable without styles. Each page is made once, because anybody may
+//! ask for it.
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::code::Code;
@@ -22,7 +25,19 @@ nav ul{columns:2;padding-left:1.2rem}a{color:#0b5cad}.quiet{color:#5b636e}\
 @media(prefers-color-scheme:dark){body{color:#e4e6ea;background:#15171a}pre{background:#1f2226}h2,td,th{border-color:#33383f}a,.verb{color:#7ab8ff}.quiet{color:#9aa3ad}}";
 
 /// Returns the page that describes every route and every error.
-pub(super) fn page() -> String {
+pub(super) fn page_bytes() -> Bytes {
+    static PAGE: OnceLock<Bytes> = OnceLock::new();
+    PAGE.get_or_init(|| page().into()).clone()
+}
+
+/// Returns the page that describes every error.
+pub(super) fn errors_page_bytes() -> Bytes {
+    static PAGE: OnceLock<Bytes> = OnceLock::new();
+    PAGE.get_or_init(|| errors_page().into()).clone()
+}
+
+/// Returns the page that describes every route and every error.
+fn page() -> String {
     let document = document();
     let mut html = opening("posthaste API");
     html.push_str(
@@ -59,7 +74,7 @@ pub(super) fn page() -> String {
 }
 
 /// Returns the page that describes every error.
-pub(super) fn errors_page() -> String {
+fn errors_page() -> String {
     let mut html = opening("posthaste errors");
     errors(&mut html);
     html.push_str("<p><a href=\"/docs\">All of the API</a></p></body></html>");

@@ -67,6 +67,7 @@ pub mod routes;
 mod schema_agreement;
 pub mod serve;
 pub mod settings;
+mod single_flight;
 pub mod stats;
 mod tenant_rates;
 mod tenants;
@@ -80,9 +81,9 @@ use posthaste_core::rng::Rng;
 use posthaste_engine::Engine;
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_engine::vault::Vault;
-use posthaste_store::{KeyHash, Store};
+use posthaste_store::{KeyHash, Store, StoreError};
 use posthaste_system::clock::Clock;
-use posthaste_telemetry::metrics::Metrics;
+use posthaste_telemetry::metrics::{Gauges, Metrics};
 use posthaste_telemetry::queue_age::CachedQueueAge;
 use posthaste_telemetry::traces::Telemetry;
 use rustc_hash::FxHashMap;
@@ -94,6 +95,7 @@ use body_budget::BodyBudget;
 use cache::Cache;
 use failed_authentications::FailedAuthentications;
 use rate_limit::Meter;
+use single_flight::SingleFlight;
 use tenant_rates::TenantRates;
 
 pub use key_hash::hash_key;
@@ -138,6 +140,10 @@ pub struct App {
     tenant_rates: Cache<TenantId, Arc<TenantRates>>,
     id_generator: Mutex<IdGenerator>,
     documentation: Documentation,
+    /// The check that the store can write, of `/readyz`.
+    store_probe: SingleFlight<Result<(), StoreError>>,
+    /// The gauges of `/metrics`.
+    gauges: SingleFlight<Gauges>,
 }
 
 /// Generators of the documentation. The routes that return it are part of the routes that it is generated from.
@@ -145,9 +151,9 @@ struct Documentation {
     /// Returns the OpenAPI document.
     openapi: fn() -> Bytes,
     /// Returns the page that describes every route and every error.
-    page: fn() -> String,
+    page: fn() -> Bytes,
     /// Returns the page that describes every error.
-    errors_page: fn() -> String,
+    errors_page: fn() -> Bytes,
 }
 
 impl App {
@@ -195,12 +201,14 @@ impl App {
             id_generator: Mutex::new(IdGenerator::new(rng)),
             documentation: Documentation {
                 openapi: openapi::document_bytes,
-                page: docs::page,
-                errors_page: docs::errors_page,
+                page: docs::page_bytes,
+                errors_page: docs::errors_page_bytes,
             },
             replay_wakeup: Arc::new(Notify::new()),
             accepts: Arc::default(),
             body_budget,
+            store_probe: SingleFlight::default(),
+            gauges: SingleFlight::default(),
         }
     }
 

@@ -53,7 +53,9 @@ pub(super) static GROUP: Group = Group {
 /// `GET /metrics`.
 async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
-    let mut gauges = gauges(app).await;
+    let reading = app.clone();
+    let read = app.gauges.run(async move { gauges(&reading).await });
+    let mut gauges = read.await.unwrap_or_default();
     if may_see_endpoints(&call).await {
         gauges.shows_endpoints = true;
         gauges.endpoints = pending_by_endpoint(app).await;

@@ -1,11 +1,12 @@
 //! Health checks and the documentation of the API.
 //!
 //! A node is ready if its store can write and accepts do not stall; it is alive if it answers at all. Both are answered
-//! without a key. The documentation pages are generated from the route table and load nothing from elsewhere.
+//! without a key, so however many callers ask, at most one write of a probe waits for the store. The documentation pages are generated from the route table and load nothing from elsewhere.
 
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
@@ -147,9 +148,14 @@ async fn alive(_: Call) -> Result<Response<Body>, Problem> {
 
 async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
-    let probe = app.store.probe(app.clock.wall());
+    let (store, now) = (app.store.clone(), app.clock.wall());
+    let probe = app.store_probe.run(async move { store.probe(now).await });
     match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
-        Ok(written) => written?,
+        Ok(Some(written)) => written?,
+        Ok(None) => {
+            let detail = "The check of the store ended without a result. Look at the log.";
+            return Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)));
+        }
         Err(_) => {
             let detail = format!(
                 "The store did not complete a write within {} s. Check the disk and the log.",
@@ -189,7 +195,7 @@ async fn errors_page(call: Call) -> Result<Response<Body>, Problem> {
     Ok(html((call.app.documentation.errors_page)()))
 }
 
-fn html(page: String) -> Response<Body> {
+fn html(page: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(page));
     let headers = response.headers_mut();
     let html = HeaderValue::from_static("text/html; charset=utf-8");
