@@ -20,13 +20,13 @@ use super::route::{
 
 pub(super) static GROUP: Group = Group {
     name: "Alerts",
-    about: "What is wrong: each alert is raised once and resolved once, about everything, a tenant or an endpoint.",
+    about: "Problems that need attention. An alert concerns the server, a tenant or an endpoint; it is raised once and resolved once.",
     routes: &[
         Route {
             verb: Verb::Get,
             path: "/v1/alerts",
             name: "list_alerts",
-            summary: "Lists alerts about anything, the newest first.",
+            summary: "Lists all alerts, newest first.",
             access: Access::Admin,
             query: &[STATE, NAME, TENANT, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -38,7 +38,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/alerts",
             name: "list_tenant_alerts",
-            summary: "Lists alerts about a tenant and its endpoints, the newest first.",
+            summary: "Lists the alerts of a tenant and its endpoints, newest first.",
             access: Access::Tenant,
             query: &[STATE, NAME, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -54,37 +54,37 @@ const ALERTS: &[SuccessResponse] = &[success(200, "A page of alerts.", Content::
 
 const STATE: Parameter = parameter(
     "state",
-    "Only those that go on, or only those that are over.",
+    "Only active alerts (`open`), or only resolved ones.",
     || json!({"enum": ["open", "resolved"]}),
 );
 
 const NAME: Parameter = parameter(
     "name",
-    "Only those of this name.",
+    "Only alerts with this name.",
     || json!({"enum": AlertName::ALL.map(AlertName::name)}),
 );
 
 const TENANT: Parameter = parameter(
     "tenant",
-    "Only those about this tenant and its endpoints.",
+    "Only alerts of this tenant and its endpoints.",
     || json!({"type": "string"}),
 );
 
 const ENDPOINT: Parameter = parameter(
     "endpoint",
-    "Only those about this endpoint.",
+    "Only alerts of this endpoint.",
     || json!({"type": "string"}),
 );
 
 const SINCE: Parameter = parameter(
     "since",
-    "Only those raised at this time or later.",
+    "Only alerts raised at this time or later.",
     || json!({"type": "string", "format": "date-time"}),
 );
 
 const UNTIL: Parameter = parameter(
     "until",
-    "Only those raised before this time.",
+    "Only alerts raised before this time.",
     || json!({"type": "string", "format": "date-time"}),
 );
 

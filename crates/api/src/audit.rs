@@ -22,14 +22,13 @@ use super::route::{
 
 pub(super) static GROUP: Group = Group {
     name: "Audit",
-    about: "Who did what, from where, and what came of it. Entries are written before the act and completed after it; \
-            otherwise they never change.",
+    about: "Changes by users and by posthaste itself: actor, action, origin and outcome. An entry is written before the action and completed after it; otherwise it never changes.",
     routes: &[
         Route {
             verb: Verb::Get,
             path: "/v1/audit",
             name: "list_audit",
-            summary: "Lists what was done, by anybody and to anything, the newest first.",
+            summary: "Lists all audit entries, newest first.",
             access: Access::Admin,
             query: &[TENANT, SINCE, UNTIL, LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -41,7 +40,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/audit",
             name: "list_tenant_audit",
-            summary: "Lists what was done to a tenant and to what is its own, by anybody, the newest first.",
+            summary: "Lists the audit entries of a tenant and its resources, newest first.",
             access: Access::TenantKey,
             query: &[SINCE, UNTIL, LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -61,19 +60,19 @@ const ENTRIES: &[SuccessResponse] = &[success(
 
 const TENANT: Parameter = parameter(
     "tenant",
-    "Only what concerned tenants of this id, the deleted ones too.",
+    "Only entries of this tenant id, including deleted tenants.",
     || json!({"type": "string"}),
 );
 
 const SINCE: Parameter = parameter(
     "since",
-    "Only what was begun at this time or later.",
+    "Only actions started at this time or later.",
     || json!({"type": "string", "format": "date-time"}),
 );
 
 const UNTIL: Parameter = parameter(
     "until",
-    "Only what was begun before this time.",
+    "Only actions started before this time.",
     || json!({"type": "string", "format": "date-time"}),
 );
 

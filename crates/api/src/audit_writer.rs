@@ -26,14 +26,15 @@ use super::settings::RequestRate;
 const LOG_TARGET: &str = "posthaste::api::trail";
 
 /// Routes that are not audited although they are not reads: they change nothing, or they are their own record.
-const UNAUDITED_ROUTES: [&str; 4] = [
+const UNAUDITED_ROUTES: [&str; 5] = [
     "create_event",
     "create_events",
+    "create_request",
     "preview_policy",
     "simulate_policy",
 ];
 /// Reads that are audited.
-const AUDITED_READS: [&str; 1] = ["get_endpoint_secret"];
+const AUDITED_READS: [&str; 2] = ["get_endpoint_secret", "get_signing_secret"];
 
 /// Rate limit of audited requests per tenant, so that a tenant cannot fill the disk with audit entries. It
 /// does not apply to events. To repeat many deliveries, a tenant creates a replay.
@@ -57,7 +58,7 @@ fn check_rate(app: &App, caller: &Caller) -> Result<(), Problem> {
     let now = app.clock.now().tick;
     meter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
         let detail = format!(
-            "A tenant may change {} things a second, and {} at once. Wait as long as Retry-After says.",
+            "A tenant may make {} changes per second, with bursts of {}. Retry after the time in Retry-After.",
             AUDITED_RATE.per_second, AUDITED_RATE.burst
         );
         Problem::new(Code::RateLimited, detail).after(wait)
@@ -153,7 +154,7 @@ impl AuditedRequest {
             .finish_audit(self.entry, outcome, created)
             .await
         {
-            tracing::warn!(target: LOG_TARGET, entry = %self.entry, %why, "the outcome of an act could not be written down");
+            tracing::warn!(target: LOG_TARGET, entry = %self.entry, %why, "cannot write the outcome of an action to the audit log");
         }
     }
 }

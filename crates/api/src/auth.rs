@@ -17,7 +17,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use posthaste_core::id::{SessionId, TenantId};
-use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
+use posthaste_store::{ApiKey, Change, KeyHash, StoreError, Tenant};
 
 use super::App;
 use super::body_budget::{BodyReservation, TenantBudget};
@@ -88,7 +88,7 @@ impl Caller {
             }
             Caller::Tenant(Credential::Link(_), _) => Err(Problem::new(
                 Code::Forbidden,
-                "A link to the portal cannot do this. It needs a key.",
+                "A portal link does not allow this. Use an API key.",
             )),
             Caller::Anonymous => Err(Problem::unauthorized()),
         }
@@ -146,10 +146,9 @@ impl App {
                 self.observe.authentications.refused();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong ones");
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong keys");
                 }
-                let detail = "Too many wrong keys came from your address. Check the key, and wait as long as \
-                              Retry-After says.";
+                let detail = "Too many wrong keys from your address. Check the key, and retry after the time in Retry-After.";
                 return Err(Problem::new(Code::RateLimited, detail).after(wait));
             }
         };
@@ -160,7 +159,7 @@ impl App {
                 self.observe.authentications.failed();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "a caller sent an unknown or revoked key");
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "unknown or revoked key");
                 }
             }
             // Other errors say nothing about the key.
@@ -223,7 +222,7 @@ impl App {
         let now = self.clock.now().tick;
         meter.spend(now, limit, 1).map_err(|wait| {
             let detail = format!(
-                "This key may make {} requests a second, and {} at once. Wait as long as Retry-After says.",
+                "This key may make {} requests per second, with bursts of {}. Retry after the time in Retry-After.",
                 limit.per_second, limit.burst
             );
             Problem::new(Code::RateLimited, detail).after(wait)
@@ -244,20 +243,31 @@ impl App {
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
             Caller::Tenant(..) => return Err(Problem::missing(ResourceKind::Tenant)),
         };
-        let generation = match self.cached(&self.tenants, &id) {
-            Ok(known) => return Ok(known),
+        let found = self.find_tenant(&id).await?;
+        found.ok_or_else(|| Problem::missing(ResourceKind::Tenant))
+    }
+
+    /// Returns the tenant with this id, if there is one. For callers with access to every tenant.
+    pub async fn find_tenant(
+        &self,
+        id: &TenantId,
+    ) -> Result<Option<Arc<CachedTenant>>, StoreError> {
+        let generation = match self.cached(&self.tenants, id) {
+            Ok(known) => return Ok(Some(known)),
             Err(generation) => generation,
         };
         let stored = self.store.tenant(id.clone()).await?;
-        let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+        let Some(tenant) = stored else {
+            return Ok(None);
+        };
         let known = Arc::new(CachedTenant {
             body_budget: self.body_budget.of_tenant(&tenant.id),
             tenant,
             last_rejection: LastRejection::default(),
-            rates: self.rates_of(&id),
+            rates: self.rates_of(id),
         });
-        self.tenants.put(generation, id, known.clone());
-        Ok(known)
+        self.tenants.put(generation, id.clone(), known.clone());
+        Ok(Some(known))
     }
 
     /// Returns an empty reservation for a body of this caller.

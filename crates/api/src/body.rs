@@ -45,7 +45,7 @@ pub async fn read(
         Err(_) => Err(Problem::new(
             Code::RequestTimeout,
             format!(
-                "The body did not arrive within {} s. Nothing was done; send it again.",
+                "The body did not arrive within {} s. Nothing was changed; send the request again.",
                 timeout.as_secs()
             ),
         )),
@@ -67,7 +67,7 @@ async fn collect(
         let frame = frame.map_err(|_| {
             Problem::new(
                 Code::RequestTimeout,
-                "The connection ended before the body did. Nothing was done; send it again.",
+                "The connection closed before the body was complete. Nothing was changed; send the request again.",
             )
         })?;
         // Trailers are ignored.
@@ -104,20 +104,20 @@ pub fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
     let refused = |what: &str| {
         Err(Problem::new(
             Code::UnsupportedMediaType,
-            format!("{what}; send `Content-Type: application/json` and the JSON as it is."),
+            format!("{what}; send `Content-Type: application/json` and unencoded JSON."),
         ))
     };
     let is_json = headers
         .get(CONTENT_TYPE)
         .is_none_or(|value| is_json_type(value.as_bytes()));
     if !is_json {
-        return refused("The body is not declared as JSON");
+        return refused("The content type is not JSON");
     }
     let is_plain = headers
         .get(CONTENT_ENCODING)
         .is_none_or(|value| value.as_bytes().eq_ignore_ascii_case(b"identity"));
     if !is_plain {
-        return refused("An encoded body is not taken");
+        return refused("Encoded bodies are not accepted");
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ pub fn text(bytes: &[u8]) -> Result<&str, Problem> {
         Problem::new(
             Code::MalformedJson,
             format!(
-                "The body is not UTF-8: the byte at {} belongs to no character.",
+                "The body is not valid UTF-8 at byte {}.",
                 error.valid_up_to()
             ),
         )

@@ -138,10 +138,10 @@ impl BodyReservation {
         self.server.metrics.requests.budget_refused(scope);
         let detail = match scope {
             BodyBudgetScope::Server => {
-                "Request bodies fill the memory that the server has for them. Nothing was done; send it again shortly."
+                "The server's memory for request bodies is in use. Nothing was changed; send the request again shortly."
             }
             BodyBudgetScope::Tenant => {
-                "Request bodies of this tenant fill the memory that the server has for one tenant. Nothing was done; send less at once, or send it again shortly."
+                "This tenant's share of the memory for request bodies is in use. Nothing was changed; send fewer requests at once, or send the request again shortly."
             }
         };
         Problem::new(Code::Overloaded, detail).after(RETRY_AFTER)

@@ -52,94 +52,94 @@ macro_rules! codes {
 codes! {
     /// The head of the request is ambiguous.
     MalformedRequest = "malformed_request", BAD_REQUEST, "The request is not well-formed HTTP",
-        "Fix the request head as the detail says. The connection is closed; a client library or proxy that writes such heads is faulty.";
+        "Fix the request line or headers as described in the detail. The connection is closed. The client library or a proxy sends invalid HTTP.";
     /// The body is not valid JSON.
     MalformedJson = "malformed_json", BAD_REQUEST, "The body is not valid JSON",
-        "Mend the JSON at the line and column named. Every name may stand in an object once only, and the text must be UTF-8.";
+        "Fix the JSON at the given line and column. Names must be unique within an object, and the text must be UTF-8.";
     /// The key is missing or unknown.
-    Unauthorized = "unauthorized", UNAUTHORIZED, "A valid key is needed",
+    Unauthorized = "unauthorized", UNAUTHORIZED, "A valid key is required",
         "Send the header `Authorization: Bearer KEY` with a key that has not been revoked.";
     /// A tenant's key was used where an admin key is needed.
-    Forbidden = "forbidden", FORBIDDEN, "This key may not do that",
+    Forbidden = "forbidden", FORBIDDEN, "Not allowed with this key",
         "Use an admin key.";
     /// The resource does not exist, or belongs to another tenant.
-    NotFound = "not_found", NOT_FOUND, "There is no such thing",
-        "Check the path and the ids in it. What belongs to another tenant does not exist for this key.";
+    NotFound = "not_found", NOT_FOUND, "Not found",
+        "Check the path and its ids. Resources of other tenants do not exist for this key.";
     /// The path exists, but not with this method.
-    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "This path does not take this method",
-        "Use one of the methods that the header `Allow` lists.";
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "Method not allowed",
+        "Use one of the methods in the `Allow` header.";
     /// The body took too long to arrive.
     RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The request took too long to arrive",
-        "Send the whole body without long pauses. Nothing was done; sending again is safe.";
+        "Send the whole body without long pauses. Nothing was changed; sending the request again is safe.";
     /// The id is in use.
-    AlreadyExists = "already_exists", CONFLICT, "There is one already",
-        "Choose another id, or change the one that exists.";
+    AlreadyExists = "already_exists", CONFLICT, "Already exists",
+        "Choose another id, or update the existing resource.";
     /// The resource is in a state that does not allow the request.
-    WrongState = "wrong_state", CONFLICT, "This cannot be done in its present state",
-        "Read the detail: it names the state and what to do first.";
+    WrongState = "wrong_state", CONFLICT, "Not possible in the current state",
+        "The detail names the state and what to do first.";
     /// Concurrent changes prevented the change.
-    Contended = "contended", CONFLICT, "Others keep changing it",
+    Contended = "contended", CONFLICT, "Conflicting changes",
         "Send the request again.";
     /// The idempotency key was used with other content.
-    IdempotencyConflict = "idempotency_conflict", CONFLICT, "This idempotency key stands for other content",
-        "Use a new idempotency key for new content, or send the content that the key was first used with.";
+    IdempotencyConflict = "idempotency_conflict", CONFLICT, "Idempotency key reused with a different body",
+        "Use a new idempotency key for a different body, or send the original body.";
     /// An attempt of the delivery is in flight.
-    DeliveryInProgress = "delivery_in_progress", CONFLICT, "The delivery is being sent right now",
-        "Ask again when the attempt has ended; it takes no longer than the endpoint's timeout.";
+    DeliveryInProgress = "delivery_in_progress", CONFLICT, "The delivery is in progress",
+        "Retry when the attempt has finished, at the latest after the endpoint's timeout.";
     /// The delivery is finished.
-    AlreadyFinished = "already_finished", CONFLICT, "The delivery has ended already",
-        "There is nothing left to call off. To send it again, retry it.";
+    AlreadyFinished = "already_finished", CONFLICT, "The delivery is already finished",
+        "A finished delivery cannot be cancelled. To send it again, retry it.";
     /// The endpoint is disabled.
     EndpointDisabled = "endpoint_disabled", CONFLICT, "The endpoint is disabled",
         "Enable the endpoint first.";
     /// The endpoint is deleted.
     EndpointDeleted = "endpoint_deleted", CONFLICT, "The endpoint is deleted",
-        "Nothing can be sent to it any more. Create another endpoint, and send the event again.";
+        "Create another endpoint and send the event again.";
     /// The payload has expired, so there is nothing to send.
-    PayloadGone = "payload_gone", CONFLICT, "What the delivery carried has been removed",
-        "Send the event again as a new one. To keep payloads for longer, raise `payload_retention`.";
+    PayloadGone = "payload_gone", CONFLICT, "The payload was removed",
+        "Send the event again as a new event. To keep payloads longer, raise `payload_retention`.";
     /// The body is larger than allowed.
     TooLarge = "too_large", PAYLOAD_TOO_LARGE, "The body is too large",
-        "Send less at once. The detail says how much is taken.";
+        "Send a smaller body. The detail gives the limit.";
     /// The body is not declared as JSON.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "The body must be JSON",
         "Send the header `Content-Type: application/json`, and no `Content-Encoding`.";
     /// Fields are invalid.
-    Invalid = "invalid", UNPROCESSABLE_ENTITY, "Something in the request is wrong",
-        "Mend every field listed in `errors`; all of them are listed at once.";
+    Invalid = "invalid", UNPROCESSABLE_ENTITY, "Invalid request",
+        "Fix the fields listed in `errors`; all mistakes are listed.";
     /// The URL is malformed.
-    InvalidUrl = "invalid_url", UNPROCESSABLE_ENTITY, "The URL is not well formed",
+    InvalidUrl = "invalid_url", UNPROCESSABLE_ENTITY, "Invalid URL",
         "Write the URL as https://host/path.";
     /// The URL is not an allowed destination.
-    UnsafeDestination = "unsafe_destination", UNPROCESSABLE_ENTITY, "The URL leads where nothing may be sent",
+    UnsafeDestination = "unsafe_destination", UNPROCESSABLE_ENTITY, "Destination not allowed",
         "Use https and a host that is reachable on the public internet, or have the operator open its network (`--allow-network`) or plain http (`--allow-http`).";
     /// The request would make more deliveries than one request may.
-    TooManyDeliveries = "too_many_deliveries", UNPROCESSABLE_ENTITY, "The request makes too many deliveries",
-        "Send fewer events in one request, or have fewer endpoints subscribe to their types. The operator can raise `limits.max_deliveries_per_request`.";
+    TooManyDeliveries = "too_many_deliveries", UNPROCESSABLE_ENTITY, "The request would create too many deliveries",
+        "Send fewer events per request, or subscribe fewer endpoints to their types. The operator can raise `limits.max_deliveries_per_request`.";
     /// Too many requests with one key.
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests with this key",
-        "Wait as long as `Retry-After` says, then go on more slowly.";
+        "Retry after the time in `Retry-After`, then send more slowly.";
     /// A limit of the tenant is exceeded.
-    QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "A limit of the tenant does not allow more",
-        "`limit` names the limit, and the detail says what it is. If there is a `Retry-After`, wait so long; otherwise remove something, or have the limit raised.";
+    QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "Tenant limit exceeded",
+        "`limit` names the limit, and the detail gives its value. If there is a `Retry-After` header, wait for that time; otherwise remove resources or have the limit raised.";
     /// An internal error.
-    Internal = "internal", INTERNAL_SERVER_ERROR, "A fault of the server",
-        "Nothing is wrong with the request. Its log says what happened; please report it.";
+    Internal = "internal", INTERNAL_SERVER_ERROR, "Internal error",
+        "The request is valid. The server's log has the cause; please report it.";
     /// The store is unavailable.
-    Unavailable = "unavailable", SERVICE_UNAVAILABLE, "The server cannot do this now",
-        "Nothing was done. Send the request again after `Retry-After`.";
+    Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Temporarily unavailable",
+        "Nothing was changed. Send the request again after the time in `Retry-After`.";
     /// The store has more writes in its queue than it can handle.
-    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server has more to do than it can keep up with",
-        "Nothing was done. Send the request again after `Retry-After`, and more slowly.";
+    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server is overloaded",
+        "Nothing was changed. Send the request again after the time in `Retry-After`, and send more slowly.";
     /// Accepts wait too long for their commit.
     AcceptsStalled = "accepts_stalled", SERVICE_UNAVAILABLE, "Events wait too long to be stored",
-        "Only GET /readyz answers this. Send events to another node, or later; the operator should look at the store.";
+        "Only GET /readyz returns this. Send events to another node, or later. The operator should check the store.";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE, "The server is shutting down",
-        "Nothing was done. Send the request again after `Retry-After`.";
+        "Nothing was changed. Send the request again after the time in `Retry-After`.";
     /// The disk is full.
-    DiskFull = "disk_full", INSUFFICIENT_STORAGE, "The disk of the server is full",
-        "Nothing was done, and nothing that was accepted is lost. The operator must make room; then send the request again.";
+    DiskFull = "disk_full", INSUFFICIENT_STORAGE, "The server's disk is full",
+        "Nothing was changed, and no accepted event is lost. Send the request again after the operator has freed disk space.";
 }
 
 impl Code {

@@ -17,19 +17,19 @@ use super::route::{
 
 pub(super) static GROUP: Group = Group {
     name: "Dead letters",
-    about: "Deliveries that were given up, gathered by where they were to go and what was wrong.",
+    about: "Failed deliveries, grouped by endpoint and kind of failure.",
     routes: &[Route {
         verb: Verb::Get,
         path: "/v1/tenants/{tenant}/dead-letters",
         name: "list_dead_letters",
-        summary: "Lists groups of failed deliveries, by endpoint and kind of failure. The newest endpoint comes first.",
+        summary: "Lists groups of failed deliveries by endpoint and kind of failure, newest endpoint first.",
         access: Access::Tenant,
         query: &[
             LIMIT,
             CURSOR,
             parameter(
                 "endpoint",
-                "Only to this endpoint.",
+                "Only deliveries to this endpoint.",
                 || json!({"type": "string"}),
             ),
         ],
@@ -62,7 +62,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
         policies.look_up(group.endpoint).await?;
     }
     Ok(paging::answer(found, |group| {
-        let policy = policies.of(group.endpoint);
+        let policy = policies.of_endpoint(group.endpoint);
         DeadLetterGroup::new(group, policy)
     }))
 }

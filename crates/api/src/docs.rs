@@ -41,11 +41,7 @@ fn page() -> String {
     let document = document();
     let mut html = opening("posthaste API");
     html.push_str(
-        "<h1>posthaste API</h1><p>JSON over HTTP. Send <code>Authorization: Bearer KEY</code>. \
-         Times are RFC 3339 in UTC with milliseconds; durations are strings such as \
-         <code>\"250ms\"</code>, <code>\"30s\"</code>, <code>\"2h\"</code>. Unknown fields and \
-         parameters are errors. Lists take <code>limit</code> and <code>cursor</code>. The same \
-         description for machines: <a href=\"/openapi.json\">/openapi.json</a>.</p>",
+        "<h1>posthaste API</h1><p>JSON over HTTP. Send <code>Authorization: Bearer KEY</code>. Times are RFC 3339 in UTC with milliseconds; durations are strings such as <code>\"250ms\"</code>, <code>\"30s\"</code>, <code>\"2h\"</code>. Unknown fields and parameters are errors. Lists take <code>limit</code> and <code>cursor</code>. Machine-readable description: <a href=\"/openapi.json\">/openapi.json</a>.</p>",
     );
     html.push_str("<nav><ul>");
     for group in GROUPS {
@@ -117,7 +113,7 @@ fn describe(html: &mut String, route: &Route) {
         RequestBody::Nothing => {}
         RequestBody::Json(schema) => row(html, "takes", &format!("JSON: {}", shape(schema))),
         RequestBody::OptionalJson(schema) => {
-            let about = format!("JSON: {}, or nothing", shape(schema));
+            let about = format!("JSON: {}, or no body", shape(schema));
             row(html, "takes", &about);
         }
     }
@@ -187,8 +183,7 @@ fn shapes(html: &mut String, document: &Value) {
 
 fn errors(html: &mut String) {
     html.push_str(
-        "<section><h2 id=\"errors\">Errors</h2><p>Every error is <code>application/problem+json</code> \
-         with a stable <code>code</code>. For 422 <code>errors</code> lists every mistake with its field.</p>",
+        "<section><h2 id=\"errors\">Errors</h2><p>Every error is <code>application/problem+json</code> with a stable <code>code</code>. For 422, <code>errors</code> lists all invalid fields.</p>",
     );
     for code in Code::ALL {
         put(

@@ -14,12 +14,12 @@ use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, param
 
 pub(super) static GROUP: Group = Group {
     name: "Find",
-    about: "Finds whose something is by its id alone.",
+    about: "Finds the tenant of an id.",
     routes: &[Route {
         verb: Verb::Get,
         path: "/v1/find",
         name: "find",
-        summary: "Says what an id names and to which tenant it belongs.",
+        summary: "Returns the kind of resource that an id names, and its tenant.",
         access: Access::Admin,
         query: &[parameter(
             "id",
@@ -29,7 +29,7 @@ pub(super) static GROUP: Group = Group {
         takes: RequestBody::Nothing,
         gives: &[success(
             200,
-            "What it is, and whose.",
+            "The kind of resource and its tenant.",
             Content::Json("Found"),
         )],
         fails: &[(404, Code::NotFound)],
@@ -52,7 +52,7 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
         return Err(wrong(message));
     };
     let Some(tenant) = call.app.store.tenant_of(named).await? else {
-        let detail = format!("There is no such {kind}. It may have been removed, or its tenant.");
+        let detail = format!("No such {kind}. It or its tenant may have been deleted.");
         return Err(Problem::new(Code::NotFound, detail));
     };
     let found = TenantOfId {

@@ -29,13 +29,13 @@ const MAX_TENANT_KEYS: usize = 100;
 
 pub(super) static GROUP: Group = Group {
     name: "Keys",
-    about: "A tenant's keys to this API. A key reaches its tenant only, and is shown once.",
+    about: "API keys of a tenant. A key gives access to its tenant only, and is shown once.",
     routes: &[
         Route {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/keys",
             name: "create_key",
-            summary: "Makes a key. It is in the answer, and nowhere else: only its hash is kept.",
+            summary: "Creates a key. The response is the only place that shows it: only its hash is stored.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::OptionalJson("NewKey"),
@@ -51,7 +51,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/keys",
             name: "list_keys",
-            summary: "Lists a tenant's keys, newest first, without showing them.",
+            summary: "Lists a tenant's keys, newest first, without their secret values.",
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -67,7 +67,7 @@ pub(super) static GROUP: Group = Group {
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[success(204, "It opens nothing any more.", Content::Nothing)],
+            gives: &[success(204, "The key is revoked.", Content::Nothing)],
             fails: &[],
             handler: |call| run_to_completion(revoke(call)),
         },

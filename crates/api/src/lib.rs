@@ -59,6 +59,7 @@ pub mod rate;
 pub mod rate_limit;
 mod replays;
 pub mod reports;
+mod requests;
 pub mod resources;
 pub mod route;
 pub mod routes;

@@ -70,18 +70,18 @@ pub fn read(
 pub fn shape() -> Value {
     json!({
         "type": "object",
-        "description": "What a tenant is allowed. What is `null` or absent is as the tenant's plan says, or else as the server's default. `GET /v1/tenants/{tenant}/usage` shows what holds.",
+        "description": "Limits of a tenant. A limit that is `null` or absent comes from the tenant's plan, or else from the server. `GET /v1/tenants/{tenant}/usage` shows the effective limits.",
         "properties": {
             "endpoints": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_ENDPOINTS},
-            "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND, "description": "As many may come at once after a quiet second."},
-            "deliveries_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DELIVERIES_PER_SECOND, "description": "How many deliveries its events may make. Counted on each node by itself, after the events were accepted: as long as more were made, events are refused."},
-            "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH, "description": "In a calendar month, in UTC."},
+            "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND, "description": "The burst is one second's worth."},
+            "deliveries_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DELIVERIES_PER_SECOND, "description": "Deliveries that its events may create. Counted on each node, after the events were accepted: while the limit is exceeded, events are refused."},
+            "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH, "description": "Per calendar month, in UTC."},
             "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
             "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
-            "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Attempts under way at once, over all endpoints and all nodes."},
-            "retention": {"type": ["string", "null"], "description": "A duration, such as `30d`: how long what is finished is kept."},
-            "payload_retention": {"type": ["string", "null"], "description": "How long payloads are kept once their event is finished, if less long."},
-            "attempt_retention": {"type": ["string", "null"], "description": "How long all attempts but the last are kept once their delivery is finished, if less long."},
+            "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Concurrent attempts to all endpoints, on all nodes."},
+            "retention": {"type": ["string", "null"], "description": "Retention of finished deliveries: a duration such as `30d`."},
+            "payload_retention": {"type": ["string", "null"], "description": "Retention of payloads after their event is finished, if shorter."},
+            "attempt_retention": {"type": ["string", "null"], "description": "Retention of all attempts except the last after their delivery is finished, if shorter."},
         },
         "additionalProperties": false,
         "examples": [example()],
@@ -105,7 +105,7 @@ const PAGE: usize = 250;
 pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
     tokio::spawn(async move {
         if let Err(error) = log_missing_plans(&*store, &plans).await {
-            tracing::warn!(target: LOG_TARGET, %error, "whether every tenant's plan exists could not be looked up");
+            tracing::warn!(target: LOG_TARGET, %error, "cannot check whether the tenants' plans exist");
         }
     });
 }
@@ -137,7 +137,7 @@ async fn log_missing_plans(store: &dyn Store, plans: &Plans) -> Result<(), Store
         tracing::warn!(target: LOG_TARGET,
             plan,
             tenants,
-            "tenants are on a plan that the configuration does not have; the server's limits hold for them"
+            "tenants have a plan that is not in the configuration; the server's limits apply to them"
         );
     }
     Ok(())

@@ -34,12 +34,12 @@ const MAX_PARALLEL_READS: usize = 16;
 
 pub(super) static GROUP: Group = Group {
     name: "Metrics",
-    about: "The figures for Prometheus.",
+    about: "Metrics for Prometheus.",
     routes: &[Route {
         verb: Verb::Get,
         path: "/metrics",
         name: "get_metrics",
-        summary: "Shows every metric, in the text format of Prometheus. Single endpoints are shown to a caller with an admin key, if `metrics.per_endpoint` is set.",
+        summary: "Returns all metrics in the Prometheus text format. Metrics of single endpoints require an admin key and `metrics.per_endpoint`.",
         access: Access::Open,
         query: &[],
         takes: RequestBody::Nothing,
@@ -78,6 +78,7 @@ fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
     let reserved_bytes = app.body_budget.reserved_bytes();
     app.observe.requests.body_bytes(reserved_bytes);
     let mut metrics = app.observe.metrics(gauges);
+    metrics.extend(app.observe.outboxes.metrics(app.clock.now().tick));
     metrics.extend(app.telemetry.metrics());
     metrics
 }

@@ -54,7 +54,7 @@ pub fn document() -> Value {
         "info": {
             "title": "posthaste",
             "version": env!("CARGO_PKG_VERSION"),
-            "summary": "Delivers webhooks and keeps its word about them.",
+            "summary": "Webhook delivery server.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -99,13 +99,13 @@ fn operation(group: &Group, route: &Route) -> Value {
 /// Describes the access to a route.
 pub(super) fn access_in_words(access: Access) -> &'static str {
     match access {
-        Access::Open => "Needs no key.",
-        Access::AnyKey => "Needs any valid key.",
-        Access::Admin => "Needs an admin key.",
+        Access::Open => "No key required.",
+        Access::AnyKey => "Requires any valid key.",
+        Access::Admin => "Requires an admin key.",
         Access::Tenant => {
-            "Needs an admin key, or a key of the tenant; the tenant's portal may too."
+            "Requires an admin key, a key of the tenant, or a portal link of the tenant."
         }
-        Access::TenantKey => "Needs an admin key, or a key of the tenant.",
+        Access::TenantKey => "Requires an admin key or a key of the tenant.",
     }
 }
 

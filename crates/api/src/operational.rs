@@ -9,33 +9,32 @@ pub(super) const SCHEMA: &str = "OperationalEvent";
 const EVENTS: [(&str, &str); 8] = [
     (
         "endpoint.breaker_tripped",
-        "An endpoint kept failing, and is left alone for a while. `detail.reason` says why.",
+        "The breaker of an endpoint tripped because the endpoint kept failing. `detail.reason` has the reason.",
     ),
     (
         "endpoint.recovered",
-        "Such an endpoint takes deliveries again.",
+        "An endpoint whose breaker had tripped has recovered.",
     ),
     (
         "endpoint.disable_warning",
-        "An endpoint will be disabled if this goes on. `detail.cause` says why.",
+        "An endpoint will be disabled if it keeps failing. `detail.cause` has the cause.",
     ),
     (
         "endpoint.disabled",
-        "posthaste disabled an endpoint. `detail.cause` says why.",
+        "posthaste disabled an endpoint. `detail.cause` has the cause.",
     ),
     (
         "delivery.failed",
-        "Deliveries to an endpoint were given up: all of some time in one event. `detail` has `count`, `first_at`, \
-         `last_at`, `reasons` and `error_kinds` with how many each, and one `delivery_id` to look at.",
+        "Deliveries to an endpoint failed for good; one event sums up a period. `detail` has `count`, `first_at`, `last_at`, `reasons` and `error_kinds` with their counts, and one `delivery_id` as an example.",
     ),
     (
         "alert.raised",
-        "Something is wrong. `alert` says what, `detail` what was seen.",
+        "An alert was raised. `alert` is its name, `detail` has the values.",
     ),
-    ("alert.resolved", "It is over."),
+    ("alert.resolved", "The alert was resolved."),
     (
         "email.limit_reached",
-        "A tenant has reached its daily limit of emails to owners of endpoints. Further ones are dropped until 00:00 UTC.",
+        "A tenant has reached its daily limit of emails to endpoint owners. More are dropped until 00:00 UTC.",
     ),
 ];
 
@@ -44,13 +43,12 @@ pub(super) fn webhooks() -> Value {
     let webhooks = EVENTS.into_iter().map(|(name, about)| {
         let webhook = json!({"post": {
             "summary": about,
-            "description": "Sent to the endpoints of the tenant that `notices.tenant` of the configuration names, \
-                            signed and retried like any event. Never about that tenant itself.",
+            "description": "Sent to the endpoints of the tenant set by `notices.tenant` in the configuration, signed and retried like any event. Never about that tenant itself.",
             "requestBody": {
                 "required": true,
                 "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{SCHEMA}")}}},
             },
-            "responses": {"2XX": {"description": "It was taken."}},
+            "responses": {"2XX": {"description": "Received."}},
         }});
         (name.to_owned(), webhook)
     });
@@ -69,18 +67,18 @@ pub(super) fn schema() -> Value {
             "type": {"enum": EVENTS.map(|(name, _)| name)},
             "notice": {
                 "type": "integer",
-                "description": "Counts up. The same number is the same notice, should it arrive twice.",
+                "description": "Increasing number. A notification that arrives twice has the same number.",
             },
             "at": {"type": "string", "format": "date-time"},
             "tenant_id": maybe,
             "endpoint_id": maybe,
             "endpoint_url": {
                 "type": ["string", "null"],
-                "description": "Without user, query and fragment, which may hold a token.",
+                "description": "Without user, query and fragment, which may contain a token.",
             },
             "detail": {
                 "type": "object",
-                "description": "Why, how often, and the like. More members may come.",
+                "description": "Reason, count and similar values. Members may be added.",
             },
             "alert": {
                 "type": ["object", "null"],

@@ -124,9 +124,9 @@ impl Query {
         for (name, _) in &self.given {
             if !self.read.iter().any(|read| read == name) {
                 let message = if known.is_empty() {
-                    "is not a known parameter; this path takes none".to_owned()
+                    "is not a known parameter; this path has no parameters".to_owned()
                 } else {
-                    format!("is not a known parameter; known here: {known}")
+                    format!("is not a known parameter; known parameters: {known}")
                 };
                 self.errors.note(name.clone(), message);
             }

@@ -40,13 +40,13 @@ static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);
 
 pub(super) static GROUP: Group = Group {
     name: "Policies",
-    about: "When to try again, and when to stop: explained before it is used.",
+    about: "Retry policies: explain and simulate them before you use them.",
     routes: &[
         Route {
             verb: Verb::Get,
             path: "/v1/policies",
             name: "list_policies",
-            summary: "Lists the presets, each written out and explained, the default first.",
+            summary: "Lists the presets with their complete policy and explanation, the default first.",
             access: Access::AnyKey,
             query: &[],
             takes: RequestBody::Nothing,
@@ -58,7 +58,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/policies/preview",
             name: "preview_policy",
-            summary: "Explains a policy: when each attempt comes, counted from when the event is due, if each one fails at once.",
+            summary: "Explains a policy: the time of each attempt after the event is due, if every attempt fails immediately.",
             access: Access::AnyKey,
             query: &[],
             takes: RequestBody::Json("RetryPolicy"),
@@ -74,13 +74,13 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/policies/simulate",
             name: "simulate_policy",
-            summary: "Plays through what happens when a receiver is down and comes back.",
+            summary: "Simulates an outage of a receiver and its recovery.",
             access: Access::AnyKey,
             query: &[],
             takes: RequestBody::Json("Simulation"),
             gives: &[success(
                 200,
-                "What posthaste would do, and what a naive sender would.",
+                "The course with posthaste and with a naive sender.",
                 Content::Json("SimulationReport"),
             )],
             fails: &[],
@@ -169,7 +169,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     let scenario = errors.into_result(scenario)?;
     let wait = Duration::from_millis(SIMULATION_WAIT.as_millis());
     let Ok(Ok(permit)) = timeout(wait, SIMULATIONS.acquire()).await else {
-        let detail = "Other simulations are running. Send it again shortly.";
+        let detail = "Other simulations are running. Send the request again shortly.";
         return Err(Problem::new(Code::Overloaded, detail).after(SIMULATION_WAIT));
     };
     let played = tokio::task::spawn_blocking(move || {
@@ -204,7 +204,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
     let seed = fields.value("seed").map(|value| {
         let seed = value.as_u64();
         if seed.is_none() {
-            fields.wrong("seed", "must be a whole number, not negative");
+            fields.wrong("seed", "must be a whole number of at least 0");
         }
         seed
     });
@@ -245,7 +245,7 @@ fn schemas() -> Vec<Schema> {
             "deadline_ms": integer(),
             "verdicts": {
                 "type": "array",
-                "description": "Which failures are retried, and which are permanent. Every failure is in one group.",
+                "description": "Which failures are retried and which are permanent. Every failure is in exactly one group.",
                 "items": object(json!({
                     "on": {
                         "type": "array",
@@ -253,12 +253,12 @@ fn schemas() -> Vec<Schema> {
                         "description": "Statuses, classes of statuses (`4xx`) and failure kinds. A status that is listed in one group is an exception to its class in another.",
                     },
                     "then": {"enum": ["retry", "fail"]},
-                    "limit": {"type": ["integer", "null"], "description": "Retries at most after each of these failures; null for all retries of the policy."},
+                    "limit": {"type": ["integer", "null"], "description": "Maximum number of retries after these failures; null for all retries of the policy."},
                     "words": {"type": "string"},
                 })),
             },
             "words": {"type": "string"},
-            "policy": {"type": "object", "description": "The policy, written out."},
+            "policy": {"type": "object", "description": "The complete policy."},
         })
     };
     let mut named = explanation();
@@ -278,13 +278,13 @@ fn schemas() -> Vec<Schema> {
                 "type": "object",
                 "required": ["pending", "outage", "capacity"],
                 "properties": {
-                    "policy": {"type": ["object", "null"], "description": "A retry policy; the preset recommended if absent."},
-                    "pending": {"type": "integer", "minimum": 0, "maximum": MAX_SIMULATED, "description": "Deliveries due when the outage begins."},
-                    "outage": {"type": "string", "description": "How long the receiver is down."},
-                    "capacity": {"type": ["number", "string"], "description": "How many requests a second it takes when it is back."},
+                    "policy": {"type": ["object", "null"], "description": "A retry policy; default is the preset `recommended`."},
+                    "pending": {"type": "integer", "minimum": 0, "maximum": MAX_SIMULATED, "description": "Deliveries due when the outage starts."},
+                    "outage": {"type": "string", "description": "Duration of the outage."},
+                    "capacity": {"type": ["number", "string"], "description": "Requests per second that the receiver can handle after the outage."},
                     "max_in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT},
-                    "rate_limit": {"type": ["object", "null"], "description": "`per_second` and `burst`, as of an endpoint."},
-                    "seed": {"type": ["integer", "null"], "minimum": 0, "description": "What the dice follow from."},
+                    "rate_limit": {"type": ["object", "null"], "description": "`per_second` and `burst`, as for an endpoint."},
+                    "seed": {"type": ["integer", "null"], "minimum": 0, "description": "Random seed."},
                 },
                 "additionalProperties": false,
                 "examples": [{"pending": 10_000, "outage": "30m", "capacity": 50}],
@@ -318,6 +318,6 @@ fn simulation_report() -> Value {
         "seed": integer(),
         "posthaste": course(),
         "naive": course(),
-        "words": {"type": "string", "description": "What it comes to, in one sentence."},
+        "words": {"type": "string", "description": "Summary in one sentence."},
     }))
 }

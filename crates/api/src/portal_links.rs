@@ -42,13 +42,13 @@ const MAX_PATH_CHARS: usize = 1_000;
 
 pub(super) static GROUP: Group = Group {
     name: "Portal links",
-    about: "Links that let a tenant's own people see its endpoints and deliveries, for a while and without a key.",
+    about: "Time-limited links with which a tenant's people can see its endpoints and deliveries without a key.",
     routes: &[
         Route {
             verb: Verb::Post,
             path: ALL,
             name: "create_portal_link",
-            summary: "Makes a link to the tenant's portal. It is shown once, and works until it expires or is ended.",
+            summary: "Creates a link to the tenant's portal. It is shown once, and is valid until it expires or is revoked.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::OptionalJson("NewPortalLink"),
@@ -64,7 +64,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: ALL,
             name: "list_portal_links",
-            summary: "Lists the tenant's links that have not ended, newest first.",
+            summary: "Lists the tenant's active links, newest first.",
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -80,11 +80,11 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Delete,
             path: ONE,
             name: "end_portal_link",
-            summary: "Ends a link. Whoever has it open sees nothing new from then on.",
+            summary: "Revokes a link. It gives no access from then on.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Nothing,
-            gives: &[success(204, "It has ended.", Content::Nothing)],
+            gives: &[success(204, "The link is revoked.", Content::Nothing)],
             fails: &[],
             handler: |call| run_to_completion(end(call)),
         },
@@ -196,11 +196,11 @@ fn schemas() -> Vec<Schema> {
                 "properties": {
                     "expires_in": {
                         "type": ["string", "null"],
-                        "description": "How long it works: from `1m` to `7d`, `1h` unless said otherwise.",
+                        "description": "Validity, from `1m` to `7d`; default `1h`.",
                     },
                     "path": {
                         "type": ["string", "null"], "maxLength": MAX_PATH_CHARS,
-                        "description": "Where in the portal it leads, such as `/dead-letters`.",
+                        "description": "Path of the page in the portal, such as `/dead-letters`.",
                     },
                 },
                 "additionalProperties": false,

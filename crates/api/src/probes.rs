@@ -32,21 +32,29 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-u
 
 pub(super) static GROUP: Group = Group {
     name: "Server",
-    about: "Whether the server lives, whether it can work, and what it can be asked. These need no key.",
+    about: "Liveness, readiness and API documentation. No key required.",
     routes: &[
         open_route(
             "/healthz",
             "get_liveness",
-            "Says that the process lives.",
-            &[success(200, "It lives.", Content::Json("Liveness"))],
+            "Liveness check.",
+            &[success(
+                200,
+                "The process is alive.",
+                Content::Json("Liveness"),
+            )],
             &[],
             |call| Box::pin(alive(call)),
         ),
         open_route(
             "/readyz",
             "get_readiness",
-            "Says whether the server can take and send events: its store can write, events do not wait long for it, its engine runs.",
-            &[success(200, "It can.", Content::Json("Liveness"))],
+            "Readiness check: the store can write, events do not wait long for it, and the engine is running.",
+            &[success(
+                200,
+                "The server is ready.",
+                Content::Json("Liveness"),
+            )],
             &[
                 (503, Code::Unavailable),
                 (503, Code::Overloaded),
@@ -59,10 +67,10 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/openapi.json",
             "get_openapi",
-            "Describes every route, as OpenAPI 3.1.",
+            "Returns the OpenAPI 3.1 document.",
             &[success(
                 200,
-                "The description.",
+                "The OpenAPI document.",
                 Content::Other("application/json"),
             )],
             &[(503, Code::Overloaded)],
@@ -71,7 +79,7 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/docs",
             "get_docs",
-            "Describes every route and every error, as a page to read.",
+            "Returns the API reference as a page.",
             &[success(200, "The page.", Content::Other("text/html"))],
             &[(503, Code::Overloaded)],
             |call| Box::pin(page(call)),
@@ -79,7 +87,7 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/docs/errors",
             "get_docs_errors",
-            "Describes every error: what it means, and what to do.",
+            "Returns the list of errors with their meaning and remedy.",
             &[success(200, "The page.", Content::Other("text/html"))],
             &[(503, Code::Overloaded)],
             |call| Box::pin(errors_page(call)),
@@ -150,7 +158,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
         }
         Err(_) => {
             let detail = format!(
-                "The store did not write within {} s. Look at the disk, and at the log.",
+                "The store did not complete a write within {} s. Check the disk and the log.",
                 PROBE_TIMEOUT.as_secs()
             );
             return Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(5)));
@@ -158,7 +166,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     }
     if let Some(wait) = app.accepts.stalled_for(app.clock.now().tick) {
         let detail = format!(
-            "Events have waited {} s to be stored, more than {} s. Look at the disk or the database, and at the tenants that send most.",
+            "Events have waited {} s to be stored (threshold {} s). Check the disk or the database, and the tenants that send most.",
             wait.as_millis() / 1_000,
             MAX_WAIT.as_millis() / 1_000
         );
@@ -167,7 +175,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     match app.engine.phase() {
         Phase::Running => Ok(healthy()),
         Phase::Starting => {
-            let detail = "The engine is still looking at what is on disk. Ask again shortly.";
+            let detail = "The engine is still loading the stored deliveries. Try again shortly.";
             Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)))
         }
         Phase::Stopped => Err(Problem::shutting_down()),

@@ -70,16 +70,16 @@ pub enum ResourceKind {
 impl ResourceKind {
     fn missing(self) -> &'static str {
         match self {
-            ResourceKind::Path => "There is nothing at this path. GET /docs lists every path.",
-            ResourceKind::Tenant => "There is no such tenant. Check the id in the path.",
-            ResourceKind::Key => "There is no such key. Check the id in the path.",
-            ResourceKind::Endpoint => "There is no such endpoint. Check the id in the path.",
-            ResourceKind::Event => "There is no such event. Check the id in the path.",
-            ResourceKind::Delivery => "There is no such delivery. Check the id in the path.",
+            ResourceKind::Path => "No such path. GET /docs lists all paths.",
+            ResourceKind::Tenant => "No such tenant. Check the id in the path.",
+            ResourceKind::Key => "No such key. Check the id in the path.",
+            ResourceKind::Endpoint => "No such endpoint. Check the id in the path.",
+            ResourceKind::Event => "No such event. Check the id in the path.",
+            ResourceKind::Delivery => "No such delivery. Check the id in the path.",
             ResourceKind::Link => {
-                "There is no such link, or it has ended. Check the id in the path."
+                "No such link, or it has expired or was revoked. Check the id in the path."
             }
-            ResourceKind::Replay => "There is no such replay. Check the id in the path.",
+            ResourceKind::Replay => "No such replay. Check the id in the path.",
         }
     }
 }
@@ -113,12 +113,12 @@ impl Problem {
 
     /// A tenant's key was used where an admin key is needed.
     pub fn forbidden() -> Problem {
-        Problem::new(Code::Forbidden, "This needs an admin key.")
+        Problem::new(Code::Forbidden, "An admin key is required.")
     }
 
     /// The path supports only these methods.
     pub fn method_not_allowed(allow: String) -> Problem {
-        let detail = format!("This path takes {allow}.");
+        let detail = format!("Allowed methods: {allow}.");
         Problem {
             allow: Some(allow),
             ..Problem::new(Code::MethodNotAllowed, detail)
@@ -166,8 +166,7 @@ impl Problem {
     /// The body is larger than `limit_bytes`.
     pub fn too_large(limit_bytes: u64) -> Problem {
         let detail = format!(
-            "The body may have at most {limit_bytes} bytes; the operator sets that by `limits.body_bytes`, for lists of \
-             events by `limits.batch_body_bytes`."
+            "The body may have at most {limit_bytes} bytes. The operator sets this limit with `limits.body_bytes`, and with `limits.batch_body_bytes` for batches of events."
         );
         Problem::new(Code::TooLarge, detail)
     }
@@ -192,10 +191,10 @@ impl Problem {
 
     /// An internal error. The cause is logged and not shown to the caller.
     pub fn internal(why: &dyn std::fmt::Display) -> Problem {
-        tracing::error!(target: LOG_TARGET, %why, "a request failed for a fault of the server");
+        tracing::error!(target: LOG_TARGET, %why, "request failed with an internal error");
         Problem::new(
             Code::Internal,
-            "A fault of the server kept it from answering. Its log says what happened.",
+            "The server failed to handle the request. Its log has the cause.",
         )
     }
 
@@ -246,27 +245,27 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Full => Problem::new(
                 Code::DiskFull,
-                "The disk that holds the store is full. Nothing was done; send it again once the operator has made room.",
+                "The disk that holds the store is full. Nothing was changed; send the request again after the operator has freed space.",
             )
             .after(LONG_WAIT),
             StoreError::Overloaded => Problem::new(
                 Code::Overloaded,
-                "More waits to be written than the store can keep up with. Nothing was done; send it again shortly.",
+                "The store cannot keep up with the writes. Nothing was changed; send the request again shortly.",
             )
             .after(SHORT_WAIT),
             StoreError::Unavailable(why) => {
-                tracing::error!(target: LOG_TARGET, %why, "the store cannot be used");
+                tracing::error!(target: LOG_TARGET, %why, "store unavailable");
                 Problem::new(
                     Code::Unavailable,
-                    "The store cannot be used at the moment. Nothing was acknowledged; send it again later.",
+                    "The store is unavailable. Nothing was acknowledged; send the request again later.",
                 )
                 .after(LONG_WAIT)
             }
             StoreError::Unreadable(why) => {
-                tracing::error!(target: LOG_TARGET, %why, "stored data cannot be read");
+                tracing::error!(target: LOG_TARGET, %why, "cannot read stored data");
                 Problem::new(
                     Code::Internal,
-                    "What is stored cannot be read. The log of the server says why.",
+                    "Stored data cannot be read. The server's log has the cause.",
                 )
             }
             StoreError::Closed => Problem::shutting_down(),
@@ -279,7 +278,7 @@ impl Problem {
     pub fn shutting_down() -> Problem {
         Problem::new(
             Code::ShuttingDown,
-            "The server is shutting down. Nothing was done; send it again when it is back.",
+            "The server is shutting down. Nothing was changed; send the request again when it is back.",
         )
         .after(SHORT_WAIT)
     }
@@ -291,7 +290,7 @@ impl From<EngineError> for Problem {
             EngineError::Stopped => Problem::shutting_down(),
             EngineError::NotOwner => Problem::new(
                 Code::Unavailable,
-                "The node that sends to this endpoint could not be reached, or it is changing hands. Nothing was acknowledged; send it again shortly.",
+                "The node that owns this endpoint cannot be reached, or ownership is changing. Nothing was acknowledged; send the request again shortly.",
             )
             .after(SHORT_WAIT),
             EngineError::Store(error) => error.into(),

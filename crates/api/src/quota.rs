@@ -166,7 +166,7 @@ impl App {
         };
         if policy.max_attempts > allowed {
             let message = format!(
-                "must be at most {allowed}, which is the limit max_attempts of this tenant; the policy asks for {}",
+                "must be at most {allowed}, the tenant's limit max_attempts; the policy has {}",
                 policy.max_attempts
             );
             errors.note(format!("{field}.max_attempts"), message);
@@ -192,19 +192,19 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
     let most = most.unwrap_or(0);
     let Some(wait) = wait else {
         let detail = match most {
-            0 => format!("The limit {name} is 0: this tenant may send no events."),
+            0 => format!("The limit {name} is 0: this tenant may not send events."),
             most => format!(
-                "The limit {name} is {most}, and these are more at once. Nothing was accepted; send fewer events in one request, or have the limit raised."
+                "The limit {name} is {most}, and this request has more events. Nothing was accepted; send fewer events per request, or have the limit raised."
             ),
         };
         return refused(name, detail);
     };
     let detail = match limit {
         LimitName::EventsPerMonth => format!(
-            "The limit {name} is {most}, and so many were accepted in this calendar month. Nothing was accepted; send it again when the next month has begun, in UTC, or have the limit raised."
+            "The limit {name} of {most} events is reached for this calendar month (UTC). Nothing was accepted; send the request again next month, or have the limit raised."
         ),
         LimitName::DeliveriesPerSecond => format!(
-            "The limit {name} is {most}, and the last events of this tenant made more deliveries. Nothing was accepted; send it again after Retry-After."
+            "The limit {name} of {most} is exceeded by this tenant's recent events. Nothing was accepted; send the request again after the time in Retry-After."
         ),
         LimitName::EventsPerSecond
         | LimitName::Endpoints
@@ -214,7 +214,7 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
         | LimitName::PayloadRetention
         | LimitName::AttemptRetention
         | LimitName::InFlight => format!(
-            "The limit {name} is {most}. Nothing was accepted; send it again after Retry-After."
+            "The limit {name} of {most} is exceeded. Nothing was accepted; send the request again after the time in Retry-After."
         ),
     };
     Problem::new(Code::QuotaExceeded, detail)
@@ -246,14 +246,22 @@ pub fn too_many_endpoints(limit: u32) -> Problem {
 
 /// The tenant has the maximum number of keys.
 pub fn too_many_keys(limit: usize) -> Problem {
-    let detail = format!("A tenant may have {limit} keys. Revoke one that is not used.");
+    let detail = format!("A tenant may have {limit} keys. Revoke an unused one.");
     refused("keys", detail)
+}
+
+/// The tenant has sent one-off requests to the maximum number of origins.
+pub fn too_many_origins(limit: u32) -> Problem {
+    let detail = format!(
+        "The one-off requests of a tenant may go to {limit} origins (scheme, host and port). An origin is forgotten when all deliveries to it have been deleted, as the retention says; add an endpoint for a URL that is used often."
+    );
+    refused("request_origins", detail)
 }
 
 /// The tenant has the maximum number of portal links.
 pub fn too_many_links(limit: usize) -> Problem {
     let detail = format!(
-        "A tenant may have {limit} portal links at once. End one that is not used, or wait until some expire."
+        "A tenant may have {limit} active portal links. Revoke an unused one, or wait until one expires."
     );
     refused("portal_links", detail)
 }

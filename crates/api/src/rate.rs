@@ -45,7 +45,7 @@ fn per_second(text: &str) -> Result<f64, String> {
 }
 
 fn form() -> String {
-    "not a rate: write a number and its time (s, m or h), such as \"50/s\", \"50\" or \"600/m\""
+    "not a rate: write a number and a unit (s, m or h), such as \"50/s\", \"50\" or \"600/m\""
         .to_owned()
 }
 

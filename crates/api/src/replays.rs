@@ -25,17 +25,21 @@ use super::route::{
 
 pub(super) static GROUP: Group = Group {
     name: "Replays",
-    about: "Sends again what has ended, in bulk and in the background, paced like any other traffic.",
+    about: "Send finished deliveries again, in bulk and in the background. The limits of the endpoints apply.",
     routes: &[
         Route {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/replays",
             name: "create_replay",
-            summary: "Begins to send again every delivery that matches, or, with `missed_since`, what an endpoint never got.",
+            summary: "Starts a replay of all matching deliveries or, with `missed_since`, of the events that an endpoint missed.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("NewReplay"),
-            gives: &[success(202, "It runs.", Content::Json("Replay"))],
+            gives: &[success(
+                202,
+                "The replay is running.",
+                Content::Json("Replay"),
+            )],
             fails: &[],
             handler: |call| Box::pin(create(call)),
         },
@@ -43,7 +47,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/replays",
             name: "list_replays",
-            summary: "Lists replays, the newest first.",
+            summary: "Lists replays, newest first.",
             access: Access::Tenant,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -55,7 +59,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/replays/{replay}",
             name: "get_replay",
-            summary: "Shows a replay and how far it is.",
+            summary: "Returns a replay and its progress.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
@@ -67,13 +71,13 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/replays/{replay}/cancel",
             name: "cancel_replay",
-            summary: "Stops a replay. What it has set going already goes on; one that has ended stays as it is.",
+            summary: "Stops a replay. Deliveries that it already started continue. A finished replay is not changed.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("Nothing"),
             gives: &[success(
                 200,
-                "The replay as it is then.",
+                "The replay after the change.",
                 Content::Json("Replay"),
             )],
             fails: &[],
@@ -92,10 +96,14 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     if let Some(endpoint) = filter.endpoint {
         let row = app.store.endpoint(endpoint).await?;
         let exists = row.is_some_and(|row| {
-            row.endpoint.tenant == *tenant && row.status != EndpointStatus::Deleted
+            let is_missing_events = filter.scope == ReplayScope::Missed;
+            row.endpoint.tenant == *tenant
+                && row.status != EndpointStatus::Deleted
+                // No events are meant for an origin, so it misses none.
+                && !(row.endpoint.is_origin && is_missing_events)
         });
         if !exists {
-            let detail = "There is no such endpoint. Check the id in `endpoint`.";
+            let detail = "No such endpoint. Check the id in `endpoint`.";
             return Err(Problem::new(Code::NotFound, detail));
         }
     }
@@ -141,7 +149,8 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<ReplayFilter> {
     let status = fields.text("status").map(|text| {
         let status = ended_status(text);
         if status.is_none() {
-            let message = "must be one of failed, succeeded, cancelled: what has not ended is under way already";
+            let message =
+                "must be failed, succeeded or cancelled: other deliveries are not finished";
             fields.wrong("status", message);
         }
         status
@@ -165,7 +174,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<ReplayFilter> {
         }
         for name in ["status", "error_kind", "since"] {
             if fields.value(name).is_some() {
-                fields.wrong(name, "cannot stand beside missed_since");
+                fields.wrong(name, "cannot be combined with missed_since");
             }
         }
     }

@@ -138,7 +138,7 @@ impl OutageReport {
     fn why(&self) -> &'static str {
         let disabled = DeadReason::EndpointDisabled.name();
         if self.posthaste.dead_letter_reasons.contains_key(disabled) {
-            "having disabled the endpoint after days of nothing but failure"
+            "the endpoint being disabled after failing for days"
         } else {
             "as the policy says"
         }
@@ -155,7 +155,7 @@ impl OutageReport {
             (_, 0) => format!("posthaste delivered {all} within {}", self.drain_in_words()),
             (0, _) if course.drained_ms <= self.outage_ms => {
                 format!(
-                    "posthaste gave up {all} before the receiver was back, {}",
+                    "posthaste dead-lettered {all} before the receiver was back, {}",
                     self.why()
                 )
             }
@@ -204,7 +204,7 @@ impl OutageReport {
     fn over_capacity(&self, peak: u64) -> String {
         let ratio = over_capacity(peak, self.capacity_per_second);
         ratio.map_or(String::new(), |ratio| {
-            format!(", {ratio} what the receiver takes")
+            format!(", {ratio} the receiver's capacity")
         })
     }
 }
@@ -255,12 +255,12 @@ mod tests {
         assert_eq!(
             conclusion_of(course(10_000, 50, 2_069_137), naive.clone()),
             "posthaste delivered all 10,000 within 4m 29s of recovery, with at most 50/s; a naive \
-             sender would have sent 10,000 in one second, 200 times what the receiver takes."
+             sender would have sent 10,000 in one second, 200 times the receiver's capacity."
         );
         assert_eq!(
             conclusion_of(course(9_000, 75, 2_069_137), course(0, 0, 1_000_000)),
             "posthaste delivered 9,000 of 10,000 and dead-lettered 1,000, with at most 75/s, 1.5 \
-             times what the receiver takes; a naive sender would have given up before the receiver \
+             times the receiver's capacity; a naive sender would have given up before the receiver \
              was back."
         );
     }
@@ -271,7 +271,7 @@ mod tests {
         long.policy = Preset::Brisk.policy();
         assert_eq!(
             conclusion(&long),
-            "posthaste gave up all 30 before the receiver was back, as the policy says; a naive \
+            "posthaste dead-lettered all 30 before the receiver was back, as the policy says; a naive \
              sender would have given up too."
         );
     }
@@ -291,7 +291,7 @@ mod tests {
         assert!(at_once.ends_with("sent no more at once."), "{at_once}");
         let herd = conclusion(&Scenario::with_defaults(1_000, Span::ZERO));
         assert!(
-            herd.ends_with("sent 1,000 in one second, 20 times what the receiver takes."),
+            herd.ends_with("sent 1,000 in one second, 20 times the receiver's capacity."),
             "{herd}"
         );
     }
@@ -311,7 +311,7 @@ mod tests {
         one.outage = Span::from_days(30);
         let text = conclusion(&one);
         assert!(
-            text.starts_with("posthaste gave up the one delivery before "),
+            text.starts_with("posthaste dead-lettered the one delivery before "),
             "{text}"
         );
     }

@@ -194,14 +194,14 @@ pub struct Route {
 /// The `limit` parameter of every list.
 pub const LIMIT: Parameter = Parameter {
     name: "limit",
-    about: "How many items the page has at most.",
+    about: "Maximum number of items on the page.",
     shape: || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
 };
 
 /// The `cursor` parameter of every list.
 pub const CURSOR: Parameter = Parameter {
     name: "cursor",
-    about: "The `next_cursor` of the page before.",
+    about: "The `next_cursor` of the previous page.",
     shape: || serde_json::json!({"type": "string"}),
 };
 

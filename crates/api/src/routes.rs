@@ -17,7 +17,7 @@ use super::problem::{Problem, ResourceKind};
 use super::route::{Group, Route, Verb};
 use super::{
     alerts, attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics,
-    policies, portal_links, probes, replays, stats, tenants, usage,
+    policies, portal_links, probes, replays, requests, stats, tenants, usage,
 };
 
 /// Every group of routes, in the order of the documentation.
@@ -29,6 +29,7 @@ pub static GROUPS: &[&Group] = &[
     &portal_links::GROUP,
     &endpoints::GROUP,
     &events::GROUP,
+    &requests::GROUP,
     &deliveries::GROUP,
     &dead_letters::GROUP,
     &replays::GROUP,
@@ -65,7 +66,7 @@ pub(crate) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// Creates the router of a node with the role `worker`: health checks and metrics only.
 pub fn probes_only(app: Arc<App>) -> Router {
     serving(&app, &PROBES).fallback(|| async {
-        let detail = "This node only sends: its role is \"worker\". Ask one whose role is \"api\" or \"all\".";
+        let detail = "This node only sends: its role is \"worker\". Use a node with the role \"api\" or \"all\".";
         Problem::new(Code::NotFound, detail).into_response()
     })
 }

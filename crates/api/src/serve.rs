@@ -106,7 +106,7 @@ pub async fn serve(
         .await
         .is_err()
     {
-        tracing::warn!(target: LOG_TARGET, "requests were still under way when the grace was over");
+        tracing::warn!(target: LOG_TARGET, "requests were still in progress at the end of the grace period");
     }
     Ok(())
 }
@@ -117,7 +117,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, Peer) {
         match listener.accept().await {
             Ok((stream, peer)) => return (stream, Peer(peer.ip())),
             Err(why) => {
-                tracing::warn!(target: LOG_TARGET, %why, "a connection could not be taken");
+                tracing::warn!(target: LOG_TARGET, %why, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -34,18 +34,18 @@ const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
 
 const WINDOW: Parameter = parameter(
     "window",
-    "How far back it goes.",
+    "Time range.",
     || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
 );
 
 pub(super) static GROUP: Group = Group {
     name: "Stats",
-    about: "How well deliveries go.",
+    about: "Health metrics and time series of deliveries.",
     routes: &[
         route(
             "/v1/stats",
             "get_stats",
-            "Shows the health of all deliveries over five minutes, an hour and a day.",
+            "Returns the health metrics of all deliveries over 5 minutes, 1 hour and 24 hours.",
             Access::Admin,
             &[],
             HEALTH,
@@ -54,7 +54,7 @@ pub(super) static GROUP: Group = Group {
         route(
             "/v1/stats/series",
             "get_stats_series",
-            "Shows what happened to all deliveries, bucket by bucket.",
+            "Returns the time series of all deliveries.",
             Access::Admin,
             &[WINDOW],
             SERIES,
@@ -63,7 +63,7 @@ pub(super) static GROUP: Group = Group {
         route(
             "/v1/tenants/{tenant}/stats",
             "get_tenant_stats",
-            "Shows the health of a tenant's deliveries over five minutes, an hour and a day.",
+            "Returns the health metrics of a tenant's deliveries over 5 minutes, 1 hour and 24 hours.",
             Access::Tenant,
             &[],
             HEALTH,
@@ -72,7 +72,7 @@ pub(super) static GROUP: Group = Group {
         route(
             "/v1/tenants/{tenant}/stats/series",
             "get_tenant_stats_series",
-            "Shows what happened to a tenant's deliveries, bucket by bucket.",
+            "Returns the time series of a tenant's deliveries.",
             Access::Tenant,
             &[WINDOW],
             SERIES,
@@ -81,7 +81,7 @@ pub(super) static GROUP: Group = Group {
         route(
             "/v1/tenants/{tenant}/endpoints/{endpoint}/stats",
             "get_endpoint_stats",
-            "Shows the health of the deliveries to an endpoint over five minutes, an hour and a day.",
+            "Returns the health metrics of the deliveries to an endpoint over 5 minutes, 1 hour and 24 hours.",
             Access::Tenant,
             &[],
             HEALTH,
@@ -90,7 +90,7 @@ pub(super) static GROUP: Group = Group {
         route(
             "/v1/tenants/{tenant}/endpoints/{endpoint}/stats/series",
             "get_endpoint_stats_series",
-            "Shows what happened to the deliveries to an endpoint, bucket by bucket.",
+            "Returns the time series of the deliveries to an endpoint.",
             Access::Tenant,
             &[WINDOW],
             SERIES,
@@ -102,13 +102,13 @@ pub(super) static GROUP: Group = Group {
 
 const HEALTH: &[SuccessResponse] = &[success(
     200,
-    "The figures, with their ranges.",
+    "The metrics with their ranges.",
     Content::Json("Stats"),
 )];
 
 const SERIES: &[SuccessResponse] = &[success(
     200,
-    "The buckets, the oldest first. The last one is still being filled.",
+    "The buckets, oldest first. The last one is incomplete.",
     Content::Json("Series"),
 )];
 

@@ -36,13 +36,13 @@ pub(super) const MAX_TRIES: usize = 8;
 
 pub(super) static GROUP: Group = Group {
     name: "Tenants",
-    about: "Those whose events and endpoints are kept apart. A tenant may be on a `plan`, a set of limits that the configuration names, and have `limits` of its own: a limit is the tenant's own, else its plan's, else the server's.",
+    about: "Tenants have separate events and endpoints. A tenant may have a `plan`, a set of limits in the configuration, and its own `limits`: a limit comes from the tenant, else from its plan, else from the server.",
     routes: &[
         Route {
             verb: Verb::Post,
             path: "/v1/tenants",
             name: "create_tenant",
-            summary: "Adds a tenant. Its id may be chosen, or is made.",
+            summary: "Creates a tenant. The id can be chosen; otherwise it is generated.",
             access: Access::Admin,
             query: &[],
             takes: RequestBody::Json("NewTenant"),
@@ -54,7 +54,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants",
             name: "list_tenants",
-            summary: "Lists the tenants, newest first.",
+            summary: "Lists tenants, newest first.",
             access: Access::Admin,
             query: &[LIMIT, CURSOR],
             takes: RequestBody::Nothing,
@@ -66,7 +66,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}",
             name: "get_tenant",
-            summary: "Shows a tenant.",
+            summary: "Returns a tenant.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
@@ -78,15 +78,11 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Patch,
             path: "/v1/tenants/{tenant}",
             name: "update_tenant",
-            summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `plan` and `limits`.",
+            summary: "Updates a tenant. Absent fields are not changed; `null` restores the default. Changing `plan` and `limits` requires an admin key.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Json("TenantChange"),
-            gives: &[success(
-                200,
-                "The tenant, as it is now.",
-                Content::Json("Tenant"),
-            )],
+            gives: &[success(200, "The updated tenant.", Content::Json("Tenant"))],
             fails: &[(403, Code::Forbidden), (409, Code::Contended)],
             handler: |call| run_to_completion(change(call)),
         },
@@ -94,13 +90,13 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Delete,
             path: "/v1/tenants/{tenant}",
             name: "delete_tenant",
-            summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails. Only an admin key does that.",
+            summary: "Deletes a tenant, its endpoints and its keys. Waiting deliveries fail. Requires an admin key.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Nothing,
             gives: &[success(
                 204,
-                "It is gone. No attempt of its deliveries begins any more.",
+                "The tenant is deleted. No more attempts of its deliveries are made.",
                 Content::Nothing,
             )],
             fails: &[(403, Code::Forbidden)],
@@ -123,7 +119,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         }
         CreateResult::Taken => {
             let detail = format!(
-                "There is a tenant {} already. Choose another id, or change that one.",
+                "The tenant {} already exists. Choose another id, or update that tenant.",
                 tenant.id
             );
             Err(Problem::new(Code::AlreadyExists, detail))
@@ -145,6 +141,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         id: made.parse().expect("a generated id is a valid tenant id"),
         name: String::new(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         plan: None,
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
@@ -242,7 +239,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         match call.caller {
             Caller::Admin(_) => {}
             Caller::Tenant(..) | Caller::Anonymous => {
-                let detail = format!("Changing `{name}` needs an admin key.");
+                let detail = format!("Changing `{name}` requires an admin key.");
                 return Err(Problem::new(Code::Forbidden, detail));
             }
         }
@@ -278,7 +275,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
 pub(super) fn contended() -> Problem {
     Problem::new(
         Code::Contended,
-        "Others keep changing it at the same moment. Nothing was changed; send the request again.",
+        "The tenant is being changed by other requests. Nothing was changed; send the request again.",
     )
 }
 
@@ -335,7 +332,7 @@ fn schemas() -> Vec<Schema> {
         json!({
             "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS},
             "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
-            "plan": {"type": ["string", "null"], "description": "One of the plans that the configuration names. `GET /v1/plans` lists them."},
+            "plan": {"type": ["string", "null"], "description": "One of the plans in the configuration. `GET /v1/plans` lists them."},
             "limits": {"anyOf": [reference("Limits"), {"type": "null"}]},
             "endpoint_defaults": {"anyOf": [reference("EndpointDefaults"), {"type": "null"}]},
             "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
@@ -344,7 +341,7 @@ fn schemas() -> Vec<Schema> {
     let mut new_fields = fields();
     new_fields["id"] = json!({
         "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        "description": "Chosen, or made if absent.",
+        "description": "Generated if absent.",
     });
     let [endpoint_defaults, protection] = protection_schemas();
     vec![
@@ -377,7 +374,7 @@ fn schemas() -> Vec<Schema> {
             name: "RetryPolicy",
             shape: json!({
                 "type": "object",
-                "description": "A preset, a policy written out, or a preset with some fields changed. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first that matches holds, then the first of the preset's rules, then the defaults. `late`: whether a delivery that was held back past its deadline is sent (`send`, the default) or fails as `expired` (`drop`).",
+                "description": "A preset, a complete policy, or a preset with changed fields. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first match wins, then those of the preset, then the defaults. `late`: whether a delivery that was held back past its deadline is sent (`send`, the default) or fails as `expired` (`drop`).",
                 "properties": {
                     "preset": {"enum": ["recommended", "patient", "swift", "steady", "brisk"]},
                     "backoff": {

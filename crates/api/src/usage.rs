@@ -16,19 +16,19 @@ use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, succe
 
 pub(super) static GROUP: Group = Group {
     name: "Limits",
-    about: "What tenants are allowed, and how much of it they use. A limit is the tenant's own, else its plan's, else the server's. Plans stand in the configuration.",
+    about: "Limits of tenants and their usage. A limit comes from the tenant, else from its plan, else from the server. Plans are defined in the configuration.",
     routes: &[
         Route {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/usage",
             name: "get_usage",
-            summary: "Shows each limit that holds for a tenant, who says so, and how much of it is used.",
+            summary: "Returns the effective limits of a tenant, their source and their usage.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
             gives: &[success(
                 200,
-                "What is allowed, and what is used.",
+                "The limits and their usage.",
                 Content::Json("Usage"),
             )],
             fails: &[],
@@ -38,7 +38,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/plans",
             name: "list_plans",
-            summary: "Lists the plans that the configuration names, and what is allowed without one.",
+            summary: "Lists the plans in the configuration, and the limits without a plan.",
             access: Access::Admin,
             query: &[],
             takes: RequestBody::Nothing,

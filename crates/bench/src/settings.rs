@@ -27,33 +27,33 @@ const MAX_CONNECTIONS_OUT: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
-    /// As fast as it goes, relay and server in turns
+    /// Maximum throughput, relay and server in turns
     Throughput,
-    /// A hundred events a second, relay and server in turns
+    /// Latency at 100 events per second, relay and server in turns
     Lag,
     /// A healthy endpoint beside one that hangs
     Hanging,
     /// A healthy endpoint beside one with a long backlog, and a restart with it
     Backlog,
-    /// An endpoint that comes back with many waiting
+    /// An endpoint that recovers with a large backlog
     Recovery,
     /// Many pending deliveries to many endpoints, and a restart with them
     Memory,
-    /// What an event costs when many are stored
+    /// Cost of an event with many events stored
     History,
     /// The sender alone: raw connections and the hardened client in turns
     Door,
-    /// How soon on PostgreSQL, with one node, and with two of which one accepts and the other sends
+    /// Latency on PostgreSQL with one node, and with two nodes of which one accepts and the other sends
     Nodes,
-    /// What commits and fetches cost on PostgreSQL with much waiting, much dead, and an old snapshot
+    /// Cost of commits and fetches on PostgreSQL with a large backlog, dead rows and an old snapshot
     Flat,
-    /// How long each page of the dashboard takes with few and with many deliveries stored
+    /// Duration of each dashboard page with few and with many deliveries stored
     Pages,
-    /// What it costs to remove what is old while delivering, and whether the file stops growing
+    /// Cost of retention while delivering, and the size of the file
     Retention,
-    /// What metrics and logs cost: a server that keeps them and one that does not in turns
+    /// Cost of metrics and logs: with and without them, in turns
     Observe,
-    /// Receivers that fail in part, refuse or limit: what gets through, and what held the rest back
+    /// Receivers that fail partly, reject or rate limit: deliveries that succeed, and what holds back the others
     PartialFailure,
     /// A tenant beside callers that try to stall the server
     HostileCallers,

@@ -68,8 +68,8 @@ impl TimeOrigin {
     fn name(self) -> &'static str {
         match self {
             TimeOrigin::Due => "due",
-            TimeOrigin::Released => "let go",
-            TimeOrigin::Overdue => "its turn",
+            TimeOrigin::Released => "release",
+            TimeOrigin::Overdue => "sending",
             TimeOrigin::Next => "next",
         }
     }
@@ -77,9 +77,9 @@ impl TimeOrigin {
     /// Returns the label of the axis.
     fn axis(self) -> &'static str {
         match self {
-            TimeOrigin::Due => "time since it was due",
-            TimeOrigin::Released => "time since it is let go",
-            TimeOrigin::Overdue => "time since its turn comes",
+            TimeOrigin::Due => "time since the due time",
+            TimeOrigin::Released => "time since the release",
+            TimeOrigin::Overdue => "time since it is sent",
             TimeOrigin::Next => "time since the next attempt",
         }
     }
@@ -178,7 +178,7 @@ impl DeliveryChart {
             return Vec::new();
         };
         let x = LEFT + scale.position(limit_ms);
-        let name = format!("gives up after {}", format::duration(limit_ms));
+        let name = format!("deadline after {}", format::duration(limit_ms));
         vec![
             line((x, TOP - 6.0), (x, baseline)).class("axis"),
             right_aligned(x + MARK, TOP - 12.0, &name).class("quiet"),
@@ -200,7 +200,7 @@ impl DeliveryChart {
                     .with("rx", BAND / 2.0)
                     .class("band"),
                 disc(LEFT + 181.0, y - 4.5, MARK).class("ring"),
-                label(LEFT + 206.0, y, "still to come: earliest, expected, latest").class("quiet"),
+                label(LEFT + 206.0, y, "expected: earliest, expected, latest").class("quiet"),
             ]);
         }
         legend
@@ -290,7 +290,7 @@ fn beside((from, to): (f64, f64), middle: f64, name: &str) -> Element {
 }
 
 fn draw_omitted(middle: f64, count: usize) -> Vec<Element> {
-    let note = format!("{} attempts more", format::count(count as u64));
+    let note = format!("{} more attempts", format::count(count as u64));
     vec![
         right_aligned(LEFT - 18.0, middle + 4.0, "⋮").class("tick"),
         label(LEFT + GAP, middle + 4.0, &note).class("quiet"),
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(text.matches("class=\"bad\"").count(), 3 + 1);
         assert_eq!(text.matches("class=\"ring\"").count(), 4 + 1);
         assert_eq!(text.matches("class=\"band\"").count(), 4 + 1);
-        assert_eq!(text.matches("gives up after").count(), 1);
+        assert_eq!(text.matches("deadline after").count(), 1);
         let explained = "earliest, expected, latest";
         assert!(text.contains(explained), "{text}");
         assert!(!chart(3, 0).draw().write().contains(explained));
@@ -352,7 +352,7 @@ mod tests {
     fn of_many_attempts_those_in_the_middle_are_omitted() {
         let text = chart(40, 10).draw().write();
         assert_well_formed(&text);
-        assert!(text.contains("27 attempts more"), "{text}");
+        assert!(text.contains("27 more attempts"), "{text}");
         let marks = text.matches("class=\"bad\"").count() + text.matches("class=\"ring\"").count();
         assert_eq!(marks, MAX_ROWS - 1 + 2);
         for shown in ["3", "31", "50"] {
@@ -400,7 +400,7 @@ mod tests {
             (LEFT, RIGHT - 100.0),
             (500.0, RIGHT),
         ] {
-            let name = "no answer in time, after 2d 3h";
+            let name = "no response in time, after 2d 3h";
             let element = beside((from, to), 0.0, name).write();
             let x = element.split('"').nth(1).expect("x");
             let x: f64 = x.parse().expect("a number");

@@ -80,7 +80,7 @@ fn stamped(sequence: u64, random: u64) -> u128 {
 
 /// The text is not an id of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not an id of this kind: it should look like {prefix}_01jd2kq8z3w5x7y9a1b2c3d4e5")]
+#[error("is not a valid id: it should look like {prefix}_01jd2kq8z3w5x7y9a1b2c3d4e5")]
 pub struct IdError {
     prefix: &'static str,
 }

@@ -1,12 +1,13 @@
 //! Idempotent event ingestion: the same idempotency key makes one event.
 //!
 //! An application that did not receive an answer sends the event again. With the same idempotency key and the same
-//! content it is the same event. With other content it is an error of the application, which is reported
-//! ([`Ingest::Conflict`]).
+//! content it is the same event. With other content it is an error of the application, which is reported.
+//! [`plan`] decides about the events of one request. Both stores and the simulator use it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-
-use crate::id::EventId;
 
 /// A hash of the content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,38 +38,84 @@ impl Fingerprint {
     }
 }
 
-/// The result of checking an idempotency key.
+/// The decision about one event of a request. `T` names a stored event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ingest {
-    /// The event is new.
-    New,
-    /// The event is already stored under this id.
-    Same(EventId),
-    /// The key is already used by this event, which has other content.
-    Conflict(EventId),
+pub enum EventDecision<T> {
+    /// Store it.
+    Store,
+    /// It is stored already.
+    Stored(T),
+    /// It is the same event as the one at this index of the request.
+    SameAs(usize),
 }
 
-/// Compares the event that is sent under a key with the one that is stored under it, if any.
-pub fn judge(stored: Option<(EventId, Fingerprint)>, offered: Fingerprint) -> Ingest {
-    match stored {
-        None => Ingest::New,
-        Some((event, content)) if content == offered => Ingest::Same(event),
-        Some((event, _)) => Ingest::Conflict(event),
+impl<T> EventDecision<T> {
+    /// Returns whether the event is new.
+    pub fn is_new(&self) -> bool {
+        matches!(self, EventDecision::Store)
     }
+}
+
+/// The decisions about the events of a request, or the indexes of those whose key is used for another event.
+pub type AcceptPlan<T> = Result<Vec<EventDecision<T>>, Vec<usize>>;
+
+/// Decides about every event of a request by its idempotency key and its content. Events without a key are new.
+/// `stored_under` returns the event that is stored under a key.
+pub fn plan<K: Copy + Eq + Hash, T, E>(
+    events: impl IntoIterator<Item = Option<(K, Fingerprint)>>,
+    mut stored_under: impl FnMut(K) -> Result<Option<(T, Fingerprint)>, E>,
+) -> Result<AcceptPlan<T>, E> {
+    let mut plans = Vec::new();
+    let mut conflicts = Vec::new();
+    let mut earlier: HashMap<K, (usize, Fingerprint)> = HashMap::new();
+    for (index, event) in events.into_iter().enumerate() {
+        let Some((key, offered)) = event else {
+            plans.push(EventDecision::Store);
+            continue;
+        };
+        let (decision, content) = if let Some((first, content)) = earlier.get(&key) {
+            (EventDecision::SameAs(*first), *content)
+        } else if let Some((stored, content)) = stored_under(key)? {
+            (EventDecision::Stored(stored), content)
+        } else {
+            earlier.insert(key, (index, offered));
+            (EventDecision::Store, offered)
+        };
+        if content != offered {
+            conflicts.push(index);
+        }
+        plans.push(decision);
+    }
+    Ok(if conflicts.is_empty() {
+        Ok(plans)
+    } else {
+        Err(conflicts)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     #[test]
-    fn same_key_same_content_is_the_same_event() {
+    fn the_same_key_makes_one_event() {
         let paid = Fingerprint::of(&[b"invoice.paid", b"{}"]);
         let sent = Fingerprint::of(&[b"invoice.sent", b"{}"]);
-        let stored = Some((EventId(1), paid));
-        assert_eq!(judge(None, paid), Ingest::New);
-        assert_eq!(judge(stored, paid), Ingest::Same(EventId(1)));
-        assert_eq!(judge(stored, sent), Ingest::Conflict(EventId(1)));
+        let decide = |events: &[Option<(&str, Fingerprint)>]| {
+            let stored = |key: &str| Ok::<_, Infallible>((key == "old").then_some((7, paid)));
+            let Ok(plan) = plan(events.iter().copied(), stored);
+            plan
+        };
+        let (new, first) = (EventDecision::Store, EventDecision::SameAs(0));
+        assert_eq!(decide(&[None, None]), Ok(vec![new, new]));
+        let old = EventDecision::Stored(7);
+        assert_eq!(decide(&[Some(("old", paid))]), Ok(vec![old]));
+        assert_eq!(decide(&[Some(("old", sent)), None]), Err(vec![0]));
+        let (a_paid, a_sent) = (Some(("a", paid)), Some(("a", sent)));
+        assert_eq!(decide(&[a_paid, None, a_paid]), Ok(vec![new, new, first]));
+        assert_eq!(decide(&[a_paid, a_sent, a_sent]), Err(vec![1, 2]));
     }
 
     #[test]

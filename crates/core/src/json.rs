@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
             if object.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("{name:?} is named twice")));
+                return Err(A::Error::custom(format_args!("{name:?} occurs twice")));
             }
             let value = entries.next_value_seed(Strict)?;
             object.insert(name, value);
@@ -93,7 +93,7 @@ mod tests {
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(
-                error.contains("named twice") && error.contains("line"),
+                error.contains("occurs twice") && error.contains("line"),
                 "{error}"
             );
         }

@@ -12,13 +12,18 @@
 //! | [`lane`] | whether an attempt to one endpoint may start now |
 //! | [`dispatcher`] | which delivery is attempted next, over all endpoints |
 //! | [`cluster`] | which node owns which endpoints |
-//! | [`ingest`] | whether an event is new |
+//! | [`ingest`] | which events of a request are new, by idempotency key |
+//! | [`quota`] | whether a tenant may send another event |
 //! | [`subscription`] | which endpoints want an event |
 //! | [`trace`] | which trace an event and its requests belong to |
 //! | [`sign`] | how a request proves its origin |
 //! | [`address`] | which destinations may be called at all |
 //! | [`forecast`] | how an outage would go under a retry policy |
+//! | [`outbox`] | which rows of an application's outbox become events now |
 //! | [`alert`] | which problems need the operator's attention |
+//!
+//! The other modules are what these share: [`id`], [`time`] and [`rng`], strict [`json`] with the collected errors of
+//! [`validation`], [`quoted`] input in messages, [`secret`] text, and the [`event_queue`] of virtual time.
 
 pub mod address;
 pub mod alert;
@@ -32,6 +37,7 @@ pub mod id;
 pub mod ingest;
 pub mod json;
 pub mod lane;
+pub mod outbox;
 pub mod policy;
 pub mod quota;
 pub mod quoted;

@@ -41,7 +41,7 @@ pub enum EventTypeError {
     )]
     Name,
     /// The text has a `*` in a place where none is allowed.
-    #[error("may have '*' only alone or as the last part, such as invoice.*")]
+    #[error("may contain '*' only alone or as the last part, such as invoice.*")]
     Star,
 }
 

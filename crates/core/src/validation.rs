@@ -292,7 +292,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
                 let known = self.asked.join(", ");
                 let path = self.path_of(name);
                 self.errors
-                    .note(path, format!("is not a known field; known here: {known}"));
+                    .note(path, format!("is not a known field; known fields: {known}"));
             }
         }
     }

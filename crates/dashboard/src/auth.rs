@@ -168,7 +168,7 @@ fn check_link_rate(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> 
     };
     let now = dashboard.app.clock.now().tick;
     meter.spend(now, LINK_RATE_LIMIT, 1).map_err(|wait| {
-        let detail = "This link is used too often. Wait a little, and load the page again.";
+        let detail = "Too many requests with this link. Wait a moment, then reload the page.";
         Problem::new(Code::RateLimited, detail).after(wait)
     })
 }
@@ -200,8 +200,7 @@ pub(super) fn check_form(
     let expected = digest(&SHA256, visitor.csrf_token().as_bytes());
     // Comparing hashes keeps the time of the comparison from revealing the token.
     if actual.as_ref() != expected.as_ref() {
-        let detail =
-            "The form has gone stale. Go back, load the page again, and repeat what you did.";
+        let detail = "The form has expired. Go back, reload the page and submit it again.";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())
@@ -212,7 +211,7 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let refused = Err(Problem::new(
         Code::Forbidden,
-        "The request comes from another site. If this server is reached through a proxy, set `public_url`.",
+        "Cross-site request refused. If this server is behind a proxy, set `public_url`.",
     ));
     if text("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
         return refused;

@@ -258,7 +258,7 @@ fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
         @if let Some(errors) = &problem.errors {
             ul { @for error in errors.iter() { li { code { (error.field) } " " (error.message) } } }
         }
-        @if let Some(home) = home { p { a href=(home) { "To the overview" } } }
+        @if let Some(home) = home { p { a href=(home) { "Go to the overview" } } }
     };
     Page::new(Tab::None, problem.code.title())
         .static_section("problem", body)
@@ -267,9 +267,9 @@ fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
 
 fn link_ended() -> Page {
     let body = html! {
-        p { "This link has expired or was ended. Ask whoever gave it to you for a new one." }
+        p { "This link has expired or was revoked. Ask the person who sent it for a new one." }
     };
-    Page::new(Tab::None, "The link has ended")
+    Page::new(Tab::None, "Link expired")
         .static_section("problem", body)
         .with_status(StatusCode::UNAUTHORIZED)
 }

@@ -48,7 +48,7 @@ pub(super) fn render_page(
         html lang="en" {
             (head(dashboard, site, &page.title))
             body data-live[is_live] {
-                a.skip href="#main" { "Skip to the content" }
+                a.skip href="#main" { "Skip to content" }
                 header.top {
                     (brand(dashboard, site, Some(&home)))
                     (site_nav(request, page))
@@ -84,7 +84,7 @@ pub(super) fn render_unauthenticated_with_message(
         html lang="en" {
             (head(dashboard, site, &page.title))
             body.bare {
-                a.skip href="#main" { "Skip to the content" }
+                a.skip href="#main" { "Skip to content" }
                 header.top { (brand(dashboard, site, start_page(site))) }
                 main #main tabindex="-1" {
                     @if let Some(message) = message { p.flash role="status" { (message.text()) } }
@@ -115,7 +115,7 @@ pub(super) fn reload_page(dashboard: &Dashboard) -> Markup {
                 meta http-equiv="refresh" content="0";
                 title { (dashboard.brand(Site::Dashboard).name) }
             }
-            body { main { h1 { "One moment" } p { "If nothing happens, load the page again." } } }
+            body { main { h1 { "Loading…" } p { "If nothing happens, reload the page." } } }
         }
     }
 }
@@ -187,7 +187,7 @@ fn tenant_nav(request: &PageRequest, page: &Page) -> Markup {
         return html! {};
     };
     html! {
-        div.tenant role="region" aria-label="Whose pages these are" {
+        div.tenant role="region" aria-label="Tenant pages" {
             @if !request.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
             nav aria-label="Tenant" {
                 ul { @for tab in TENANT_TABS { li { (tab_link(&request.tenant_link(tab.path()), tab, page.tab == tab)) } } }
@@ -256,6 +256,6 @@ fn section_element(section: &Section) -> Markup {
 
 fn footer() -> Markup {
     html! {
-        footer { p { "posthaste " (env!("CARGO_PKG_VERSION")) " · " a href="/docs" { "API" } " · times are UTC" } }
+        footer { p { "posthaste " (env!("CARGO_PKG_VERSION")) " · " a href="/docs" { "API" } " · Times in UTC" } }
     }
 }

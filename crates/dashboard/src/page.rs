@@ -140,7 +140,7 @@ impl Tab {
             Tab::DeadLetters => "Dead letters",
             Tab::Replays => "Replays",
             Tab::Lab => "Retry lab",
-            Tab::Audit => "Audit",
+            Tab::Audit => "Audit log",
             Tab::None => "",
         }
     }
@@ -275,40 +275,34 @@ impl FlashMessage {
     /// The text that the next page shows.
     pub(super) fn text(self) -> &'static str {
         match self {
-            FlashMessage::Created => {
-                "The endpoint is there. Events it wants are delivered to it from now on."
-            }
-            FlashMessage::Saved => "Saved. It holds from the next attempt on.",
-            FlashMessage::Paused => "Paused. Deliveries are held, and none is lost.",
+            FlashMessage::Created => "Endpoint created. Matching events are delivered from now on.",
+            FlashMessage::Saved => "Changes saved. They apply from the next attempt.",
+            FlashMessage::Paused => "Endpoint paused. Deliveries are held until you resume it.",
             FlashMessage::Resumed => {
-                "Resumed. What was held drains gently; should the receiver still fail, the breaker trips again."
+                "Endpoint resumed. Held deliveries are sent gradually. If the receiver still fails, the breaker trips again."
             }
-            FlashMessage::Enabled => "Enabled. What it missed meanwhile can be replayed below.",
+            FlashMessage::Enabled => "Endpoint enabled. You can replay missed events below.",
             FlashMessage::Disabled => {
-                "Disabled. What waited for it has failed and can be replayed later."
+                "Endpoint disabled. Its waiting deliveries failed; you can replay them after enabling it."
             }
-            FlashMessage::Deleted => "Deleted. Nothing is sent to it any more.",
-            FlashMessage::Tested => "A test event is on its way.",
-            FlashMessage::Retried => "It is being tried again now.",
+            FlashMessage::Deleted => "Endpoint deleted. Nothing more is sent to it.",
+            FlashMessage::Tested => "Test event accepted.",
+            FlashMessage::Retried => "Retrying now.",
             FlashMessage::NextInLine => {
-                "It is due now, and still held: it goes when the breaker lets a probe through, or when the endpoint is resumed."
+                "Due now, but still held: it is sent when the breaker allows a probe or the endpoint is resumed."
             }
             FlashMessage::TestHeld => {
-                "The test event is held like the rest: the endpoint is paused, or its breaker is tripped. It goes when that ends."
+                "Test event accepted, but held: the endpoint is paused or its breaker is tripped."
             }
-            FlashMessage::Cancelled => "Called off. Nothing more is sent.",
-            FlashMessage::ReplayBegun => {
-                "The replay has begun. It is paced like any other traffic."
+            FlashMessage::Cancelled => "Delivery cancelled. Nothing more is sent.",
+            FlashMessage::ReplayBegun => "Replay started. The endpoints' limits apply.",
+            FlashMessage::ReplayStopped => {
+                "Replay stopped. Deliveries that it already started continue."
             }
-            FlashMessage::ReplayStopped => "The replay was stopped. What it had set going goes on.",
-            FlashMessage::TenantCreated => {
-                "The tenant is there. Add an endpoint for its events to go to."
-            }
-            FlashMessage::LinkEnded => "The link has ended. Whoever has it open sees nothing new.",
-            FlashMessage::ConfirmationSent => {
-                "An email with a link to confirm the address is on its way."
-            }
-            FlashMessage::SignedOut => "You are signed out.",
+            FlashMessage::TenantCreated => "Tenant created. Add an endpoint to receive its events.",
+            FlashMessage::LinkEnded => "Link revoked. It no longer gives access.",
+            FlashMessage::ConfirmationSent => "Confirmation email queued.",
+            FlashMessage::SignedOut => "You have signed out.",
         }
     }
 

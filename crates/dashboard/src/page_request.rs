@@ -191,6 +191,6 @@ impl PageRequest {
 
 /// The error for an unknown page.
 pub(super) fn page_not_found() -> Problem {
-    let detail = "There is no such page. Check the address, or begin at the overview.";
+    let detail = "Page not found. Check the address, or start from the overview.";
     Problem::new(Code::NotFound, detail)
 }

@@ -39,7 +39,7 @@
       button.classList.add("did");
       setTimeout(() => button.classList.remove("did"), 1200);
     } catch {
-      say("Your browser does not let the page copy. Select the text instead.");
+      say("Copying is not allowed in this browser. Select the text and copy it.");
     }
   });
 
@@ -166,7 +166,7 @@
     stream.addEventListener("ended", () => {
       leave();
       document.body.dataset.live = "ended";
-      say("You are no longer signed in, or the link has ended. Load the page again to go on.");
+      say("Your session or link has ended. Reload the page to continue.");
     });
     stream.addEventListener("error", () => {
       document.body.dataset.live = "off";

@@ -99,7 +99,7 @@ async fn sign_in(
 }
 
 fn unknown_key(dashboard: &Dashboard, next: &str) -> HtmlResponse {
-    let error = "That key is not known, or it was revoked.";
+    let error = "Unknown or revoked key.";
     let page = page(next, Some(error));
     let markup = layout::render_unauthenticated(dashboard, Site::Dashboard, &page);
     responses::html(&markup, StatusCode::UNAUTHORIZED)
@@ -191,7 +191,7 @@ fn page(next: &str, error: Option<&str>) -> Page {
             label for="key" { "Key" }
             input #key type="password" name="key" required autocomplete="current-password" autofocus
                 spellcheck="false" aria-describedby=[error.map(|_| "wrong")];
-            p.hint { "An admin key or a tenant's key. It begins with " code { "ph_" } "." }
+            p.hint { "An admin key or a tenant's key. Generated keys start with " code { "ph_" } "." }
             button.primary type="submit" { "Sign in" }
         }
     };

@@ -72,7 +72,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Connects to a server. The returned stream is ready for the PostgreSQL protocol.
 pub async fn dial(address: &ServerAddress, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s");
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no response within 5 s");
     timeout(CONNECT_TIMEOUT, open(address, trust))
         .await
         .map_err(late)?
@@ -117,10 +117,10 @@ async fn secure(
         (b'N', TlsVerification::Prefer) => return Ok(Box::new(socket)),
         (b'N', _) => {
             return Err(io::Error::other(
-                "the server does not speak TLS, and sslmode asks for it",
+                "the server does not support TLS, which sslmode requires",
             ));
         }
-        (_, _) => return Err(io::Error::other("the server does not speak PostgreSQL")),
+        (_, _) => return Err(io::Error::other("the server is not a PostgreSQL server")),
     }
     handshake(socket, host, verifier).await
 }

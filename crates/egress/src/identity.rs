@@ -32,22 +32,23 @@ pub(crate) struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IdentityError {
     /// The PEM contains no certificate.
-    #[error("holds no certificate; it should be PEM, the client's own first, its issuers after it")]
+    #[error(
+        "contains no certificate; use PEM, with the client's certificate first and its issuers after it"
+    )]
     NoCertificate,
     /// This certificate is invalid. Counted from 1.
-    #[error("certificate {0} cannot be read; it should be X.509 version 3")]
+    #[error("certificate {0} cannot be parsed; use X.509 version 3")]
     Certificate(usize),
     /// The chain has more than [`MAX_CHAIN`] certificates.
-    #[error("holds more than {MAX_CHAIN} certificates")]
+    #[error("contains more than {MAX_CHAIN} certificates")]
     LongChain,
     /// The PEM contains no key, or one that is encrypted or of a type that TLS does not support.
     #[error(
-        "holds no private key that can be used; it should be PEM without a passphrase: \
-         RSA, ECDSA (P-256, P-384) or Ed25519"
+        "contains no usable private key; use PEM without a passphrase: RSA, ECDSA (P-256, P-384) or Ed25519"
     )]
     Key,
     /// The key does not match the certificate.
-    #[error("does not belong to the certificate")]
+    #[error("does not match the certificate")]
     Mismatch,
 }
 

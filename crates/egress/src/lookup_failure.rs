@@ -29,16 +29,16 @@ pub enum ResolveError {
     #[error("the name does not resolve")]
     Failed,
     /// The name does not exist.
-    #[error("there is no such name")]
+    #[error("the name does not exist")]
     NoSuchName,
     /// The name servers did not answer, or failed. The name may exist.
-    #[error("the name servers did not answer, or failed")]
+    #[error("the name servers did not respond, or failed")]
     Temporary,
     /// The name exists and has no address.
     #[error("the name has no address")]
     NoAddress,
     /// This machine could not send the query; the name is not at fault.
-    #[error("the resolver could not be asked")]
+    #[error("the resolver is not available")]
     Unable(#[source] io::Error),
 }
 

@@ -80,13 +80,15 @@ pub enum Undialled {
     #[error("cannot connect: {0}")]
     NotConnected(#[source] io::Error),
     /// The TLS handshake failed, or the certificate is not trusted.
-    #[error("no secure connection: {0}")]
+    #[error("TLS error: {0}")]
     NotSecured(#[source] io::Error),
     /// TLS is required and the server does not offer it.
-    #[error("the server does not offer STARTTLS, and nothing is sent in the open unless told so")]
+    #[error(
+        "the server does not offer STARTTLS; set mail.tls to \"none\" to send without encryption"
+    )]
     NotOffered,
     /// The server responded with an error code.
-    #[error("the server answered {step} with {code} {text}")]
+    #[error("the server rejected {step}: {code} {text}")]
     Refused {
         /// The command that it responded to.
         step: SmtpStep,
@@ -96,21 +98,21 @@ pub enum Undialled {
         text: String,
     },
     /// The response is not SMTP.
-    #[error("the server does not speak SMTP")]
+    #[error("the server is not an SMTP server")]
     NotSmtp,
     /// More bytes arrived than the response to the command.
-    #[error("the server said more than it was asked before TLS: somebody may be in between")]
+    #[error("the server sent unexpected data before TLS: the connection may be intercepted")]
     Injected,
     /// The response exceeds the limits of lines or of line length.
     #[error(
-        "an answer has more than {MAX_LINES} lines, or one of more than {MAX_LINE_BYTES} bytes"
+        "a response has more than {MAX_LINES} lines, or a line longer than {MAX_LINE_BYTES} bytes"
     )]
     TooLong,
     /// The connection broke.
-    #[error("the connection broke: {0}")]
+    #[error("the connection was lost: {0}")]
     Broken(#[source] io::Error),
     /// The time limit passed.
-    #[error("no answer within {} s", .0.as_secs_f64())]
+    #[error("no response within {} s", .0.as_secs_f64())]
     TooSlow(Duration),
 }
 
@@ -360,7 +362,7 @@ impl AsyncRead for Stream {
         }
         if self.allowance == 0 {
             return Poll::Ready(Err(io::Error::other(format!(
-                "the server said more than {} KiB",
+                "the server sent more than {} KiB",
                 MAX_SESSION_BYTES >> 10
             ))));
         }
@@ -487,20 +489,20 @@ mod tests {
         for (answers, told) in [
             (
                 vec!["421 too busy\x1b[31m\r\n"],
-                "the connection with 421 too busy[31m",
+                "the connection: 421 too busy[31m",
             ),
             (
                 vec!["220 a\r\n", "502-what\r\n502 now\r\n"],
-                "EHLO with 502 what now",
+                "EHLO: 502 what now",
             ),
             (
                 vec!["220 a\r\n", OFFER, "454 not now\r\n"],
-                "STARTTLS with 454 not now",
+                "STARTTLS: 454 not now",
             ),
         ] {
             let refused = step(&answers).await.unwrap_err();
             assert!(matches!(refused, Undialled::Refused { .. }));
-            assert_eq!(refused.to_string(), format!("the server answered {told}"));
+            assert_eq!(refused.to_string(), format!("the server rejected {told}"));
         }
     }
 

@@ -22,7 +22,7 @@ const HANDSHAKE_BYTES: u64 = 128 * 1_024;
 
 /// More bytes arrived than the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("more arrived than any answer needs")]
+#[error("the response is too large")]
 pub(crate) struct AllowanceExceeded;
 
 /// The counters of one connection.
@@ -43,7 +43,7 @@ pub(crate) struct Meter {
 
 /// The permit ended before the request started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the request may not begin any more")]
+#[error("the request may no longer be sent")]
 pub(crate) struct PermitEnded;
 
 impl Meter {

@@ -67,7 +67,7 @@ impl SendReport {
 fn answered(status: HttpStatus) -> String {
     let known = http::StatusCode::from_u16(status.code()).ok();
     match known.and_then(|known| known.canonical_reason()) {
-        Some(reason) => format!("the receiver answered {} {reason}", status.code()),
-        None => format!("the receiver answered {}", status.code()),
+        Some(reason) => format!("the receiver responded with {} {reason}", status.code()),
+        None => format!("the receiver responded with {}", status.code()),
     }
 }

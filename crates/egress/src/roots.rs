@@ -22,7 +22,7 @@ pub enum BundleError {
     #[error("certificate {0} of the bundle cannot be used as a certificate authority")]
     Unusable(usize),
     /// The bundle is empty.
-    #[error("the bundle holds no certificate; it should be a PEM file of certificate authorities")]
+    #[error("the bundle contains no certificate; use a PEM file of certificate authorities")]
     Empty,
 }
 

@@ -38,34 +38,34 @@ pub enum SendError {
     #[error("unsafe destination: the name resolves to {0}")]
     Forbidden(ForbiddenAddress),
     /// The connection reached another address than the dialled one.
-    #[error("unsafe destination: the connection reached a host that was not asked for")]
+    #[error("unsafe destination: the connection reached a different host")]
     UnexpectedPeer,
     /// The name could not be resolved, for a reason that the resolver did not tell.
     #[error("the host name could not be resolved")]
     Unresolved,
     /// The name does not exist.
-    #[error("DNS: no such host name")]
+    #[error("DNS: the host name does not exist")]
     NoSuchName,
     /// The DNS servers did not answer, or answered that they failed.
-    #[error("DNS: the name servers did not answer, or failed; the name may exist")]
+    #[error("DNS: the name servers did not respond, or failed; the name may exist")]
     ResolverFailed,
     /// The name exists and has no address.
     #[error("DNS: the host name exists and has no address")]
     NoAddress,
     /// Nothing listens on the port.
-    #[error("connection refused: nothing listens on that port")]
+    #[error("connection refused: nothing is listening on the port")]
     Refused,
     /// No route to the host.
     #[error("the host could not be reached")]
     Unreachable,
     /// Any other failure to connect.
-    #[error("the connection could not be opened")]
+    #[error("the connection failed")]
     NotConnected,
     /// The operator's proxy could not connect to the destination.
     #[error("the egress proxy could not reach the host")]
     UnreachableThroughProxy,
     /// The operator's proxy forbids the destination.
-    #[error("the operator's egress proxy refuses this destination")]
+    #[error("the operator's egress proxy rejects this destination")]
     RefusedByProxy,
     /// The certificate has expired.
     #[error("TLS failed: the certificate has expired")]
@@ -81,60 +81,59 @@ pub enum SendError {
     CertificateSelfSigned,
     /// The issuer of the certificate is not trusted.
     #[error(
-        "TLS failed: the certificate's authority is unknown; \
-         an intermediate certificate may be missing"
+        "TLS failed: the certificate authority is unknown; an intermediate certificate may be missing"
     )]
     CertificateUnknownIssuer,
     /// The certificate chain exceeds the size limit.
     #[error("TLS failed: the certificate chain is too large")]
     CertificateTooLarge,
     /// The certificate is revoked, malformed, for another purpose, ….
-    #[error("TLS failed: the certificate is not acceptable")]
+    #[error("TLS failed: the certificate is not valid")]
     CertificateInvalid,
     /// No common TLS version or cipher suite.
-    #[error("TLS failed: the receiver offers no version or cipher that is still safe")]
+    #[error("TLS failed: the receiver supports no secure TLS version or cipher")]
     TlsIncompatible,
     /// The receiver requires a client certificate.
-    #[error("TLS failed: the receiver demands a client certificate")]
+    #[error("TLS failed: the receiver requires a client certificate")]
     ClientCertificateRequired,
     /// The receiver rejected the client certificate.
-    #[error("TLS failed: the receiver did not accept the client certificate")]
+    #[error("TLS failed: the receiver rejected the client certificate")]
     ClientCertificateRefused,
     /// The receiver ended the handshake with an alert.
-    #[error("TLS failed: the receiver refused the handshake")]
+    #[error("TLS failed: the receiver rejected the handshake")]
     TlsAlert,
     /// The bytes received are not TLS.
-    #[error("TLS failed: the receiver does not speak TLS on this port")]
+    #[error("TLS failed: the receiver does not use TLS on this port")]
     NotTls,
     /// The receiver closed the connection during the handshake.
     #[error("TLS failed: the receiver closed the connection during the handshake")]
     TlsClosed,
     /// Any other violation of the TLS protocol.
-    #[error("TLS failed: the receiver broke the protocol")]
+    #[error("TLS failed: the receiver violated the protocol")]
     TlsBroken,
     /// The receiver closed the connection before a complete head arrived.
-    #[error("the receiver closed the connection before it answered")]
+    #[error("the receiver closed the connection before responding")]
     ClosedBeforeAnswer,
     /// The receiver closed the connection in the middle of the body.
-    #[error("the receiver closed the connection in the middle of its answer")]
+    #[error("the receiver closed the connection during the response")]
     ClosedMidAnswer,
     /// The receiver reset the connection.
     #[error("the receiver reset the connection")]
     Reset,
     /// The response head exceeds the limit.
-    #[error("the head of the answer is too large")]
+    #[error("the response headers are too large")]
     HeadTooLarge,
     /// More bytes arrived than a response needs, for example interim responses or empty frames without end.
-    #[error("the receiver sent far more than an answer")]
+    #[error("the response is too large")]
     Flooded,
     /// The response is not valid HTTP.
-    #[error("the answer is not valid HTTP")]
+    #[error("the response is not valid HTTP")]
     Malformed,
     /// A status code that HTTP does not define.
-    #[error("the answer has the status {0}, which does not exist")]
+    #[error("the response has an invalid status: {0}")]
     Status(u16),
     /// Any other error on an open connection.
-    #[error("the connection broke")]
+    #[error("the connection was lost")]
     Broken,
     /// The time limit passed.
     #[error("{}", time_limit(*.0))]
@@ -143,11 +142,11 @@ pub enum SendError {
 
 fn time_limit(phase: Phase) -> &'static str {
     match phase {
-        Phase::Resolving => "the time limit passed while the host name was being resolved",
-        Phase::Connecting => "the time limit passed before a connection was open",
-        Phase::Securing => "TLS failed: the handshake stalled until the time limit passed",
-        Phase::Awaiting => "the time limit passed before the receiver answered",
-        Phase::Reading => "the time limit passed before the answer was complete",
+        Phase::Resolving => "timeout while resolving the host name",
+        Phase::Connecting => "timeout while connecting",
+        Phase::Securing => "TLS failed: timeout during the handshake",
+        Phase::Awaiting => "timeout while waiting for the response",
+        Phase::Reading => "timeout while reading the response",
     }
 }
 
@@ -214,13 +213,13 @@ impl SendError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LocalFault {
     /// No file descriptor, port or memory is left for another connection.
-    #[error("this machine has no room for another connection (files, ports or memory)")]
+    #[error("this machine is out of files, ports or memory for another connection")]
     Exhausted,
     /// The caller's [permit](crate::SendPermit) ended before the first byte was sent.
-    #[error("the request may not begin any more")]
+    #[error("the request may no longer be sent")]
     PermitEnded,
     /// The system's resolver could not be called.
-    #[error("this machine's resolver could not be asked")]
+    #[error("this machine's resolver is not available")]
     Resolver,
     /// The operator's proxy failed.
     #[error("the egress proxy {0}")]
@@ -237,25 +236,25 @@ pub enum ProxyFault {
     #[error("could not be connected to: {0}")]
     Unreached(SendError),
     /// The TLS handshake with the proxy failed.
-    #[error("cannot be trusted: {0}")]
+    #[error("is not trusted: {0}")]
     Insecure(SendError),
     /// The time limit passed before the connection to the proxy was open.
-    #[error("could not be connected to before the time limit passed")]
+    #[error("could not be connected to in time")]
     TimedOut,
     /// Status 407: the proxy requires other credentials.
-    #[error("did not accept the user name and password, or wants some (407)")]
+    #[error("requires valid credentials (407)")]
     Unauthorized,
     /// Any other status that is not about the destination.
-    #[error("answered {0} when asked for a tunnel")]
+    #[error("rejected the tunnel with status {0}")]
     Status(u16),
     /// The response of the proxy is not HTTP.
-    #[error("does not speak HTTP")]
+    #[error("is not an HTTP proxy")]
     Malformed,
     /// The response head of the proxy exceeds the limit.
-    #[error("gave an answer whose head is too large")]
+    #[error("sent response headers that are too large")]
     HeadTooLarge,
     /// The proxy closed the connection after the CONNECT request.
-    #[error("closed the connection when asked for a tunnel")]
+    #[error("closed the connection instead of opening a tunnel")]
     Closed,
 }
 

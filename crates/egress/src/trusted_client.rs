@@ -127,16 +127,16 @@ pub enum TrustedClientError {
     #[error("{0}")]
     NotConnected(#[source] io::Error),
     /// The TLS handshake failed.
-    #[error("no secure connection: {0}")]
+    #[error("TLS error: {0}")]
     NotSecured(#[source] io::Error),
     /// The time limit passed.
-    #[error("no answer within {} s", .0.as_secs_f64())]
+    #[error("no response within {} s", .0.as_secs_f64())]
     TooSlow(Duration),
     /// The response is longer than [`MAX_ANSWER_BYTES`].
-    #[error("the answer is longer than {} MiB", MAX_ANSWER_BYTES >> 20)]
+    #[error("the response is longer than {} MiB", MAX_ANSWER_BYTES >> 20)]
     TooLong,
     /// The connection broke, or the response is not HTTP.
-    #[error("the connection broke: {0}")]
+    #[error("the connection was lost: {0}")]
     Broken(#[source] hyper::Error),
 }
 

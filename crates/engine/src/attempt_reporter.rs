@@ -114,12 +114,12 @@ impl AttemptReporter {
         let change = notification.change.name();
         match notification.change {
             EndpointChange::Recovered => {
-                tracing::info!(target: LOG_TARGET, tenant_id, %endpoint_id, news = change, "news of an endpoint");
+                tracing::info!(target: LOG_TARGET, tenant_id, %endpoint_id, news = change, "endpoint status changed");
             }
             EndpointChange::BreakerTripped(_)
             | EndpointChange::DisableWarning(_)
             | EndpointChange::Disabled(_) => {
-                tracing::warn!(target: LOG_TARGET, tenant_id, %endpoint_id, news = change, "news of an endpoint");
+                tracing::warn!(target: LOG_TARGET, tenant_id, %endpoint_id, news = change, "endpoint status changed");
             }
         }
         self.metrics.notifications.ring();
@@ -127,6 +127,6 @@ impl AttemptReporter {
 
     /// Reports that records cannot be written.
     pub(super) fn record_failed(&self, error: &StoreError) {
-        tracing::error!(target: LOG_TARGET, %error, "results cannot be written down; they are kept and will be written as soon as that works");
+        tracing::error!(target: LOG_TARGET, %error, "cannot persist results; keeping them in memory and retrying");
     }
 }

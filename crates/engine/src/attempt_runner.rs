@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use http::header::AUTHORIZATION;
 use posthaste_core::classify::{HttpStatus, Outcome};
+use posthaste_core::delivery::{OneOffRequest, RequestMethod};
 use posthaste_core::dispatcher::{Attempt, FaultScope};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{Request, SendReport};
@@ -32,6 +33,8 @@ pub(super) struct AttemptJob {
     pub(super) attempt: Attempt,
     pub(super) config: Option<Arc<EndpointConfig>>,
     pub(super) payload: Option<CachedPayload>,
+    /// The request of a one-off delivery.
+    pub(super) one_off: Option<Arc<OneOffRequest>>,
     /// Number of lease losses when the dispatcher decided to make this attempt.
     pub(super) lease_losses: u64,
 }
@@ -113,7 +116,7 @@ fn log_prevented(context: &AttemptContext, attempt: &Attempt, error: &str) {
             delivery = %attempt.delivery,
             error = %error,
             others,
-            "an attempt could not be made; it is not counted and will be made again"
+            "attempt prevented by an internal error; it is not counted and is repeated"
         );
     }
 }
@@ -143,9 +146,35 @@ async fn deliver(
         }
         Err(ConfigError::Sealed(error)) => return Err(InternalFault::shared(error)),
     };
+    let one_off = job.one_off.as_deref();
+    let (destination, custom_headers) = match one_off {
+        None => (request.destination.clone(), request.headers.clone()),
+        Some(one_off) => {
+            let endpoint = attempt.endpoint;
+            let loader = &context.loader;
+            match loader.one_off_target(request, &config.tenant, endpoint, one_off) {
+                Ok(target) => target,
+                Err(ConfigError::Forbidden(reason)) => {
+                    return Ok(CompletedAttempt::forbidden(&config, reason).with_trace(trace));
+                }
+                Err(ConfigError::Sealed(error)) => return Err(InternalFault::of_delivery(error)),
+            }
+        }
+    };
+    let timeout = one_off.and_then(|one_off| one_off.timeout);
+    let time_limit = timeout.map_or(config.time_limit, |timeout| {
+        Duration::from_millis(timeout.as_millis())
+    });
     let now = context.clock.wall();
-    let mut headers = request_headers::headers(now, &attempt, request, accepted_at, &content)
-        .map_err(InternalFault::of_delivery)?;
+    let mut headers = request_headers::headers(
+        now,
+        &attempt,
+        request,
+        custom_headers,
+        accepted_at,
+        &content,
+    )
+    .map_err(InternalFault::of_delivery)?;
     if let Some(trace) = &trace {
         request_headers::add_trace_headers(&mut headers, &trace.context)
             .map_err(InternalFault::of_delivery)?;
@@ -171,14 +200,14 @@ async fn deliver(
     let secrets = RequestSecrets::of(&headers);
     let sending = context.client.send(Request {
         pool_key: config.pool_key.clone(),
-        destination: request.destination.clone(),
-        method: Method::POST,
+        destination,
+        method: one_off.map_or(Method::POST, |one_off| http_method(one_off.method)),
         headers,
         body: content.payload.clone(),
         identity: request.identity.clone(),
         keep_bytes: None,
         // One time limit covers both the token request and the delivery.
-        time_limit: config.time_limit.saturating_sub(token_wait),
+        time_limit: time_limit.saturating_sub(token_wait),
         permit: context.permit(job.lease_losses),
     });
     let mut report = sending.await.map_err(InternalFault::shared)?;
@@ -192,6 +221,16 @@ async fn deliver(
         report.outcome = Outcome::StaleToken;
     }
     Ok(CompletedAttempt::sent(&config, report, response_headers).with_trace(trace))
+}
+
+fn http_method(method: RequestMethod) -> Method {
+    match method {
+        RequestMethod::Get => Method::GET,
+        RequestMethod::Post => Method::POST,
+        RequestMethod::Put => Method::PUT,
+        RequestMethod::Patch => Method::PATCH,
+        RequestMethod::Delete => Method::DELETE,
+    }
 }
 
 async fn load_config(

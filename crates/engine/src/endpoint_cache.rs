@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use posthaste_core::address::{Destination, EgressRules};
+use posthaste_core::delivery::OneOffRequest;
 use posthaste_core::dispatcher::EndpointSnapshot;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{EndpointLimits, LaneSettings, Protection};
@@ -24,10 +25,14 @@ use rustc_hash::FxHashMap;
 use super::tokens::Grant;
 use crate::credentials::{Auth, Credentials, CredentialsFingerprint, basic, bearer};
 use crate::signing_keys::SigningKeyring;
+use crate::tenant_keys::TenantKeys;
 use crate::vault::{Purpose, Vault};
 
 /// Maximum number of cached endpoints. The dispatcher asks again for an evicted one.
 pub(super) const MAX_CACHED_ENDPOINTS: usize = 16_384;
+
+/// Reason of [`ConfigError::Forbidden`] for the URL of an endpoint or a one-off request.
+const NOT_ALLOWED: &str = "destination not allowed";
 
 /// Configuration of one endpoint, as attempts need it.
 pub(super) struct EndpointConfig {
@@ -50,6 +55,8 @@ pub(super) struct RequestConfig {
     pub(super) identity: Option<ClientIdentity>,
     /// OAuth client-credentials grant for the `Authorization` header, if the endpoint uses one.
     pub(super) grant: Option<Arc<Grant>>,
+    /// Decrypts the custom headers of one-off requests; `None` for an endpoint that gets events.
+    pub(super) header_vault: Option<Vault>,
     /// Fingerprint of the credentials, if there are any.
     fingerprint: Option<CredentialsFingerprint>,
 }
@@ -107,11 +114,12 @@ impl EndpointLoader {
         let plans = &self.store_settings.plans;
         let limits = tenant.as_ref().map(|tenant| plans.limits_of(tenant));
         let limits = limits.unwrap_or_default();
-        let (inherited, defaults, protection) = match tenant {
+        let (inherited, defaults, protection, tenant_keys) = match tenant {
             Some(tenant) => (
                 tenant.default_retry_policy,
                 tenant.endpoint_defaults,
                 tenant.protection,
+                tenant.sealed_keys,
             ),
             None => Default::default(),
         };
@@ -140,16 +148,19 @@ impl EndpointLoader {
             health: row.health.clone(),
             owned_since: Tick::START,
         };
-        let config = Arc::new(self.config(&row, in_force.timeout));
+        let config = Arc::new(self.config(&row, in_force.timeout, &tenant_keys));
         Ok(LoadedEndpoint {
             endpoint,
             found: Some((snapshot, config)),
         })
     }
 
-    fn config(&self, row: &EndpointRow, timeout: Span) -> EndpointConfig {
+    fn config(&self, row: &EndpointRow, timeout: Span, tenant_keys: &[u8]) -> EndpointConfig {
         let endpoint = &row.endpoint;
-        let request = self.request(row);
+        let request = match endpoint.is_origin {
+            true => self.one_off_request(row, tenant_keys),
+            false => self.request(row),
+        };
         // The pool key contains the URL and the credentials. A connection that was opened for another URL or with other
         // credentials is therefore never reused, not even one that was in use at the time of the change and is returned
         // to the pool later.
@@ -175,7 +186,7 @@ impl EndpointLoader {
 
     fn request(&self, row: &EndpointRow) -> Result<RequestConfig, ConfigError> {
         let endpoint = &row.endpoint;
-        let destination = self.allowed(&endpoint.url, "the destination may not be called")?;
+        let destination = self.allowed(&endpoint.url, NOT_ALLOWED)?;
         let open = |purpose, sealed: &[u8]| {
             self.vault
                 .open(&endpoint.tenant, endpoint.id, purpose, sealed)
@@ -198,12 +209,57 @@ impl EndpointLoader {
             style: endpoint.signature_style,
             identity: identity(&credentials)?,
             grant: None,
+            header_vault: None,
             fingerprint,
         };
         if let Some((auth, fingerprint)) = credentials.auth.zip(fingerprint) {
             self.authorize(&mut request, endpoint.id, fingerprint, &auth)?;
         }
         Ok(request)
+    }
+
+    /// Returns what the one-off requests of a tenant to one origin have in common.
+    fn one_off_request(
+        &self,
+        row: &EndpointRow,
+        tenant_keys: &[u8],
+    ) -> Result<RequestConfig, ConfigError> {
+        let endpoint = &row.endpoint;
+        let keys = TenantKeys::open(&self.vault, &endpoint.tenant, tenant_keys)
+            .map_err(|error| ConfigError::Sealed(error.to_string()))?;
+        Ok(RequestConfig {
+            destination: self.allowed(&endpoint.url, NOT_ALLOWED)?,
+            headers: HeaderMap::new(),
+            header_vault: Some(keys.header_vault().clone()),
+            keyring: keys.keyring,
+            style: endpoint.signature_style,
+            identity: None,
+            grant: None,
+            fingerprint: None,
+        })
+    }
+
+    /// Returns the destination and the custom headers of a one-off request.
+    pub(super) fn one_off_target(
+        &self,
+        config: &RequestConfig,
+        tenant: &TenantId,
+        endpoint: EndpointId,
+        request: &OneOffRequest,
+    ) -> Result<(Destination, HeaderMap), ConfigError> {
+        let destination = self.allowed(&request.url, NOT_ALLOWED)?;
+        let headers = match (&config.header_vault, request.sealed_headers.as_slice()) {
+            (_, []) => HeaderMap::new(),
+            (Some(vault), sealed) => {
+                let opened = vault.open(tenant, endpoint, Purpose::Headers, sealed);
+                header_map(&opened.map_err(|error| ConfigError::Sealed(error.to_string()))?)?
+            }
+            (None, _) => {
+                let error = "its endpoint is not the endpoint of an origin";
+                return Err(ConfigError::Sealed(error.to_owned()));
+            }
+        };
+        Ok((destination, headers))
     }
 
     fn authorize(
@@ -220,12 +276,12 @@ impl EndpointLoader {
             }
             Auth::Bearer { token } => {
                 let invalid =
-                    || ConfigError::Sealed("its token cannot stand in a header".to_owned());
+                    || ConfigError::Sealed("its token is not a valid header value".to_owned());
                 let value = bearer(token).ok_or_else(invalid)?;
                 request.headers.insert(AUTHORIZATION, value);
             }
             Auth::OAuth2(oauth2) => {
-                let forbidden = "no access token: the token URL may not be called";
+                let forbidden = "no access token: the token URL is not allowed";
                 let destination = self.allowed(&oauth2.token_url, forbidden)?;
                 let grant = Grant::new(endpoint, fingerprint, oauth2, destination);
                 request.grant = Some(Arc::new(grant));

@@ -42,12 +42,12 @@ impl HeldDeliveries {
             self.held.insert(delivery, endpoint);
             if !before.contains_key(&delivery) {
                 tracing::error!(target: LOG_TARGET, %endpoint, %delivery, faults = FAULTS_TO_HOLD,
-                    "a delivery is held after internal errors in a row; retry or cancel it by hand");
+                    "delivery held after repeated internal errors; retry or cancel it manually");
             }
         }
         for (delivery, endpoint) in before {
             if !self.held.contains_key(&delivery) {
-                tracing::info!(target: LOG_TARGET, %endpoint, %delivery, "a held delivery was released");
+                tracing::info!(target: LOG_TARGET, %endpoint, %delivery, "held delivery released");
             }
         }
     }
@@ -71,7 +71,7 @@ impl HeldDeliveries {
             if !is_full && self.unreadable.insert(*delivery, endpoint).is_none() {
                 is_new = true;
                 tracing::error!(target: LOG_TARGET, %endpoint, %delivery,
-                    "the row of a delivery cannot be read; it is passed over");
+                    "cannot read the row of a delivery; skipping it");
             }
         }
         is_new || self.unreadable.len() != before

@@ -240,7 +240,7 @@ impl HandOver for Inbox {
     }
 
     fn broken(&self, why: &StoreError) {
-        tracing::error!(target: LOG_TARGET, error = %why, "the store has failed: nothing is accepted or sent until the server is started again");
+        tracing::error!(target: LOG_TARGET, error = %why, "the store has failed: nothing is accepted or sent until the server is restarted");
         self.broken.send_replace(Some(why.clone()));
     }
 }

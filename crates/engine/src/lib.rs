@@ -21,6 +21,13 @@
 //!                         │        ├─▶ store.record ────────────────────────────────────────────▶ inbox
 //!                         └────────┴── fetch, sweep, load
 //! ```
+//!
+//! The public modules are what the rest of the program needs besides the engine itself:
+//!
+//! - [`vault`] encrypts secrets at rest; [`signing_keys`] and [`credentials`] are the secrets of an endpoint.
+//! - [`owner_router`] passes API requests to the node that owns the endpoint, and answers those of other nodes.
+//! - [`replayer`] runs replays, [`maintenance`] runs retention and re-encryption.
+//! - [`database`] opens the store's connections to PostgreSQL through the egress crate.
 
 mod attempt_reporter;
 mod attempt_result;
@@ -49,6 +56,7 @@ pub mod maintenance;
 pub mod owner_router;
 pub mod replayer;
 pub mod signing_keys;
+pub mod tenant_keys;
 pub mod vault;
 
 #[cfg(test)]

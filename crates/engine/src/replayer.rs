@@ -143,7 +143,7 @@ impl PeriodicTask for Replayer {
                 | StoreError::Unavailable(_)
                 | StoreError::Unreadable(_)),
             ) => {
-                tracing::warn!(target: LOG_TARGET, %error, "replays wait for the store");
+                tracing::warn!(target: LOG_TARGET, %error, "replays are waiting for the store");
                 // A new replay does not shorten this pause.
                 sleep(STORE_BACKOFF.pause(self.failures)).await;
                 self.failures = self.failures.saturating_add(1);

@@ -14,7 +14,7 @@ pub enum EngineError {
     #[error("the server is shutting down")]
     Stopped,
     /// Another node owns the endpoint, or no node does. The request must go to the owner.
-    #[error("another node owns it")]
+    #[error("another node owns the endpoint")]
     NotOwner,
     /// The change could not be persisted.
     #[error(transparent)]

@@ -21,11 +21,13 @@ const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Builds the headers of an attempt that is sent now, without credentials that must be fetched first.
+/// Builds the headers of an attempt that is sent now, without credentials that must be fetched first. An empty payload
+/// without a content type, which only a one-off request can have, gets no `Content-Type`.
 pub(super) fn headers(
     now: Timestamp,
     attempt: &Attempt,
     config: &RequestConfig,
+    custom_headers: HeaderMap,
     accepted_at: Timestamp,
     content: &Content,
 ) -> Result<HeaderMap, String> {
@@ -33,12 +35,15 @@ pub(super) fn headers(
     let id = attempt.delivery.to_string();
     let keys = config.keyring.active(now);
     let signature = keys.header(&id, seconds, &content.payload);
-    let mut headers = config.headers.clone();
+    let mut headers = custom_headers;
     let content_type = match &content.content_type {
-        Some(content_type) => text(content_type)?,
-        None => JSON,
+        Some(content_type) => Some(text(content_type)?),
+        None if content.payload.is_empty() => None,
+        None => Some(JSON),
     };
-    headers.insert(CONTENT_TYPE, content_type);
+    if let Some(content_type) = content_type {
+        headers.insert(CONTENT_TYPE, content_type);
+    }
     headers.insert(USER_AGENT, crate::AGENT);
     headers.insert(WEBHOOK_ID, text(&id)?);
     headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));

@@ -36,10 +36,10 @@ struct KeptKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
     /// The stored form cannot be parsed.
-    #[error("the signing keys that are kept cannot be read")]
+    #[error("cannot read the stored signing keys")]
     Unreadable,
     /// One of the keys is invalid.
-    #[error("a signing key that is kept cannot be used: {0}")]
+    #[error("cannot use a stored signing key: {0}")]
     Key(#[from] KeyError),
 }
 
@@ -47,7 +47,7 @@ pub enum KeyringError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RotationError {
     /// The endpoint already has this key.
-    #[error("is one of the endpoint's keys already")]
+    #[error("is already a key of the endpoint")]
     Known,
     /// The maximum number of keys is still in use.
     #[error("{MAX_KEYS} keys are still in use")]

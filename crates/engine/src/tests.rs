@@ -172,6 +172,7 @@ impl Fixture {
                 id: fixture.tenant.clone(),
                 name: "Acme".to_owned(),
                 default_retry_policy: None,
+                sealed_keys: Vec::new(),
                 plan: None,
                 limits: PlanLimits::default(),
                 endpoint_defaults: LimitOverrides::default(),
@@ -256,6 +257,7 @@ impl Fixture {
             sealed_credentials: Vec::new(),
             owner_email: None,
             owner_email_confirmed: true,
+            is_origin: false,
             created_at: now,
             revision: 0,
         };
@@ -281,6 +283,7 @@ impl Fixture {
             deliver_at,
             ordering: None,
             only: None,
+            request: None,
             received: None,
         };
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);

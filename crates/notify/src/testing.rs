@@ -29,6 +29,7 @@ pub(crate) fn tenant(id: &str, created_at: Timestamp) -> Tenant {
         id: tenant_id(id),
         name: id.to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         plan: None,
         endpoint_defaults: LimitOverrides::default(),
@@ -56,6 +57,7 @@ pub(crate) fn endpoint(id: EndpointId, tenant: &str, created_at: Timestamp) -> E
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at,
         revision: 0,
     }
@@ -74,6 +76,7 @@ pub(crate) fn event(tenant: &str) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }

@@ -1,8 +1,8 @@
 //! Goodput of one endpoint whose receiver fails in part.
 //!
 //! [`run`] sends a constant rate of events through the dispatcher to a [`PartialReceiver`] without any other fault, and
-//! counts what was delivered ([`Goodput`]). The oracle ([`Goodput::check`]) is promise K: an endpoint that succeeds for most
-//! requests is delivered to at nearly the offered rate, and an overloaded one at nearly its capacity.
+//! counts what was delivered ([`Goodput`]). The oracle ([`Goodput::check`]) is guarantee K: an endpoint that succeeds for
+//! most requests is delivered to at nearly the offered rate, and an overloaded one at nearly its capacity.
 
 use std::sync::Arc;
 
@@ -161,6 +161,11 @@ impl Goodput {
             return Err(format!("{share:.2} of {possible} delivered: {self:?}"));
         }
         Ok(())
+    }
+
+    /// Returns the share of events that were delivered.
+    pub fn delivered_share(&self) -> f64 {
+        self.delivered as f64 / self.offered.max(1) as f64
     }
 
     /// Returns the share of requests that failed.

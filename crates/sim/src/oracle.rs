@@ -1,10 +1,10 @@
 //! The oracles: checks of guarantees that must hold under all faults.
 //!
-//! Each [`Oracle`] is one guarantee of the core. The letters are those of the list of guarantees in the
-//! documentation. [`Broken`] is a violated guarantee with the observation that violates it. The ledger decides
+//! Each [`Oracle`] is one guarantee of the core. The letters are those of the guarantees in
+//! `docs/internals/testing.md`. [`Broken`] is a violated guarantee with the observation that violates it. The ledger decides
 //! which oracle has failed; the mutations prove that each of them can fail.
 
-/// A guarantee that the simulator checks, marked with its letter in the design.
+/// A guarantee that the simulator checks, marked with its letter in `docs/internals/testing.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oracle {
     /// A: every accepted delivery ends, in bounded time after the last fault.
@@ -47,9 +47,9 @@ pub enum Oracle {
     RetryAfterIsHonoured,
     /// H: deliveries that failed together are not retried together.
     NoRetryWave,
-    /// No retry starts before its due time.
+    /// B: no retry starts before its due time.
     NotEarly,
-    /// A delivery whose turn comes after its deadline is dropped if its policy says so, and no other is.
+    /// B: a delivery whose turn comes after its deadline is dropped if its policy says so, and no other is.
     LateIsDropped,
     /// Deliveries with the same ordering key are sent one after the other.
     InOrder,

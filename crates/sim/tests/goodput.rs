@@ -1,4 +1,4 @@
-//! Promise K: receivers that fail in part get nearly what is offered, overloaded ones nearly what they accept.
+//! Guarantee K: receivers that fail in part get nearly what is offered, overloaded ones nearly what they accept.
 //!
 //! Each case runs with several seeds. A failure is printed with its receiver and seed, which reproduce it.
 
@@ -40,6 +40,55 @@ fn random_failures_delay_only_what_failed() {
             (40, 0.4),
         ] {
             check(PartialReceiver::Random { percent, status }, None, least);
+        }
+    }
+}
+
+/// Number of seeds of [`the_first_minute_of_a_slow_endpoint_is_hardly_throttled`].
+const FIRST_MINUTE_SEEDS: u64 = 60;
+/// Least share of what was offered that nine runs of ten deliver within the first 30 s. Without any backpressure it is 0.89,
+/// because the failed deliveries still wait for their retries.
+const FIRST_30_S_OF_NINE_IN_TEN: f64 = 0.87;
+/// The same within the first minute, where it is 0.94 without backpressure.
+const FIRST_MINUTE_OF_NINE_IN_TEN: f64 = 0.92;
+/// Least share that every run delivers.
+const FIRST_MINUTE_OF_EVERY_RUN: f64 = 0.75;
+
+/// A fifth of the requests fails, and few results per second show whether the rate matters.
+#[test]
+fn the_first_minute_of_a_slow_endpoint_is_hardly_throttled() {
+    for receiver in [
+        PartialReceiver::Random {
+            percent: 20,
+            status: 503,
+        },
+        PartialReceiver::BrokenReplica { replicas: 5 },
+    ] {
+        for (offered_per_second, seconds, nine_in_ten) in [
+            (20, 30, FIRST_30_S_OF_NINE_IN_TEN),
+            (20, 60, FIRST_MINUTE_OF_NINE_IN_TEN),
+            (10, 60, FIRST_MINUTE_OF_NINE_IN_TEN),
+        ] {
+            let load = Load {
+                offered_per_second,
+                duration: Span::from_secs(seconds),
+                ..load()
+            };
+            let mut shares: Vec<(f64, u64)> = (0..FIRST_MINUTE_SEEDS)
+                .map(|seed| (run(&load, receiver, seed).delivered_share(), seed))
+                .collect();
+            shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let context = format!("{receiver:?}, {offered_per_second}/s, {seconds} s");
+            let (worst, seed) = shares[0];
+            assert!(
+                worst >= FIRST_MINUTE_OF_EVERY_RUN,
+                "{context}: {worst:.2} delivered with seed {seed}"
+            );
+            let (tenth, seed) = shares[shares.len() / 10];
+            assert!(
+                tenth >= nine_in_ten,
+                "{context}: {tenth:.2} delivered with seed {seed}"
+            );
         }
     }
 }

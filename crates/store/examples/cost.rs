@@ -170,6 +170,7 @@ impl Bench {
                         deliver_at: None,
                         ordering: None,
                         only: None,
+                        request: None,
                         received: None,
                     };
                     self.store.accept(now, vec![event])
@@ -332,6 +333,7 @@ fn tenant(now: Timestamp, endpoint: u64) -> Tenant {
         id: tenant_of(endpoint),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         plan: None,
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
@@ -362,6 +364,7 @@ fn endpoint(now: Timestamp, number: u64) -> Endpoint {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: now,
         revision: 0,
     }

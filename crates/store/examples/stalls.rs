@@ -251,6 +251,7 @@ async fn furnish(store: &PostgresStore) {
             id: tenant_id(name),
             name: name.to_owned(),
             default_retry_policy: None,
+            sealed_keys: Vec::new(),
             plan: None,
             limits: Limits::default(),
             endpoint_defaults: LimitOverrides::default(),
@@ -285,6 +286,7 @@ fn event(tenant: &str) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }
@@ -306,6 +308,7 @@ fn endpoint(tenant: &str, id: EndpointId) -> Endpoint {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: NOW,
         revision: 0,
     }

@@ -1,65 +1,25 @@
-//! Decides by idempotency key which events of a request are new.
+//! Plans an accept: which events of a request are new, and if their deliveries are too many.
+//!
+//! The idempotency keys are checked by [`ingest::plan`].
 
 use std::collections::HashMap;
 
-use posthaste_core::ingest::Fingerprint;
+pub(crate) use posthaste_core::ingest::EventDecision;
+use posthaste_core::ingest::{self, AcceptPlan, Fingerprint};
 
 use crate::{Ingest, NewEvent};
-
-/// The decision about one event of a request. `T` names a stored event.
-pub(crate) enum EventDecision<T> {
-    /// Store it.
-    Store,
-    /// It is stored already.
-    Stored(T),
-    /// It is the same event as the one at this index of the request.
-    SameAs(usize),
-}
-
-impl<T> EventDecision<T> {
-    /// Returns whether the event is new.
-    pub(crate) fn is_new(&self) -> bool {
-        matches!(self, EventDecision::Store)
-    }
-}
-
-/// The decisions about the events of a request, or the indexes of those whose key is used for another event.
-pub(crate) type AcceptPlan<T> = Result<Vec<EventDecision<T>>, Vec<usize>>;
 
 /// Decides about every event of a request by its idempotency key. `stored_under` returns the event that is stored
 /// under a key.
 pub(crate) fn plan<T, E>(
     events: &[NewEvent],
-    mut stored_under: impl FnMut(&str) -> Result<Option<(T, Fingerprint)>, E>,
+    stored_under: impl FnMut(&str) -> Result<Option<(T, Fingerprint)>, E>,
 ) -> Result<AcceptPlan<T>, E> {
-    let mut plans = Vec::with_capacity(events.len());
-    let mut conflicts = Vec::new();
-    let mut earlier: HashMap<&str, (usize, Fingerprint)> = HashMap::new();
-    for (index, event) in events.iter().enumerate() {
-        let Some(idempotency) = &event.idempotency else {
-            plans.push(EventDecision::Store);
-            continue;
-        };
-        let key = idempotency.key.as_str();
-        let offered = idempotency.fingerprint;
-        let (decision, content) = if let Some((first, content)) = earlier.get(key) {
-            (EventDecision::SameAs(*first), *content)
-        } else if let Some((stored, content)) = stored_under(key)? {
-            (EventDecision::Stored(stored), content)
-        } else {
-            earlier.insert(key, (index, offered));
-            (EventDecision::Store, offered)
-        };
-        if content != offered {
-            conflicts.push(index);
-        }
-        plans.push(decision);
-    }
-    Ok(if conflicts.is_empty() {
-        Ok(plans)
-    } else {
-        Err(conflicts)
-    })
+    let keys = events.iter().map(|event| {
+        let idempotency = event.idempotency.as_ref()?;
+        Some((idempotency.key.as_str(), idempotency.fingerprint))
+    });
+    ingest::plan(keys, stored_under)
 }
 
 /// Number of deliveries up to which their exact number is not needed.

@@ -23,6 +23,8 @@ pub struct Tenant {
     pub name: String,
     /// The retry policy of endpoints without their own, as the caller wrote it; valid.
     pub default_retry_policy: Option<Value>,
+    /// Its own keys, encrypted: they sign its one-off requests. Empty until they are first needed.
+    pub sealed_keys: Vec<u8>,
     /// The name of its plan in the configuration.
     pub plan: Option<String>,
     /// Limits that override those of its plan.
@@ -124,6 +126,9 @@ pub struct Endpoint {
     pub signature_style: SignatureStyle,
     /// Its credentials for the receiver (a password, a token or a certificate), encrypted; empty if there are none.
     pub sealed_credentials: Vec<u8>,
+    /// True for an origin endpoint: its URL is an origin (scheme, host and port), it gets no events, and one-off requests
+    /// to that origin are its deliveries. It is not listed, and does not count as an endpoint of its tenant.
+    pub is_origin: bool,
     /// The email address for alerts about it.
     pub owner_email: Option<String>,
     /// True if that address was set by an admin key, or if its owner has confirmed it.

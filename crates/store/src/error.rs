@@ -12,17 +12,17 @@ pub enum StoreError {
     #[error("the disk that holds the store is full")]
     Full,
     /// The write queue is full. A retry shortly afterwards succeeds.
-    #[error("the store has more to write than it can keep up with")]
+    #[error("the store cannot keep up with the writes")]
     Overloaded,
     /// The store cannot be used now, and possibly not until an operator intervenes. A write may have been committed: if
     /// the connection or the disk fails during the commit, its outcome is unknown.
-    #[error("the store cannot be used: {0}")]
+    #[error("store unavailable: {0}")]
     Unavailable(String),
     /// Stored data cannot be decoded. A retry fails again.
-    #[error("what is stored cannot be read: {0}")]
+    #[error("cannot read stored data: {0}")]
     Unreadable(String),
     /// The store is shutting down.
-    #[error("the store is being closed")]
+    #[error("the store is closing")]
     Closed,
 }
 
@@ -31,7 +31,7 @@ pub enum StoreError {
 pub enum OpenError {
     /// Another process uses it.
     #[error(
-        "{path} is in use by another posthaste process; stop that one, or give this one a store of its own"
+        "{path} is in use by another posthaste process; stop that process, or use another store"
     )]
     InUse {
         /// The file.
@@ -39,7 +39,7 @@ pub enum OpenError {
     },
     /// It was written by a newer version.
     #[error(
-        "{path} was written by a newer posthaste (format {found}, this program knows {known}); run that version, or restore a backup"
+        "{path} was written by a newer posthaste (format {found}, this program supports {known}); run that version, or restore a backup"
     )]
     TooNew {
         /// The file.
@@ -77,7 +77,7 @@ pub enum OpenError {
     },
     /// The database server does not answer.
     #[error(
-        "cannot reach the database {server}: {why}; check that it runs, that host and port are right and that nothing between here and there refuses"
+        "cannot reach the database {server}: {why}; check that it is running, that host and port are correct, and that no firewall blocks the connection"
     )]
     Unreachable {
         /// The server, without a password.
@@ -86,9 +86,7 @@ pub enum OpenError {
         why: String,
     },
     /// The database server rejects the login.
-    #[error(
-        "{server} refuses user {user}: {why}; put the right password into the URL or into PGPASSWORD"
-    )]
+    #[error("{server} rejects user {user}: {why}; set the password in the URL or in PGPASSWORD")]
     WrongPassword {
         /// The server, without a password.
         server: String,
@@ -119,7 +117,7 @@ pub enum OpenError {
     },
     /// The database was written by a newer version.
     #[error(
-        "{server} was written by a newer posthaste (format {found}, this program knows {known}); run that version, or restore a backup"
+        "{server} was written by a newer posthaste (format {found}, this program supports {known}); run that version, or restore a backup"
     )]
     DatabaseTooNew {
         /// The server, without a password.
@@ -131,7 +129,7 @@ pub enum OpenError {
     },
     /// It is the target of a copy that was started and is not complete.
     #[error(
-        "{server} holds a copy that was not finished; run the same `posthaste store copy` again, which goes on where it was"
+        "{server} contains an unfinished copy; run the same `posthaste store copy` again to continue it"
     )]
     HalfCopied {
         /// The server, without a password.
@@ -151,7 +149,7 @@ pub enum OpenError {
     },
     /// The database belongs to another program.
     #[error(
-        "{server} holds tables of another program ({why}); give posthaste a database of its own"
+        "{server} contains tables of another program ({why}); use a separate database for posthaste"
     )]
     ForeignDatabase {
         /// The server, without a password.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use posthaste_core::delivery::{Delivery, OrderingKey};
+use posthaste_core::delivery::{Delivery, OneOffRequest, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::quota::{QuotaExceeded, QuotaKind};
@@ -59,6 +59,8 @@ pub struct NewEvent {
     pub ordering: Option<OrderingKey>,
     /// Deliver only to this endpoint, regardless of its subscription: a test event.
     pub only: Option<EndpointId>,
+    /// The request of its delivery to `only`, which is the origin endpoint of the request's URL: a one-off request.
+    pub request: Option<Arc<OneOffRequest>>,
     /// The time of its arrival by the monotonic clock, passed through to measure latency; not stored.
     pub received: Option<Instant>,
 }

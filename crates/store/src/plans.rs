@@ -216,6 +216,7 @@ mod tests {
             id: "acme".parse().expect("an id"),
             name: "Acme".to_owned(),
             default_retry_policy: None,
+            sealed_keys: Vec::new(),
             plan: plan.map(str::to_owned),
             limits,
             endpoint_defaults: LimitOverrides::default(),

@@ -130,8 +130,9 @@ pub trait Store:
 
     // Endpoints.
 
-    /// Creates an endpoint, enabled, if its tenant then has at most `at_most` endpoints that are not deleted. Its
-    /// revision is stored as 0.
+    /// Creates an endpoint, enabled, if its tenant then has at most `at_most` endpoints of the same kind that are not
+    /// deleted. Origin endpoints are one kind, all others are the other. Its revision is stored as 0. The result is
+    /// [`CreateResult::Taken`] if its id is in use, or if the tenant has an origin endpoint with this URL already.
     fn create_endpoint(
         &self,
         now: Timestamp,
@@ -146,7 +147,10 @@ pub trait Store:
     /// Returns an endpoint, even if it is deleted.
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
 
-    /// Lists the endpoints of a tenant that are not deleted.
+    /// Returns the origin endpoint of a tenant with this URL, unless it is deleted.
+    fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>>;
+
+    /// Lists the endpoints of a tenant that are not deleted, without origin endpoints.
     fn endpoints(
         &self,
         tenant: TenantId,
@@ -154,7 +158,7 @@ pub trait Store:
     ) -> Answer<Page<EndpointRow, EndpointId>>;
 
     /// Returns up to `limit` endpoints, of one tenant or of all, that need attention: first those with a tripped
-    /// breaker or disabled by posthaste, then the paused ones, each newest first. So paused endpoints never push
+    /// breaker or disabled by posthaste, then the paused ones, each newest first, without origin endpoints. So paused endpoints never push
     /// failing ones out of the list. Endpoints that a person disabled are not included. The cost is proportional to
     /// the number of such endpoints.
     fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
@@ -311,6 +315,15 @@ pub trait Store:
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult>;
+
+    /// Deletes up to `limit` origin endpoints that were created before `created_before` and have no deliveries any more.
+    /// Returns them. Events for a deleted one are refused like events for any other deleted endpoint.
+    fn delete_idle_origins(
+        &self,
+        now: Timestamp,
+        created_before: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<EndpointId>>;
 
     /// Returns the state of the write queue. The cost is proportional to the number of tenants that wait, and no read
     /// or write is needed. A store without a queue has nothing waiting.

@@ -568,8 +568,7 @@ impl Store for Flawed {
         create_tenant(now: Timestamp, tenant: Tenant) -> Answer<CreateResult>;
         replace_tenant(now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult>;
         delete_tenant(now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>>;
-        tenant(tenant: TenantId) -> Answer<Option<Tenant>>;
-        tenants(page: PageRequest<(Timestamp, TenantId)>) -> Answer<Page<Tenant, (Timestamp, TenantId)>>;
+        tenant(tenant: TenantId) -> Answer<Option<Tenant>>; tenants(page: PageRequest<(Timestamp, TenantId)>) -> Answer<Page<Tenant, (Timestamp, TenantId)>>;
         create_key(now: Timestamp, key: ApiKey) -> Answer<CreateResult>;
         key(hash: KeyHash) -> Answer<Option<ApiKey>>;
         keys(tenant: Option<TenantId>, page: PageRequest<KeyId>) -> Answer<Page<ApiKey, KeyId>>;
@@ -581,6 +580,7 @@ impl Store for Flawed {
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
+        origin_endpoint(tenant: TenantId, url: String) -> Answer<Option<EndpointId>>; delete_idle_origins(now: Timestamp, created_before: Timestamp, limit: usize) -> Answer<Vec<EndpointId>>;
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
         attention_list(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;
         usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;

@@ -28,8 +28,8 @@ use posthaste_store::{
     Limits, NewEvent, OpenError, OwnerEmailLimits, OwnerEmails, Store, StoreError, StoreSettings,
     Tenant,
 };
-use posthaste_store_testing::contract::Harness;
 use posthaste_store_testing::contract::comparison::assert_agree;
+use posthaste_store_testing::contract::{Harness, run};
 use posthaste_testbed::{Database, Direction, TcpProxy};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -77,6 +77,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
         id: "acme".parse().expect("an id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -99,6 +100,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     };
     // Over several days, so that there are several partitions.
@@ -121,6 +123,7 @@ fn request_confirmation(path: &Path) {
         id: "confirming".parse().expect("an id"),
         name: "Confirming".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -430,4 +433,16 @@ fn a_partial_copy_cannot_be_served() {
 #[test]
 fn a_copied_store_behaves_like_the_model() {
     assert_agree(0..4, Carried::new);
+}
+
+/// These cases close the store and open it again: here, as a copy.
+#[test]
+fn one_off_requests_and_the_keys_of_tenants_are_copied() {
+    for case in [
+        "an_origin_endpoint_is_found_by_its_url_only",
+        "a_request_is_read_back_with_its_delivery",
+        "the_keys_of_a_tenant_are_read_back",
+    ] {
+        run("one_off_requests", case, &Carried::new());
+    }
 }

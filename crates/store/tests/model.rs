@@ -15,6 +15,7 @@ fn acme() -> Tenant {
         id: "acme".parse().expect("a tenant's id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),

@@ -1,6 +1,7 @@
 //! Clock, randomness and timing of background tasks.
 //!
 //! [`clock`] and [`random`] are the only modules that read the clocks and the random source of the operating system.
+//! [`random`] also makes API keys and signing secrets from it.
 //! Everything else gets a [`clock::Clock`] or a seeded generator as a parameter, so that tests control both.
 //! [`periodic_task`] repeats a round of background work until it is stopped, and [`backoff`] computes the pause after a
 //! failure.

@@ -68,7 +68,7 @@ impl AttemptEvent {
             trigger: Trigger::Automatic,
             status_code: Some(503),
             failure: Some(FailureKind::Http),
-            detail: Some("the receiver answered 503 Service Unavailable".to_owned()),
+            detail: Some("the receiver responded with 503 Service Unavailable".to_owned()),
             latency: Duration::from_millis(12),
             first_attempt_lag: None,
             ended: None,

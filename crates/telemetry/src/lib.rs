@@ -4,7 +4,7 @@
 //!   writes them in the text format of Prometheus.
 //! - [`traces`] exports a span per accepted event and per attempt to an OpenTelemetry collector.
 //! - [`logging`] sets up the log: its filter, its format, and a writer that never blocks the program.
-//! - [`queue_age`] caches the age of the oldest due delivery.
+//! - [`queue_age`] caches the age of the oldest delivery that could be sent.
 //!
 //! [`AttemptEvent`] describes one recorded attempt to log, metrics and traces.
 

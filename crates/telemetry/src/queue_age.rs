@@ -143,6 +143,7 @@ mod tests {
             name: String::new(),
             plan: None,
             default_retry_policy: None,
+            sealed_keys: Vec::new(),
             limits: Limits::default(),
             endpoint_defaults: LimitOverrides::default(),
             protection: ProtectionOverrides::default(),
@@ -170,6 +171,7 @@ mod tests {
             sealed_credentials: Vec::new(),
             owner_email: None,
             owner_email_confirmed: true,
+            is_origin: false,
             created_at: at(0),
             revision: 0,
         };
@@ -190,6 +192,7 @@ mod tests {
             deliver_at: due,
             ordering: Some(OrderingKey(1)),
             only: None,
+            request: None,
             received: None,
         };
         store.accept(now, vec![event]).await.unwrap();

@@ -36,13 +36,13 @@ const MAX_PARALLEL_READS: usize = 8;
 
 pub(super) static GROUP: Group = Group {
     name: "Attention",
-    about: "Endpoints that need a look, the worst first: disabled automatically, tripped, failing, paused.",
+    about: "Endpoints that need attention, most severe first: disabled automatically, breaker tripped, failing, paused.",
     routes: &[
         Route {
             verb: Verb::Get,
             path: "/v1/attention",
             name: "get_attention",
-            summary: "Lists the endpoints of all tenants that need a look, the worst first.",
+            summary: "Lists the endpoints of all tenants that need attention, most severe first.",
             access: Access::Admin,
             query: &[],
             takes: RequestBody::Nothing,
@@ -54,7 +54,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/attention",
             name: "get_tenant_attention",
-            summary: "Lists a tenant's endpoints that need a look, the worst first.",
+            summary: "Lists a tenant's endpoints that need attention, most severe first.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
@@ -68,7 +68,7 @@ pub(super) static GROUP: Group = Group {
 
 const ENDPOINTS: &[SuccessResponse] = &[success(
     200,
-    "The endpoints; an empty list if all is well. At most 100, those that come first.",
+    "The endpoints, at most 100; empty if all are healthy.",
     Content::Json("Attention"),
 )];
 
@@ -198,7 +198,8 @@ async fn still_enabled(
     }
     rows.retain(|row| {
         let is_of_tenant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
-        is_of_tenant && row.status == EndpointStatus::Enabled
+        // No page could change an origin endpoint.
+        is_of_tenant && row.status == EndpointStatus::Enabled && !row.endpoint.is_origin
     });
     Ok(rows)
 }

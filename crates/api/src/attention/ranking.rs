@@ -63,9 +63,9 @@ impl Finding {
             },
             AttentionReason::Paused => {
                 return match pending {
-                    0 => "paused by hand; nothing waits".to_owned(),
-                    1 => "paused by hand; 1 delivery waits".to_owned(),
-                    pending => format!("paused by hand; {pending} deliveries wait"),
+                    0 => "paused manually; no deliveries waiting".to_owned(),
+                    1 => "paused manually; 1 delivery waiting".to_owned(),
+                    pending => format!("paused manually; {pending} deliveries waiting"),
                 };
             }
         };
@@ -78,12 +78,14 @@ impl Finding {
 
 fn disabled(reason: Option<DisabledReason>) -> String {
     let why = match reason {
-        Some(DisabledReason::Automatic(DisableCause::Gone)) => "the receiver answered 410 Gone",
+        Some(DisabledReason::Automatic(DisableCause::Gone)) => {
+            "the receiver responded with 410 Gone"
+        }
         Some(DisabledReason::Automatic(DisableCause::PermanentFailures)) => {
-            "too many deliveries in a row were refused for good"
+            "too many deliveries in a row were permanently rejected"
         }
         Some(DisabledReason::Automatic(DisableCause::FailingForDays)) => {
-            "it did nothing but fail for days"
+            "all attempts failed for days"
         }
         Some(DisabledReason::Manual) | None => return "disabled".to_owned(),
     };
@@ -94,13 +96,13 @@ fn tripped(row: &EndpointRow) -> String {
     let in_a_row = row.health.consecutive_failures;
     match row.health.trip.map(|trip| trip.reason) {
         Some(TripReason::ExhaustedDeliveries) => {
-            "too many deliveries were given up within a day".to_owned()
+            "too many deliveries failed within a day".to_owned()
         }
         Some(TripReason::Refusals) => {
-            format!("{} deliveries refused in a row", row.health.refusals)
+            format!("{} deliveries rejected in a row", row.health.refusals)
         }
         Some(TripReason::FailureRatio | TripReason::ConsecutiveFailures) | None => match in_a_row {
-            0 => "too many of the last attempts failed".to_owned(),
+            0 => "too many recent attempts failed".to_owned(),
             1 => "1 failure in a row".to_owned(),
             in_a_row => format!("{in_a_row} failures in a row"),
         },
@@ -111,14 +113,14 @@ fn tripped(row: &EndpointRow) -> String {
 fn cause(failure: LastFailure) -> String {
     match (failure.status_code, failure.kind) {
         (Some(code), FailureKind::Http) => format!("HTTP {code}"),
-        (None, FailureKind::Http) => "an HTTP error".to_owned(),
+        (None, FailureKind::Http) => "HTTP error".to_owned(),
         (_, FailureKind::Timeout) => "timeout".to_owned(),
-        (_, FailureKind::Dns) => "the name did not resolve".to_owned(),
-        (_, FailureKind::Tls) => "TLS failed".to_owned(),
-        (_, FailureKind::Connection) => "the connection failed".to_owned(),
-        (_, FailureKind::Validation) => "the destination may not be called".to_owned(),
-        (_, FailureKind::WebhookDisabled) => "the endpoint was disabled".to_owned(),
-        (_, FailureKind::Unknown) => "something nobody foresaw".to_owned(),
+        (_, FailureKind::Dns) => "DNS error".to_owned(),
+        (_, FailureKind::Tls) => "TLS error".to_owned(),
+        (_, FailureKind::Connection) => "connection error".to_owned(),
+        (_, FailureKind::Validation) => "destination not allowed".to_owned(),
+        (_, FailureKind::WebhookDisabled) => "endpoint disabled".to_owned(),
+        (_, FailureKind::Unknown) => "unknown error".to_owned(),
     }
 }
 

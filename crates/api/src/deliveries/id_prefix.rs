@@ -36,8 +36,7 @@ pub(super) enum IdQuery {
 /// The text is not an id or the start of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be an id (dlv_…, evt_…, ep_…), or the beginning of a delivery's or an event's: at least \
-     {MIN_CHARS} characters after the prefix"
+    "must be an id (dlv_…, evt_…, ep_…), or the beginning of a delivery or event id with at least {MIN_CHARS} characters after the prefix"
 )]
 pub(super) struct NamedError;
 
@@ -165,7 +164,7 @@ async fn events(
     let events = found.items.iter().map(|stored| stored.event.id);
     let events: Vec<EventId> = events.filter(|id| ids.contains(id)).collect();
     if events.len() > MAX_EVENTS {
-        let message = format!("is how more than {MAX_EVENTS} events begin; give more of it");
+        let message = format!("matches more than {MAX_EVENTS} events; enter more characters");
         return Err(Problem::invalid_field("id", message));
     }
     Ok(events)

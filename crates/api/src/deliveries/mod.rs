@@ -74,9 +74,9 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let holds = Holds::look_up(app, &policies, waiting).await;
     Ok(paging::answer(found, |item| {
         let in_flight = is_in_flight(&item);
-        let policy = policies.of(item.delivery.facts().endpoint);
+        let policy = policies.of(&item.delivery);
         let mut summary =
-            DeliverySummary::new(&item, in_flight, policy, holds.of(&item, in_flight));
+            DeliverySummary::new(&item, in_flight, &policy, holds.of(&item, in_flight));
         if is_held(&item) {
             summary.hold_after_faults();
         }
@@ -155,12 +155,11 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
             return Err(Problem::new(Code::EndpointDisabled, detail));
         }
         RetryResult::EndpointDeleted => {
-            let detail = "The endpoint is deleted. There is nowhere to send this to.";
+            let detail = "The endpoint was deleted, so this delivery cannot be sent.";
             return Err(Problem::new(Code::EndpointDeleted, detail));
         }
         RetryResult::PayloadDeleted => {
-            let detail =
-                "What the delivery carried has been removed since it ended, as its retention says.";
+            let detail = "The payload was removed after its retention period.";
             return Err(Problem::new(Code::PayloadGone, detail));
         }
         RetryResult::NoSuchDelivery => return Err(Problem::missing(ResourceKind::Delivery)),
@@ -191,7 +190,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
         Status::Cancelled => show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await,
         Status::Succeeded | Status::Failed => {
             let detail = format!(
-                "The delivery has {} already.",
+                "The delivery has already {}.",
                 stored.delivery.status().name()
             );
             Err(Problem::new(Code::AlreadyFinished, detail))
@@ -206,7 +205,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
 fn in_progress() -> Problem {
     Problem::new(
         Code::DeliveryInProgress,
-        "The delivery is being sent right now. Ask again when the attempt has ended.",
+        "The delivery is in progress. Retry when the attempt has finished.",
     )
 }
 
@@ -234,10 +233,10 @@ async fn show(
     let endpoint = stored.delivery.facts().endpoint;
     let mut policies = Policies::new(app, tenant);
     policies.look_up(endpoint).await?;
-    let policy = policies.of(endpoint);
+    let policy = policies.of(&stored.delivery);
     let holds = Holds::look_up(app, &policies, [&stored]).await;
     let hold = holds.of(&stored, in_flight);
-    let mut delivery = Delivery::new(&stored, &attempts, in_flight, policy, hold, holds.now());
+    let mut delivery = Delivery::new(&stored, &attempts, in_flight, &policy, hold, holds.now());
     let held = app
         .owner_router
         .held_after_faults(std::slice::from_ref(&stored));

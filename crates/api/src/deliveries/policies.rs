@@ -1,5 +1,8 @@
 //! The endpoints of the deliveries in one response, with their retry policies.
 
+use std::borrow::Cow;
+
+use posthaste_core::delivery::Delivery;
 use posthaste_core::id::EndpointId;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_store::{EndpointRow, Tenant};
@@ -54,8 +57,16 @@ impl<'a> Policies<'a> {
     ///
     /// # Panics
     /// If it was not looked up.
-    pub(crate) fn of(&self, endpoint: EndpointId) -> &RetryPolicy {
+    pub(crate) fn of_endpoint(&self, endpoint: EndpointId) -> &RetryPolicy {
         &self.known(endpoint).policy
+    }
+
+    /// Returns the policy of a delivery: that of its request, or else that of its endpoint.
+    ///
+    /// # Panics
+    /// If its endpoint was not looked up.
+    pub(crate) fn of(&self, delivery: &Delivery) -> Cow<'_, RetryPolicy> {
+        delivery.policy(&self.known(delivery.facts().endpoint).policy)
     }
 
     /// Returns the stored row of an endpoint, if there is one.

@@ -18,37 +18,41 @@ use crate::route::{
 
 pub(crate) static GROUP: Group = Group {
     name: "Deliveries",
-    about: "One event on its way to one endpoint: every attempt that was made, and every one still to come.",
+    about: "A delivery is one event for one endpoint, with the attempts made and those expected.",
     routes: &[
         Route {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/deliveries",
             name: "list_deliveries",
-            summary: "Lists deliveries, the newest first.",
+            summary: "Lists deliveries, newest first.",
             access: Access::Tenant,
             query: &[
                 LIMIT,
                 CURSOR,
                 parameter(
                     "status",
-                    "Only with this status.",
+                    "Only deliveries with this status.",
                     || json!({"enum": STATUSES.map(Status::name)}),
                 ),
                 parameter(
                     "endpoint",
-                    "Only to this endpoint.",
+                    "Only deliveries to this endpoint.",
                     || json!({"type": "string"}),
                 ),
-                parameter("event", "Only of this event.", || json!({"type": "string"})),
+                parameter(
+                    "event",
+                    "Only deliveries of this event.",
+                    || json!({"type": "string"}),
+                ),
                 parameter(
                     "id",
-                    "Only those of this id: a delivery's, an event's or an endpoint's; or the beginning of a delivery's or an event's, of at least 4 characters after the prefix.",
+                    "Only deliveries with this id: of a delivery, event or endpoint; or the beginning of a delivery or event id with at least 4 characters after the prefix.",
                     || json!({"type": "string"}),
                 ),
                 EVENT_TYPE,
                 parameter(
                     "error_kind",
-                    "Only those that failed last for this.",
+                    "Only deliveries whose last attempt failed with this kind.",
                     || json!({"enum": FailureKind::ALL.map(FailureKind::name)}),
                 ),
                 SINCE,
@@ -67,7 +71,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/deliveries/{delivery}",
             name: "get_delivery",
-            summary: "Shows a delivery, its attempts, and those still to come if they fail.",
+            summary: "Returns a delivery, its attempts, and the attempts expected if they fail.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
@@ -79,11 +83,15 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/deliveries/{delivery}/retry",
             name: "retry_delivery",
-            summary: "Tries a delivery again now: one that waits need not wait, one that has ended begins all over.",
+            summary: "Retries a delivery now: a waiting delivery is sent immediately, and a finished one starts over.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[success(202, "It is due now.", Content::Json("Delivery"))],
+            gives: &[success(
+                202,
+                "The delivery is due now.",
+                Content::Json("Delivery"),
+            )],
             fails: &[
                 (409, Code::DeliveryInProgress),
                 (409, Code::EndpointDisabled),
@@ -96,13 +104,13 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/deliveries/{delivery}/cancel",
             name: "cancel_delivery",
-            summary: "Calls a delivery off that waits. One that was called off already stays so.",
+            summary: "Cancels a waiting delivery. A cancelled delivery is not changed.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("Nothing"),
             gives: &[success(
                 200,
-                "No attempt of it begins any more.",
+                "The delivery is cancelled. No more attempts are made.",
                 Content::Json("Delivery"),
             )],
             fails: &[

@@ -85,12 +85,12 @@ const PRINTABLE: Alphabet = Alphabet {
 /// For text that is sent encoded.
 const TEXT: Alphabet = Alphabet {
     has: |c| !c.is_control(),
-    words: "must have no line breaks or other control characters",
+    words: "must not contain line breaks or other control characters",
 };
 /// For a user name (RFC 7617), which a colon would end.
 const NAME: Alphabet = Alphabet {
     has: |c| !c.is_control() && c != ':',
-    words: "must have no colon, line breaks or other control characters",
+    words: "must not contain a colon, line breaks or other control characters",
 };
 
 fn basic(inner: &mut Fields<'_, '_>) -> Option<Auth> {
@@ -102,7 +102,7 @@ fn basic(inner: &mut Fields<'_, '_>) -> Option<Auth> {
     let (username, password) = (username?, password?);
     // One of them may be empty: services often use one of the two for an API key.
     if username.is_empty() && password.is_empty() {
-        inner.wrong("username", "must not be empty where the password is too");
+        inner.wrong("username", "must not be empty if the password is empty");
         return None;
     }
     Some(Auth::Basic { username, password })
@@ -216,7 +216,7 @@ pub(super) fn read_certificate(
             Ok(_) => {
                 let expires_at = read.glance().and_then(|glance| glance.expires_at);
                 if let Some(expired) = expires_at.filter(|end| *end <= now) {
-                    let message = format!("has expired, at {expired}; no receiver would take it");
+                    let message = format!("has expired at {expired}");
                     inner.wrong("certificate", message);
                 }
             }

@@ -13,7 +13,7 @@ use crate::resources::schema::object_requiring;
 /// The schema of `auth` in a request.
 pub(super) fn auth() -> Value {
     json!({
-        "description": "What goes into the `Authorization` header. `oauth2` fetches a token with client credentials (RFC 6749, section 4.4), keeps it while it holds and fetches another before it ends. Passwords, tokens and secrets are sealed and never shown again.",
+        "description": "The `Authorization` header. `oauth2` fetches a token with client credentials (RFC 6749, section 4.4), caches it and renews it before it expires. Passwords, tokens and secrets are encrypted and never shown again.",
         "anyOf": [
             {"type": "null"},
             object_requiring(&["kind", "username", "password"], json!({
@@ -27,14 +27,14 @@ pub(super) fn auth() -> Value {
             })),
             object_requiring(&["kind", "token_url", "client_id", "client_secret"], json!({
                 "kind": {"const": "oauth2"},
-                "token_url": {"type": "string", "maxLength": MAX_URL_BYTES, "description": "Judged by the same rules as `url`."},
+                "token_url": {"type": "string", "maxLength": MAX_URL_BYTES, "description": "The same rules apply as for `url`."},
                 "client_id": {"type": "string", "minLength": 1, "maxLength": MAX_CLIENT_ID_BYTES},
                 "client_secret": {"type": "string", "minLength": 1, "maxLength": MAX_CLIENT_SECRET_BYTES},
                 "scope": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_SCOPE_BYTES},
                 "audience": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_AUDIENCE_BYTES},
                 "client_authentication": {
                     "enum": ["basic", "body", null],
-                    "description": "Where id and secret stand in the request for a token: in its `Authorization` header, which is the default, or in its body.",
+                    "description": "Where the token request has client id and secret: in the `Authorization` header (default) or in the body.",
                 },
             })),
         ],
@@ -44,7 +44,7 @@ pub(super) fn auth() -> Value {
 /// The schema of `client_certificate` in a request.
 pub(super) fn certificate() -> Value {
     json!({
-        "description": "What is shown to a receiver that asks for a certificate (mutual TLS). PEM; the chain begins with the certificate itself; the key has no passphrase.",
+        "description": "Client certificate for mutual TLS. PEM; the chain starts with the certificate itself; the key has no passphrase.",
         "anyOf": [
             {"type": "null"},
             object_requiring(&["certificate", "private_key"], json!({

@@ -30,13 +30,13 @@ pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, errors: &mut Va
     let mut collide = |field: &'static str, name: &str| {
         if says(field) {
             let message = format!(
-                "cannot be used beside the header {name} in \"headers\", which it would replace: remove one of the two"
+                "cannot be combined with the header {name} in \"headers\", which it would replace: remove one of the two"
             );
             errors.note(field, message);
         }
         if says("headers") {
             let message = format!(
-                "cannot be set beside \"{field}\", which sends this header: remove one of the two"
+                "cannot be combined with \"{field}\", which sends this header: remove one of the two"
             );
             errors.note(format!("headers.{name}"), message);
         }
@@ -59,7 +59,7 @@ pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, errors: &mut Va
         };
         errors.note(
             field,
-            "a client certificate is shown over TLS only: use an https:// URL, or no \"client_certificate\"",
+            "a client certificate requires TLS: use an https:// URL, or remove \"client_certificate\"",
         );
     }
 }
@@ -69,12 +69,12 @@ pub(super) fn wrong_style(style: SignatureStyle, newest: &SigningKey) -> Option<
     let rotate = "rotate the secret first: POST …/secret/rotate";
     match (style, newest) {
         (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Private(_)) => Some(format!(
-            "{:?} needs a shared secret, and the endpoint's is an ed25519 key; {rotate} with {{\"secret_kind\": \"hmac\"}}",
+            "{:?} requires a shared secret, and the endpoint has an ed25519 key; {rotate} with {{\"secret_kind\": \"hmac\"}}",
             style_name(style),
         )),
         (SignatureStyle::Standard, SigningKey::Shared(_)) if is_opaque(&reveal(newest)) => {
             Some(format!(
-                "\"standard\" needs a secret that begins with whsec_ or whsk_, which the endpoint's does not; {rotate}"
+                "\"standard\" requires a secret that begins with whsec_ or whsk_, unlike the endpoint's; {rotate}"
             ))
         }
         (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Shared(_))

@@ -216,7 +216,7 @@ fn read_email(fields: &mut Fields<'_, '_>) -> Option<String> {
     if !is_plausible(text) {
         fields.wrong(
             "owner_email",
-            "must be one e-mail address, such as ops@example.com",
+            "must be one email address, such as ops@example.com",
         );
     }
     Some(text.to_owned())

@@ -8,7 +8,7 @@ use posthaste_core::validation::Fields;
 use serde_json::{Map, Value};
 
 /// Maximum number of headers of an endpoint.
-pub(super) const MAX_HEADERS: usize = 20;
+pub(crate) const MAX_HEADERS: usize = 20;
 /// Maximum length of a name.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 /// Maximum length of a value.
@@ -41,10 +41,10 @@ const RESERVED: &[&str] = &[
 const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
 
 /// Reads the field `headers`.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
+pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
     let value = fields.value("headers")?;
     let Some(given) = value.as_object() else {
-        fields.wrong("headers", "must be an object of names and values");
+        fields.wrong("headers", "must be an object of header names and values");
         return None;
     };
     if given.len() > MAX_HEADERS {
@@ -62,7 +62,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
             let lower = name.to_ascii_lowercase();
             let twice = seen.contains(&lower);
             seen.push(lower);
-            twice.then(|| "stands here twice; upper and lower case are the same name".to_owned())
+            twice.then(|| "is listed twice; header names are case-insensitive".to_owned())
         });
         if let Some(wrong) = wrong.or_else(|| wrong_value(value)) {
             fields.wrong(&format!("headers.{name}"), wrong);
@@ -79,7 +79,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Map<String, Value>> {
 fn wrong_name(name: &str) -> Option<String> {
     if name.len() > MAX_NAME_BYTES || HeaderName::from_bytes(name.as_bytes()).is_err() {
         return Some(format!(
-            "is not the name of a header: 1 to {MAX_NAME_BYTES} letters, digits or any of !#$%&'*+-.^_`|~"
+            "is not a valid header name: use 1 to {MAX_NAME_BYTES} letters, digits or any of !#$%&'*+-.^_`|~"
         ));
     }
     let name = name.to_ascii_lowercase();
@@ -87,7 +87,8 @@ fn wrong_name(name: &str) -> Option<String> {
         || RESERVED_PREFIXES
             .iter()
             .any(|prefix| name.starts_with(prefix));
-    reserved.then(|| "cannot be set: posthaste sets it itself, or never sends it".to_owned())
+    reserved
+        .then(|| "cannot be set: posthaste sets this header itself or never sends it".to_owned())
 }
 
 fn wrong_value(value: &Value) -> Option<String> {
@@ -108,7 +109,7 @@ fn wrong_value(value: &Value) -> Option<String> {
         return Some(message.to_owned());
     }
     let padded = value.trim_ascii().len() != value.len();
-    padded.then(|| "must not begin or end with white space, which would not arrive".to_owned())
+    padded.then(|| "must not begin or end with white space".to_owned())
 }
 
 #[cfg(test)]

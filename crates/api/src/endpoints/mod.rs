@@ -8,12 +8,12 @@ mod auth;
 mod auth_schemas;
 mod consistency;
 mod form;
-mod headers;
+pub(crate) mod headers;
 mod health;
 mod owner;
 mod response;
 mod schemas;
-mod secret;
+pub(crate) mod secret;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -40,13 +40,13 @@ const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
 
 pub(super) static GROUP: Group = Group {
     name: "Endpoints",
-    about: "The URLs that a tenant's events are delivered to. `event_types` says which; none means all.",
+    about: "URLs that receive a tenant's events. `event_types` selects the events; empty means all.",
     routes: &[
         route(
             Verb::Post,
             ALL,
             "create_endpoint",
-            "Adds an endpoint. Its signing secret is in the answer; later it is shown only on request.",
+            "Creates an endpoint. The response contains its signing secret; later it is shown only on request.",
             &[],
             RequestBody::Json("NewEndpoint"),
             &[success(
@@ -80,7 +80,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Get,
             ONE,
             "get_endpoint",
-            "Shows an endpoint.",
+            "Returns an endpoint.",
             &[],
             RequestBody::Nothing,
             THE_ENDPOINT,
@@ -91,7 +91,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Patch,
             ONE,
             "update_endpoint",
-            "Changes an endpoint. What is absent stays; `null` goes back to the default.",
+            "Updates an endpoint. Absent fields are not changed; `null` restores the default.",
             &[],
             RequestBody::Json("EndpointChange"),
             THE_ENDPOINT,
@@ -106,10 +106,10 @@ pub(super) static GROUP: Group = Group {
             Verb::Delete,
             ONE,
             "delete_endpoint",
-            "Deletes an endpoint. What still waited for it fails, and no attempt to it begins any more.",
+            "Deletes an endpoint. Waiting deliveries fail, and no more attempts are made.",
             &[],
             RequestBody::Nothing,
-            &[success(204, "It is gone.", Content::Nothing)],
+            &[success(204, "The endpoint is deleted.", Content::Nothing)],
             &[],
             |call| Box::pin(delete(call)),
         ),
@@ -117,7 +117,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/enable",
             "enable_endpoint",
-            "Lets an endpoint take part again. What it missed can be replayed with `missed_since`.",
+            "Enables an endpoint. Missed events can be replayed with `missed_since`.",
             &[],
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
@@ -128,7 +128,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/disable",
             "disable_endpoint",
-            "Sends an endpoint nothing more. What waits for it fails; an attempt under way completes.",
+            "Disables an endpoint. Waiting deliveries fail; attempts in progress complete.",
             &[],
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
@@ -139,7 +139,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/pause",
             "pause_endpoint",
-            "Holds an endpoint's deliveries. None is lost.",
+            "Pauses an endpoint. Its deliveries are held, and none is lost.",
             &[],
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
@@ -150,7 +150,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/resume",
             "resume_endpoint",
-            "Lets held deliveries go, gently, and says that a tripped breaker may close.",
+            "Resumes an endpoint: held deliveries are sent gradually, and a tripped breaker closes.",
             &[],
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
@@ -161,7 +161,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Get,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/secret",
             "get_endpoint_secret",
-            "Shows the signing secret, and earlier ones that still sign along.",
+            "Returns the signing secret, and old secrets that are still valid.",
             &[],
             RequestBody::Nothing,
             THE_SECRET,
@@ -172,7 +172,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/secret/rotate",
             "rotate_endpoint_secret",
-            "Changes the signing secret for a fresh one of either kind, or for one brought along. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
+            "Replaces the signing secret with a generated or imported one of either kind. Old secrets stay valid for `overlap`, by default 24 hours; `0s` invalidates them immediately.",
             &[],
             RequestBody::OptionalJson("Rotation"),
             THE_SECRET,
@@ -183,7 +183,7 @@ pub(super) static GROUP: Group = Group {
             Verb::Post,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/owner-email/confirmation",
             "send_owner_email_confirmation",
-            "Sends the owner's address another email with a link to confirm it. An address gets at most one a day.",
+            "Sends another confirmation email to the owner. An address gets at most one per day.",
             &[],
             RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
@@ -194,10 +194,10 @@ pub(super) static GROUP: Group = Group {
             Verb::Get,
             "/v1/tenants/{tenant}/endpoints/{endpoint}/health",
             "get_endpoint_health",
-            "Shows how an endpoint is: its breaker, what waits for it, and how it did lately.",
+            "Returns the health of an endpoint: breaker, backlog and recent results.",
             &[],
             RequestBody::Nothing,
-            &[success(200, "How it is.", Content::Json("EndpointHealth"))],
+            &[success(200, "The health.", Content::Json("EndpointHealth"))],
             &[],
             |call| Box::pin(health::show(call)),
         ),
@@ -207,7 +207,7 @@ pub(super) static GROUP: Group = Group {
 
 const THE_ENDPOINT: &[SuccessResponse] = &[success(
     200,
-    "The endpoint, as it is now.",
+    "The updated endpoint.",
     Content::Json("Endpoint"),
 )];
 
@@ -248,7 +248,9 @@ pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
     let id: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let row = call.app.store.endpoint(id).await?;
     row.filter(|row| {
-        row.endpoint.tenant == call.tenant().tenant.id && row.status != EndpointStatus::Deleted
+        row.endpoint.tenant == call.tenant().tenant.id
+            && row.status != EndpointStatus::Deleted
+            && !row.endpoint.is_origin
     })
     .ok_or_else(|| Problem::missing(ResourceKind::Endpoint))
 }
@@ -274,6 +276,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: false,
+        is_origin: false,
         created_at: now,
         revision: 0,
     };
@@ -435,7 +438,7 @@ fn next_status(
         (StatusChangeRequest::Pause | StatusChangeRequest::Resume, EndpointStatus::Disabled) => {
             Err(Problem::new(
                 Code::WrongState,
-                "The endpoint is disabled, so nothing waits for it. Enable it first: POST …/enable.",
+                "The endpoint is disabled, so no deliveries are waiting. Enable it first: POST …/enable.",
             ))
         }
     }

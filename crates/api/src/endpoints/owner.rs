@@ -110,7 +110,7 @@ pub(super) async fn send_again(mut call: Call) -> Result<Response<Body>, Problem
         return Err(nothing_to_confirm());
     }
     if !app.settings.owner_emails.sends_confirmations {
-        let detail = "This server sends no confirmation emails: its operator must set mail.server and public_url.";
+        let detail = "This server sends no confirmation emails: the operator must set mail.server and public_url.";
         return Err(Problem::new(Code::WrongState, detail));
     }
     let now = app.clock.wall();
@@ -119,13 +119,13 @@ pub(super) async fn send_again(mut call: Call) -> Result<Response<Body>, Problem
         ConfirmationResult::NoSuchTenant => Err(nothing_to_confirm()),
         ConfirmationResult::TooSoon(at) => {
             let detail = format!(
-                "The address gets one confirmation email a day, and has got it. The next can be sent at {at}."
+                "An address gets one confirmation email per day. The next one can be sent at {at}."
             );
             Err(Problem::new(Code::RateLimited, detail).after(at.since(now)))
         }
         ConfirmationResult::LimitReached { is_first: _ } => {
             let detail =
-                "The tenant has reached its daily limit of emails. It starts again at 00:00 UTC.";
+                "The tenant has reached its daily limit of emails. The limit resets at 00:00 UTC.";
             let problem = Problem::new(Code::QuotaExceeded, detail).limited_by(DAILY_LIMIT);
             Err(problem.after(until_midnight(now)))
         }
@@ -135,7 +135,7 @@ pub(super) async fn send_again(mut call: Call) -> Result<Response<Body>, Problem
 fn nothing_to_confirm() -> Problem {
     Problem::new(
         Code::WrongState,
-        "The endpoint has no owner_email that waits for a confirmation.",
+        "The endpoint has no owner_email that is waiting for confirmation.",
     )
 }
 

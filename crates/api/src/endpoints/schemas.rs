@@ -21,7 +21,7 @@ pub(super) fn all() -> Vec<Schema> {
     let mut new = writable();
     new["secret"] = json!({
         "type": ["string", "null"],
-        "description": "A secret to take over: `whsec_…`, or `whsk_…` for ed25519; where `signature_style` is `github` or `stripe` also one that another sender made up. Made if absent.",
+        "description": "A secret to import: `whsec_…`, or `whsk_…` for ed25519; with the `signature_style` `github` or `stripe` also a secret of another sender. Generated if absent.",
     });
     new["secret_kind"] = secret_kind();
     let [endpoint, created_endpoint] = endpoint_schemas();
@@ -85,9 +85,9 @@ pub(super) fn all() -> Vec<Schema> {
             shape: json!({
                 "type": "object",
                 "properties": {
-                    "secret": {"type": ["string", "null"], "description": "The new secret. Made if absent."},
+                    "secret": {"type": ["string", "null"], "description": "The new secret. Generated if absent."},
                     "secret_kind": secret_kind(),
-                    "overlap": {"type": ["string", "null"], "description": "For how long earlier secrets sign along, at most `30d`; `24h` if absent. Not in `x-hub-signature-256`, which the new secret signs at once."},
+                    "overlap": {"type": ["string", "null"], "description": "How long old secrets stay valid, at most `30d`; default `24h`. Not in `x-hub-signature-256`, which uses the new secret immediately."},
                 },
                 "additionalProperties": false,
                 "examples": [{"overlap": "24h"}, {"secret_kind": "ed25519", "overlap": "7d"}],
@@ -109,14 +109,14 @@ fn writable() -> Value {
         "max_in_flight": in_flight_schema(),
         "rate_limit": {"anyOf": [rate_limit_schema(), {"type": "null"}]},
         "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
-        "ordered": {"type": ["boolean", "null"], "description": "Deliveries with the same ordering key go one after the other."},
+        "ordered": {"type": ["boolean", "null"], "description": "Deliveries with the same ordering key are sent in order, one at a time."},
         "headers": {
             "type": ["object", "null"], "maxProperties": MAX_HEADERS,
             "additionalProperties": {"type": "string"},
         },
         "signature_style": {
             "anyOf": [{"enum": SIGNATURE_STYLES.map(style_name)}, {"type": "null"}],
-            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both need an hmac secret, and take the whole text of it, `whsec_` included, for the key. `x-hub-signature-256` has room for one signature: it is the newest secret's, whatever the overlap of a rotation.",
+            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both require an hmac secret and use its whole text, including `whsec_`, as the key. `x-hub-signature-256` contains one signature, always of the newest secret.",
         },
         "auth": auth_schemas::auth(),
         "client_certificate": auth_schemas::certificate(),
@@ -127,6 +127,6 @@ fn writable() -> Value {
 fn secret_kind() -> Value {
     json!({
         "enum": ["hmac", "ed25519", null],
-        "description": "Which kind is made: one that both sides share, for `v1` signatures, or a key pair, for `v1a`. `hmac` if absent.",
+        "description": "Kind of the generated secret: a shared secret for `v1` signatures, or a key pair for `v1a`. Default `hmac`.",
     })
 }

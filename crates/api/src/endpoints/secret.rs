@@ -12,6 +12,7 @@ use posthaste_engine::signing_keys::{self, RotationError, SigningKeyring, is_opa
 use posthaste_engine::vault::Purpose;
 use posthaste_store::{Endpoint, ReplaceResult};
 use posthaste_system::random::{fresh_private_key, fresh_secret};
+use serde_json::Value;
 
 use super::find;
 use crate::code::Code;
@@ -22,9 +23,9 @@ use crate::tenants::{MAX_TRIES, contended};
 use crate::{App, body, form};
 
 /// Default time for which earlier secrets stay in use after a rotation.
-pub(super) const DEFAULT_OVERLAP: Span = Span::from_hours(24);
+pub(crate) const DEFAULT_OVERLAP: Span = Span::from_hours(24);
 /// Maximum time for which earlier secrets may stay in use.
-pub(super) const MAX_OVERLAP: Span = Span::from_days(30);
+pub(crate) const MAX_OVERLAP: Span = Span::from_days(30);
 
 /// The kind of a signing secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl SecretKind {
 
 /// The requested secret: a given one, or a new one.
 #[derive(Default)]
-pub(super) struct RequestedSecret {
+pub(crate) struct RequestedSecret {
     kind: Option<SecretKind>,
     key: Option<SigningKey>,
     /// The request is invalid, and the error has been reported.
@@ -54,7 +55,7 @@ pub(super) struct RequestedSecret {
 }
 
 /// Reads the fields `secret` and `secret_kind`.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> RequestedSecret {
+pub(crate) fn read(fields: &mut Fields<'_, '_>) -> RequestedSecret {
     let mut wanted = RequestedSecret::default();
     match fields.text("secret").map(signing_keys::read) {
         None => {}
@@ -78,7 +79,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> RequestedSecret {
 
 impl RequestedSecret {
     /// Returns the key for an endpoint of this style. Reports an error if they do not fit.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &self,
         style: SignatureStyle,
         errors: &mut ValidationErrors,
@@ -100,7 +101,7 @@ impl RequestedSecret {
 
     fn objection(&self, key: &SigningKey, style: SignatureStyle) -> Option<(&'static str, String)> {
         if self.kind.is_some_and(|kind| kind != SecretKind::of(key)) {
-            let message = "is not the kind of the secret that is given: leave one of the two out";
+            let message = "does not match the kind of the given secret: remove one of the two";
             return Some(("secret_kind", message.to_owned()));
         }
         let brought = match self.key {
@@ -115,7 +116,7 @@ impl RequestedSecret {
                     None => "\"hmac\"",
                 };
                 let message = format!(
-                    "must be {wanted} where \"signature_style\" is {style:?}, which an ed25519 key cannot make; or use the style \"standard\""
+                    "must be {wanted} with \"signature_style\" {style:?}, which does not support ed25519; or use the style \"standard\""
                 );
                 Some((brought, message))
             }
@@ -124,7 +125,7 @@ impl RequestedSecret {
                     expected: "whsec_ or whsk_",
                 };
                 let message = format!(
-                    "cannot be used: {error}; one of another form is taken where \"signature_style\" is \"github\" or \"stripe\""
+                    "cannot be used: {error}; other forms are accepted with \"signature_style\" \"github\" or \"stripe\""
                 );
                 Some((brought, message))
             }
@@ -168,19 +169,25 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     ))
 }
 
-pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
-    let document = call.take_json().await?;
-    let app = &call.app;
+/// Reads the body of a rotation: the requested secret, and the time for which earlier ones stay in use.
+pub(crate) fn read_rotation(document: &Value) -> Result<(RequestedSecret, Span), Problem> {
     let mut errors = ValidationErrors::default();
     let mut wanted = RequestedSecret::default();
     let mut overlap = DEFAULT_OVERLAP;
-    form::read(&document, &mut errors, |fields| {
+    form::read(document, &mut errors, |fields| {
         wanted = read(fields);
         if let Some(given) = fields.span("overlap", Span::ZERO, MAX_OVERLAP) {
             overlap = given;
         }
     });
     errors.into_result(Some(()))?;
+    Ok((wanted, overlap))
+}
+
+pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let (wanted, overlap) = read_rotation(&document)?;
     for _ in 0..MAX_TRIES {
         let mut endpoint = find(&call).await?.endpoint;
         let now = app.clock.wall();
@@ -190,7 +197,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
         let key = errors.into_result(key)?;
         keyring
             .rotate(key, now, overlap)
-            .map_err(rotation_problem)?;
+            .map_err(|error| rotation_problem(error, "endpoint"))?;
         endpoint.sealed_keys = seal(app, &endpoint, &keyring);
         let id = endpoint.id;
         match app.store.replace_endpoint(now, endpoint).await? {
@@ -208,13 +215,16 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
     Err(contended())
 }
 
-fn rotation_problem(error: RotationError) -> Problem {
+/// Describes a failed rotation of the keys of an endpoint or a tenant.
+pub(crate) fn rotation_problem(error: RotationError, owner: &str) -> Problem {
     match error {
-        RotationError::Known => Problem::invalid_field("secret", error.to_string()),
+        RotationError::Known => {
+            Problem::invalid_field("secret", format!("is one of the {owner}'s keys already"))
+        }
         RotationError::Full => Problem::new(
             Code::WrongState,
             format!(
-                "{MAX_KEYS} secrets of this endpoint are still in use. Rotate with \"overlap\": \"0s\" to end all of them now, or wait until one has ended."
+                "{MAX_KEYS} secrets of this {owner} are still valid. Rotate with \"overlap\": \"0s\" to invalidate them now, or wait until one expires."
             ),
         ),
     }

@@ -25,7 +25,7 @@ pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>
         .and_then(|listed| deserializer.end().map(|()| listed));
     let listed = match listed {
         Ok(listed) if listed.twice => {
-            let error = serde_json::Error::custom("\"events\" is named twice");
+            let error = serde_json::Error::custom("\"events\" occurs twice");
             return Err(body::malformed(&error));
         }
         Ok(listed) => listed,
@@ -37,7 +37,7 @@ pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>
         Err(error) => return Err(body::malformed(&error)),
     };
     for name in &listed.unknown {
-        let message = "is not a known field; known here: events";
+        let message = "is not a known field; known fields: events";
         reader.wrong(name.clone(), message);
     }
     let Some(events) = listed.events else {

@@ -43,9 +43,16 @@ impl Due {
 /// Parses `deliver_at` of an event received at `now`.
 pub(super) fn parse_time(text: &str, now: Timestamp) -> Result<Due, String> {
     match text.parse::<Timestamp>() {
-        Ok(at) if at > now.after(MAX_AHEAD) => Err(format!("must be at most {MAX_AHEAD} ahead")),
-        Ok(at) => Ok(Due::At(at)),
+        Ok(at) => check_time(at, now),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Checks the due time of an event received at `now`.
+pub(super) fn check_time(at: Timestamp, now: Timestamp) -> Result<Due, String> {
+    match at > now.after(MAX_AHEAD) {
+        true => Err(format!("must be at most {MAX_AHEAD} ahead")),
+        false => Ok(Due::At(at)),
     }
 }
 

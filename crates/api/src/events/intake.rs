@@ -25,6 +25,7 @@ use serde::de::{DeserializeSeed, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::body;
+use crate::code::Code;
 use crate::problem::Problem;
 use crate::quota::payload_too_large;
 
@@ -56,25 +57,25 @@ const TEST_FIELDS: &[&str] = &["type", "payload"];
 
 /// A valid event, before it gets its tenant and time.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
-    content: Content,
-    idempotency_key: Option<String>,
-    due: Due,
-    ordering_key: Option<String>,
+pub(crate) struct Draft {
+    pub(super) content: Content,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) due: Due,
+    pub(super) ordering_key: Option<String>,
 }
 
 /// Parses events and collects their errors.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     now: Timestamp,
     payload_limit_bytes: u64,
-    errors: ValidationErrors,
+    pub(super) errors: ValidationErrors,
     too_large: bool,
 }
 
 impl Reader {
     /// Creates a reader for events received at `now`, with payloads of at most this many bytes.
-    pub(super) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
+    pub(crate) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
         Reader {
             now,
             payload_limit_bytes,
@@ -84,14 +85,19 @@ impl Reader {
     }
 
     /// Reports an error.
-    pub(super) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
+    pub(crate) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.errors.note(field, message);
     }
 
     /// Returns the parsed events, or all their errors.
-    pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
+    pub(crate) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
+        self.finish_as(read, Code::Invalid)
+    }
+
+    /// Returns the parsed event, or all its errors under this code.
+    pub(crate) fn finish_as<T>(self, read: Option<T>, code: Code) -> Result<T, Problem> {
         if !self.errors.is_empty() {
-            return Err(Problem::invalid(self.errors));
+            return Err(Problem::invalid_as(code, self.errors));
         }
         if self.too_large {
             return Err(payload_too_large(self.payload_limit_bytes));
@@ -113,6 +119,7 @@ impl Reader {
             deliver_at,
             delay,
             ordering_key,
+            ..,
         ] = found;
         let event_type = self.event_type(event_type, path);
         let content = self.content(payload, body_base64, content_type, path);
@@ -163,7 +170,7 @@ impl Reader {
     }
 
     /// Takes the idempotency key from the headers, if there is one.
-    pub(super) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
+    pub(crate) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
         let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
         let Some(value) = values.next() else {
             return;
@@ -177,7 +184,7 @@ impl Reader {
             match &draft.idempotency_key {
                 Some(own) if own != key => self.wrong(
                     "idempotency_key",
-                    "differs from the header Idempotency-Key; send one of them, or the same in both",
+                    "differs from the header Idempotency-Key; send one of them, or the same value in both",
                 ),
                 Some(_) | None => draft.idempotency_key = Some(key.to_owned()),
             }
@@ -187,14 +194,13 @@ impl Reader {
     /// Refuses an idempotency key in the headers of a request with many events.
     pub(super) fn no_header(&mut self, headers: &HeaderMap) {
         if headers.contains_key(IDEMPOTENCY_HEADER) {
-            let message =
-                "does not say which event it is for; give each event an idempotency_key of its own";
+            let message = "is not allowed for batches; set idempotency_key in each event";
             self.wrong(IDEMPOTENCY_HEADER, message);
         }
     }
 
     /// Returns the fields of the object in `text`, in the order of `names`.
-    fn fields<'a>(
+    pub(super) fn fields<'a>(
         &mut self,
         text: &'a str,
         path: &str,
@@ -217,7 +223,7 @@ impl Reader {
             .map_err(|error| body::malformed(&error))?;
         for name in found.unknown {
             let known = names.join(", ");
-            let message = format!("is not a known field; known here: {known}");
+            let message = format!("is not a known field; known fields: {known}");
             self.wrong(format!("{path}{name}"), message);
         }
         Ok(Some(found.values))
@@ -234,7 +240,7 @@ impl Reader {
         }
     }
 
-    fn content(
+    pub(super) fn content(
         &mut self,
         payload: Option<&RawValue>,
         body_base64: Option<&RawValue>,
@@ -246,18 +252,18 @@ impl Reader {
         let content_type = content_type.filter(|raw| raw.get() != "null");
         let Some(body_base64) = body_base64 else {
             if content_type.is_some() {
-                let message = "goes with body_base64 only; a payload is JSON";
+                let message = "requires body_base64; a payload is always JSON";
                 self.wrong(format!("{path}content_type"), message);
             }
             let Some(payload) = payload else {
-                let message = "is required, or body_base64 in its place";
+                let message = "is required, unless body_base64 is given";
                 self.wrong(format!("{path}payload"), message);
                 return None;
             };
             return self.payload(payload, path).map(|bytes| (bytes, None));
         };
         if payload.is_some() {
-            let message = "cannot stand beside payload; send one of them";
+            let message = "cannot be combined with payload; send one of them";
             self.wrong(format!("{path}body_base64"), message);
         }
         let content_type = match content_type {
@@ -269,14 +275,14 @@ impl Reader {
     }
 
     /// Copies the bytes of a payload. A slice would keep the complete request body in memory.
-    fn payload(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
+    pub(super) fn payload(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
         let bytes = raw.get().as_bytes();
         if bytes.len() as u64 > self.payload_limit_bytes {
             self.too_large = true;
             return None;
         }
         if depth(bytes) > MAX_PAYLOAD_DEPTH {
-            let message = format!("must be nested at most {MAX_PAYLOAD_DEPTH} deep");
+            let message = format!("must be nested at most {MAX_PAYLOAD_DEPTH} levels deep");
             self.wrong(format!("{path}payload"), message);
             return None;
         }
@@ -318,14 +324,19 @@ impl Reader {
         Some(text.into_owned())
     }
 
-    fn due(&mut self, deliver_at: Option<&RawValue>, delay: Option<&RawValue>, path: &str) -> Due {
+    pub(super) fn due(
+        &mut self,
+        deliver_at: Option<&RawValue>,
+        delay: Option<&RawValue>,
+        path: &str,
+    ) -> Due {
         let deliver_at = deliver_at.filter(|raw| raw.get() != "null");
         let delay = delay.filter(|raw| raw.get() != "null");
         let now = self.now;
         let (name, parsed) = match (deliver_at, delay) {
             (None, None) => return Due::Now,
             (Some(_), Some(_)) => {
-                let message = "cannot stand beside deliver_at; send one of them";
+                let message = "cannot be combined with deliver_at; send one of them";
                 self.wrong(format!("{path}delay"), message);
                 return Due::Now;
             }
@@ -349,7 +360,7 @@ impl Reader {
         }
     }
 
-    fn short_text(
+    pub(super) fn short_text(
         &mut self,
         raw: Option<&RawValue>,
         path: &str,
@@ -366,7 +377,12 @@ impl Reader {
         }
     }
 
-    fn text<'a>(&mut self, raw: &'a RawValue, path: &str, name: &str) -> Option<Cow<'a, str>> {
+    pub(super) fn text<'a>(
+        &mut self,
+        raw: &'a RawValue,
+        path: &str,
+        name: &str,
+    ) -> Option<Cow<'a, str>> {
         let json = raw.get();
         let Some(inner) = json.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
             let message = format!("must be a string, not {}", shape_of(json));
@@ -379,7 +395,7 @@ impl Reader {
         match serde_json::from_str(json) {
             Ok(text) => Some(Cow::Owned(text)),
             Err(_) => {
-                let message = "must be a string of whole characters";
+                let message = "must be a string of valid Unicode";
                 self.wrong(format!("{path}{name}"), message);
                 None
             }
@@ -406,18 +422,27 @@ impl Draft {
         only: Option<EndpointId>,
         trace: Option<TraceContext>,
     ) -> NewEvent {
-        let ordering = self.ordering_key.as_deref().map(ordering);
-        let fingerprint = self
-            .idempotency_key
-            .as_ref()
-            .map(|_| self.fingerprint())
-            .zip(self.idempotency_key.clone());
+        let fingerprint = self.fingerprint(&[]);
+        self.into_event_with(now, tenant, only, trace, fingerprint)
+    }
+
+    /// Converts it to the event for the store, with this fingerprint.
+    pub(crate) fn into_event_with(
+        self,
+        now: Timestamp,
+        tenant: TenantId,
+        only: Option<EndpointId>,
+        trace: Option<TraceContext>,
+        fingerprint: Option<Fingerprint>,
+    ) -> NewEvent {
+        let idempotency = fingerprint.zip(self.idempotency_key);
         NewEvent {
             tenant,
-            idempotency: fingerprint.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
+            idempotency: idempotency.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
             deliver_at: self.due.at(now),
-            ordering,
+            ordering: self.ordering_key.as_deref().map(ordering),
             only,
+            request: None,
             received: Some(Instant::now()),
             content: Arc::new(Content {
                 trace,
@@ -426,20 +451,23 @@ impl Draft {
         }
     }
 
-    /// Returns the fingerprint of the content, which identifies a repeated event. It does not include the
-    /// trace, because a repeated request has another one.
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&[
-            self.content.event_type.as_str().as_bytes(),
-            &self.content.payload,
-            self.content
-                .content_type
-                .as_deref()
-                .unwrap_or("")
-                .as_bytes(),
-            self.due.fingerprint().as_bytes(),
-            self.ordering_key.as_deref().unwrap_or("").as_bytes(),
-        ])
+    /// Returns the fingerprint of the content and of these further parts, which identifies a repeated event; `None`
+    /// without an idempotency key. It does not include the trace, because a repeated request has another one.
+    pub(crate) fn fingerprint(&self, further: &[&[u8]]) -> Option<Fingerprint> {
+        self.idempotency_key.as_ref()?;
+        let due = self.due.fingerprint();
+        let content = &self.content;
+        let content_type = content.content_type.as_deref().unwrap_or("");
+        let ordering_key = self.ordering_key.as_deref().unwrap_or("");
+        let mut parts: Vec<&[u8]> = vec![
+            content.event_type.as_str().as_bytes(),
+            &content.payload,
+            content_type.as_bytes(),
+            due.as_bytes(),
+            ordering_key.as_bytes(),
+        ];
+        parts.extend(further);
+        Some(Fingerprint::of(&parts))
     }
 }
 
@@ -450,7 +478,7 @@ fn ordering(key: &str) -> OrderingKey {
     OrderingKey(u64::from_be_bytes(*first.expect("SHA-256 has 32 bytes")))
 }
 
-fn check_short(text: &str) -> Result<(), String> {
+pub(super) fn check_short(text: &str) -> Result<(), String> {
     let fits =
         (1..=MAX_TEXT_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     if fits {

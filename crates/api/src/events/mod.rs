@@ -9,6 +9,8 @@ mod commit_wait;
 mod due;
 mod fields;
 mod intake;
+mod request;
+mod row;
 mod schema;
 mod trace;
 
@@ -22,8 +24,8 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
-    Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
-    PageRequest, Tenant,
+    Content, DeliveryFilter, EndpointRow, EventFilter, Ingest, Ingested, LimitName, LimitSource,
+    NewEvent, PageRequest, Quotas, StoreError, Tenant,
 };
 use posthaste_telemetry::metrics::request_counters::TenantClass;
 
@@ -39,13 +41,16 @@ use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN,
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
-use intake::{Draft, Reader};
-use trace::RequestTrace;
+use intake::Draft;
 
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
+pub(crate) use intake::Reader;
 pub use intake::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
-pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
+pub(crate) use request::RequestDraft;
+pub use row::{EventRow, RowsResult};
+pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
+pub(crate) use trace::RequestTrace;
 
 /// Maximum size of an event without its payload.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
@@ -151,7 +156,9 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
         reader.finish(draft)?
     };
     let row = app.store.endpoint(endpoint).await?;
-    let row = row.filter(|row| row.endpoint.tenant == tenant.tenant.id);
+    let is_theirs =
+        |row: &EndpointRow| row.endpoint.tenant == tenant.tenant.id && !row.endpoint.is_origin;
+    let row = row.filter(is_theirs);
     match row.map(|row| row.status) {
         None | Some(EndpointStatus::Deleted) => {
             return Err(Problem::missing(ResourceKind::Endpoint));
@@ -172,7 +179,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
 
 /// Returns the maximum body size of a request with one event. It is the limit of all requests, or more if the
 /// tenant or its plan allows larger payloads, including their base64 overhead.
-fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
+pub(crate) fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     let largest = app.payload_bytes(tenant).div_ceil(3).saturating_mul(4);
     match app.settings.plans.source(tenant, LimitName::PayloadBytes) {
         LimitSource::Server => app.settings.body_bytes,
@@ -182,7 +189,8 @@ fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     }
 }
 
-async fn accept_one(
+/// Stores one event, and records it in the trace of its request.
+pub(crate) async fn accept_one(
     app: &App,
     tenant: &CachedTenant,
     now: Timestamp,
@@ -205,7 +213,7 @@ fn answer(accepted: &[Ingested]) -> Response<Body> {
 }
 
 /// Returns 202 if an event was accepted, 200 if all of them existed already.
-fn status_of(accepted: &[Ingested]) -> StatusCode {
+pub(crate) fn status_of(accepted: &[Ingested]) -> StatusCode {
     if accepted.iter().any(|ingested| ingested.fresh) {
         StatusCode::ACCEPTED
     } else {
@@ -224,25 +232,8 @@ async fn store(
     let keyless = events.iter().filter(|event| event.idempotency.is_none());
     let surely_new = keyless.count() as u64;
     let quotas = app.quotas(tenant, now, surely_new)?;
-    let asked_at = Instant::now();
-    let class = class_of(app, &tenant.tenant);
-    let accept = app
-        .accepts
-        .begin(app.clock.now().tick, &tenant.tenant.id, class);
-    let answer = app.store.accept_within(now, events, quotas);
-    let accepted = CommitWait::new(answer, accept, app.clock.clone(), reservation).await;
-    let took = asked_at.elapsed();
-    app.observe.committed(took);
-    if accepted.is_ok() {
-        app.observe.requests.accept_committed(class, took);
-    }
-    match accepted? {
-        Ingest::Done(accepted) => {
-            let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
-            app.observe.accepted(fresh as u64);
-            app.charge(tenant, &accepted);
-            Ok(accepted)
-        }
+    match commit(app, tenant, now, events, quotas, reservation).await? {
+        Ingest::Done(accepted) => Ok(accepted),
         Ingest::Conflict(positions) => Err(conflict(count, &positions)),
         Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
@@ -255,14 +246,44 @@ async fn store(
     }
 }
 
+/// Passes events to the store, waits for their commit, and counts those that are new.
+async fn commit(
+    app: &App,
+    tenant: &CachedTenant,
+    now: Timestamp,
+    events: Vec<NewEvent>,
+    quotas: Quotas,
+    reservation: Option<BodyReservation>,
+) -> Result<Ingest, StoreError> {
+    let asked_at = Instant::now();
+    let class = class_of(app, &tenant.tenant);
+    let accept = app
+        .accepts
+        .begin(app.clock.now().tick, &tenant.tenant.id, class);
+    let answer = app.store.accept_within(now, events, quotas);
+    let accepted = CommitWait::new(answer, accept, app.clock.clone(), reservation).await;
+    let took = asked_at.elapsed();
+    app.observe.committed(took);
+    if accepted.is_ok() {
+        app.observe.requests.accept_committed(class, took);
+    }
+    let accepted = accepted?;
+    if let Ingest::Done(accepted) = &accepted {
+        let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
+        app.observe.accepted(fresh as u64);
+        app.charge(tenant, accepted);
+    }
+    Ok(accepted)
+}
+
 /// The request makes more deliveries than one request may.
 fn too_many_deliveries(events: usize, deliveries: u64, limit: u64) -> Problem {
     let remedy = match events {
-        1 => "Have fewer endpoints subscribe to its type",
-        _ => "Send fewer events in one request, or have fewer endpoints subscribe to their types",
+        1 => "Subscribe fewer endpoints to its type",
+        _ => "Send fewer events per request, or subscribe fewer endpoints to their types",
     };
     let detail = format!(
-        "This request would make {deliveries} deliveries, and one request may make {limit}. Nothing was accepted. {remedy}; the operator can raise limits.max_deliveries_per_request."
+        "This request would create {deliveries} deliveries; the limit is {limit}. Nothing was accepted. {remedy}; the operator can raise limits.max_deliveries_per_request."
     );
     Problem::new(Code::TooManyDeliveries, detail)
 }
@@ -286,17 +307,17 @@ fn endpoint_disabled() -> Problem {
 fn conflict(events: usize, positions: &[usize]) -> Problem {
     let mut problem = Problem::new(
         Code::IdempotencyConflict,
-        "This idempotency key was used before, with other content. Nothing was accepted; use another key for other content.",
+        "This idempotency key was used before with a different body. Nothing was accepted; use a new key for a different body.",
     );
     if events > 1 {
         let mut errors = ValidationErrors::default();
         for position in positions {
             let field = format!("events[{position}].idempotency_key");
-            errors.note(field, "was used before, with other content");
+            errors.note(field, "was used before with a different body");
         }
         let named: Vec<String> = errors.iter().map(|it| it.field.clone()).collect();
         let detail = format!(
-            "Idempotency keys were used before, with other content: {}. Nothing was accepted; use other keys for other content.",
+            "These idempotency keys were used before with different bodies: {}. Nothing was accepted; use new keys for different bodies.",
             named.join(", ")
         );
         problem = Problem::new(Code::IdempotencyConflict, detail);
@@ -312,7 +333,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let by_type = query.parsed("type");
     let event_type = match (by_type, query.parsed("event_type")) {
         (Some(_), Some(_)) => {
-            query.wrong("event_type", "is another name of type; give one of them");
+            query.wrong("event_type", "is an alias of type; give one of them");
             None
         }
         (by_type, by_event_type) => by_type.or(by_event_type),

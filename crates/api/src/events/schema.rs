@@ -16,25 +16,25 @@ use crate::route::{
 
 pub(crate) static GROUP: Group = Group {
     name: "Events",
-    about: "What an application hands over. Each event makes one delivery for every endpoint that wants its type.",
+    about: "Events that an application sends. Each event creates one delivery for every endpoint that is subscribed to its type.",
     routes: &[
         Route {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/events",
             name: "create_event",
-            summary: "Accepts an event. It is on stable storage when the answer comes, which lists its first 100 deliveries. The idempotency key may also come in the header `Idempotency-Key`. The headers `traceparent` and `tracestate` (W3C Trace Context) are kept with the event and told to its receivers.",
+            summary: "Accepts an event. It is persisted before the response, which lists its first 100 deliveries. The idempotency key may also be sent in the header `Idempotency-Key`. The headers `traceparent` and `tracestate` (W3C Trace Context) are stored with the event and sent to its receivers.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Json("NewEvent"),
             gives: &[ACCEPTED, REPEATED],
-            fails: REFUSALS,
+            fails: ACCEPT_REFUSALS,
             handler: |call| Box::pin(accept(call)),
         },
         Route {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/events",
             name: "list_events",
-            summary: "Lists events, the newest first, without their payloads.",
+            summary: "Lists events, newest first, without their payloads.",
             access: Access::Tenant,
             query: &[LIMIT, CURSOR, TYPE, EVENT_TYPE, SINCE, UNTIL],
             takes: RequestBody::Nothing,
@@ -50,30 +50,30 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/events/batch",
             name: "create_events",
-            summary: "Accepts up to 1,000 events, all or none. A bare list is taken too. The headers `traceparent` and `tracestate` hold for all of them.",
+            summary: "Accepts up to 1,000 events, all or none. A plain list is also accepted. The headers `traceparent` and `tracestate` apply to all events.",
             access: Access::TenantKey,
             query: &[],
             takes: RequestBody::Json("NewEvents"),
             gives: &[
                 success(
                     202,
-                    "All are accepted; those with a known idempotency key are the ones there were.",
+                    "All are accepted; for a known idempotency key the existing event is returned.",
                     Content::Json("AcceptedEvents"),
                 ),
                 success(
                     200,
-                    "All were there already.",
+                    "All events existed already.",
                     Content::Json("AcceptedEvents"),
                 ),
             ],
-            fails: REFUSALS,
+            fails: ACCEPT_REFUSALS,
             handler: |call| Box::pin(accept_batch(call)),
         },
         Route {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/events/{event}",
             name: "get_event",
-            summary: "Shows an event, what it carries, and what became of its deliveries (the newest 1,000).",
+            summary: "Returns an event, its payload and its newest 1,000 deliveries.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::Nothing,
@@ -85,7 +85,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/endpoints/{endpoint}/test",
             name: "test_endpoint",
-            summary: "Sends a test event to one endpoint, whatever it subscribed to.",
+            summary: "Sends a test event to one endpoint, regardless of its subscriptions.",
             access: Access::Tenant,
             query: &[],
             takes: RequestBody::OptionalJson("TestEvent"),
@@ -110,11 +110,12 @@ const ACCEPTED: SuccessResponse = success(
 
 const REPEATED: SuccessResponse = success(
     200,
-    "The event was accepted before, under the same idempotency key; this is what was answered then.",
+    "The event was accepted before with the same idempotency key; this is the original response.",
     Content::Json("AcceptedEvent"),
 );
 
-const REFUSALS: &[(u16, Code)] = &[
+/// Refusals of a request that sends events.
+pub(crate) const ACCEPT_REFUSALS: &[(u16, Code)] = &[
     (409, Code::IdempotencyConflict),
     (403, Code::QuotaExceeded),
     (413, Code::QuotaExceeded),
@@ -125,20 +126,18 @@ const REFUSALS: &[(u16, Code)] = &[
 const TYPE: Parameter = parameter("type", "Only events of this type.", text);
 
 /// The `event_type` parameter of lists.
-pub(crate) const EVENT_TYPE: Parameter = parameter("event_type", "Only of this type.", text);
+pub(crate) const EVENT_TYPE: Parameter = parameter("event_type", "Only events of this type.", text);
 
 /// The `since` parameter of lists.
-pub(crate) const SINCE: Parameter = parameter(
-    "since",
-    "Only what was accepted at this time or later.",
-    time,
-);
+pub(crate) const SINCE: Parameter =
+    parameter("since", "Only events accepted at this time or later.", time);
 
 /// The `until` parameter of lists.
 pub(crate) const UNTIL: Parameter =
-    parameter("until", "Only what was accepted before this time.", time);
+    parameter("until", "Only events accepted before this time.", time);
 
-fn short_text(about: &str) -> Value {
+/// A short text or null.
+pub(crate) fn short_text(about: &str) -> Value {
     json!({
         "type": ["string", "null"], "minLength": 1, "maxLength": MAX_TEXT_CHARS, "description": about,
     })
@@ -193,12 +192,12 @@ fn new_event() -> Value {
         "required": ["type"],
         "properties": {
             "type": {"type": "string", "description": "Names joined by dots."},
-            "payload": {"description": "Any JSON value. It is sent byte for byte as it was received."},
+            "payload": {"description": "Any JSON value. It is sent byte for byte as received."},
             "body_base64": {
                 "type": ["string", "null"], "contentEncoding": "base64", "description": "Raw bytes.",
             },
-            "content_type": short_text("What the raw bytes are; `application/octet-stream` if absent."),
-            "idempotency_key": short_text("The same key makes one event."),
+            "content_type": short_text("Media type of the raw bytes; default `application/octet-stream`."),
+            "idempotency_key": short_text("Requests with the same key create one event."),
             "deliver_at": {
                 "type": ["string", "null"], "format": "date-time",
                 "description": "The event is not delivered before this time. At most 365 days ahead; a time in the past means now.",
@@ -207,7 +206,7 @@ fn new_event() -> Value {
                 "type": ["string", "null"],
                 "description": "The event is not delivered before this duration has passed, such as `10m` or `2h`. At most `365d`. Cannot be combined with `deliver_at`.",
             },
-            "ordering_key": short_text("Where the endpoint asks for it, events with the same key are delivered in order."),
+            "ordering_key": short_text("Events with the same key are delivered in order to endpoints with ordered delivery."),
         },
         "additionalProperties": false,
         "examples": [{

@@ -20,7 +20,7 @@ const TRACE_PARENT: &str = "traceparent";
 const TRACE_STATE: &str = "tracestate";
 
 /// The trace of a request that sends events.
-pub(super) struct RequestTrace {
+pub(crate) struct RequestTrace {
     telemetry: Telemetry,
     accepting: Accepting,
     route: &'static str,
@@ -31,7 +31,7 @@ pub(super) struct RequestTrace {
 
 impl RequestTrace {
     /// Starts the span of a request.
-    pub(super) fn begin(call: &Call) -> RequestTrace {
+    pub(crate) fn begin(call: &Call) -> RequestTrace {
         let telemetry = call.app.telemetry.clone();
         RequestTrace {
             accepting: telemetry.accepting(given(call.headers())),
@@ -44,12 +44,12 @@ impl RequestTrace {
     }
 
     /// Returns the trace context to store with the events.
-    pub(super) fn context(&self) -> Option<TraceContext> {
+    pub(crate) fn context(&self) -> Option<TraceContext> {
         self.accepting.context.clone()
     }
 
     /// Records the accepted events.
-    pub(super) fn accepted(&mut self, accepted: &[Ingested]) {
+    pub(crate) fn accepted(&mut self, accepted: &[Ingested]) {
         self.events = accepted.len();
         if let [only] = accepted {
             self.event = Some((only.event.id, only.event.event_type.clone()));
@@ -57,7 +57,7 @@ impl RequestTrace {
     }
 
     /// Ends the span with the response.
-    pub(super) fn end(
+    pub(crate) fn end(
         self,
         answer: Result<Response<Body>, Problem>,
     ) -> Result<Response<Body>, Problem> {

@@ -120,9 +120,9 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "resolved_at": nullable_time(),
         "value": number,
         "threshold": number,
-        "message": {"type": "string", "description": "What is wrong, for people."},
-        "runbook": {"type": "string", "description": "Where it is said what to do."},
-        "detail": {"type": "object", "description": "All that was known when it was raised."},
+        "message": {"type": "string", "description": "Description of the problem."},
+        "runbook": {"type": "string", "description": "Link to the runbook."},
+        "detail": {"type": "object", "description": "The values when the alert was raised."},
     }));
     let example = json!({
         "id": "alr_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "retry_ratio",

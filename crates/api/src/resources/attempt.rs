@@ -97,17 +97,17 @@ pub(super) fn failure_detail(entry: &AttemptEntry, kind: FailureKind) -> String 
 /// Describes a failure of which only the kind and the status are known.
 pub(super) fn failure_text(kind: FailureKind, status_code: Option<u16>) -> String {
     if let Some(status) = status_code {
-        return format!("the receiver answered {status}");
+        return format!("the receiver responded with {status}");
     }
     let text = match kind {
-        FailureKind::Http => "the receiver did not answer 2xx",
-        FailureKind::Timeout => "no complete answer came in time",
-        FailureKind::Dns => "the name did not resolve",
-        FailureKind::Tls => "no secure connection came about",
-        FailureKind::Connection => "the connection failed",
-        FailureKind::Validation => "the destination may not be called",
+        FailureKind::Http => "the receiver did not respond with 2xx",
+        FailureKind::Timeout => "timeout",
+        FailureKind::Dns => "DNS error",
+        FailureKind::Tls => "TLS error",
+        FailureKind::Connection => "connection error",
+        FailureKind::Validation => "destination not allowed",
         FailureKind::WebhookDisabled => "the endpoint was disabled",
-        FailureKind::Unknown => "something unforeseen went wrong",
+        FailureKind::Unknown => "unknown error",
     };
     text.to_owned()
 }
@@ -135,17 +135,14 @@ pub(super) fn attempt_schema() -> Value {
         "error_kind": {"enum": failure_kinds_and_null()},
         "detail": {
             "type": ["string", "null"],
-            "description": "What failed, in words: for example which TLS check, or in which phase the time limit \
-                passed. Null for a success. Names no address.",
+            "description": "Description of the failure, for example the failed TLS check or the phase of a timeout. Null for a success. Contains no address.",
         },
         "response_snippet": nullable_text(),
         "response_headers": {
             "type": ["object", "null"],
             "additionalProperties": text(),
             "maxProperties": MAX_RESPONSE_HEADERS,
-            "description": "The headers of an answer that was not 2xx, by their names in lower case: several \
-                values joined by a comma, long ones cut, cookies and credentials left out. Null for a success, \
-                for an attempt without an answer, and where none were kept.",
+            "description": "The response headers if the status was not 2xx, by lower-case name: repeated headers joined by a comma, long values truncated, without cookies and credentials. Null for a success, for an attempt without a response, and if none were stored.",
         },
         "will_retry": {"type": "boolean"},
         "next_attempt_at": nullable_time(),

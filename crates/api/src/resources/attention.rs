@@ -84,16 +84,16 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "url": text(),
         "status": {"enum": ["enabled", "paused", "disabled"]},
         "reason": {"enum": AttentionReason::ALL.map(AttentionReason::name)},
-        "since": time("Since when there has been nothing but failure, as far as that is known."),
-        "detail": {"type": "string", "description": "What is the matter, in words."},
+        "since": time("Start of uninterrupted failure, if known."),
+        "detail": {"type": "string", "description": "Description of the problem."},
         "pending": {
-            "type": "integer", "minimum": 0, "description": "How many deliveries wait for it.",
+            "type": "integer", "minimum": 0, "description": "Number of waiting deliveries.",
         },
         "success_ratio": {
             "type": "number",
-            "description": "The share of the last attempts that succeeded; 1 if none is remembered, as after a restart.",
+            "description": "Share of recent attempts that succeeded; 1 if there are none, as after a restart.",
         },
-        "last_failure_at": time("When an attempt last failed; null if none is remembered."),
+        "last_failure_at": time("Time of the last failed attempt; null if unknown."),
     }));
     vec![Schema {
         name: "Attention",

@@ -76,27 +76,27 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "at": time(),
         "actor": {
             "type": "string",
-            "description": "Tenants read `the operator` here of whoever runs the server, and neither key nor address.",
+            "description": "Tenants see `the operator` for actions of the operator, without key or address.",
         },
         "key_id": nullable_text(),
         "via": {
             "enum": ways,
-            "description": "`posthaste` is what it did by itself, such as disabling an endpoint that kept failing; the action then is the name of a notice, such as `endpoint.disabled`.",
+            "description": "`posthaste` for automatic actions, such as disabling an endpoint that kept failing; the action is then the name of a notification, such as `endpoint.disabled`.",
         },
         "from": nullable_text(),
         "action": text(),
         "tenant_id": nullable_text(),
         "resource": {
             "type": "string",
-            "description": "The path of what it was done to; of what was made, with its id.",
+            "description": "Path of the resource; with its id if it was created.",
         },
         "outcome": {
             "enum": ["done", "refused", null],
-            "description": "Null while it is under way, and if nobody knows what came of it.",
+            "description": "Null while in progress, and if the outcome is unknown.",
         },
         "code": {
             "type": ["string", "null"],
-            "description": "Why it was refused.",
+            "description": "Code of the error if it was refused.",
         },
     }));
     let example = json!({

@@ -69,24 +69,24 @@ pub(crate) fn schemas() -> Vec<Schema> {
         name: "DeadLetterGroup",
         shape: object(json!({
             "endpoint_id": text(),
-            "endpoint_url": {"type": "string", "description": "The URL it has now."},
+            "endpoint_url": {"type": "string", "description": "Current URL of the endpoint."},
             "endpoint_status": {
                 "enum": ["enabled", "paused", "disabled", "deleted"],
-                "description": "To one that is disabled or deleted nothing can be sent again.",
+                "description": "Deliveries to a disabled or deleted endpoint cannot be replayed.",
             },
             "error_kind": {
                 "enum": failure_kinds_and_null(),
-                "description": "What all of them failed with last.",
+                "description": "Kind of their last failure.",
             },
             "count": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MAX_GROUP_COUNT,
-                "description": "How many there are; or, unless it is exact, than how many there are more.",
+                "description": "Number of deliveries; a lower bound unless `count_is_exact`.",
             },
             "count_is_exact": {"type": "boolean"},
-            "newest_at": time("When the event of the newest was accepted."),
-            "oldest_at": time("When the event of the oldest was accepted."),
+            "newest_at": time("Time when the newest event was accepted."),
+            "oldest_at": time("Time when the oldest event was accepted."),
             "newest": reference("DeliverySummary"),
         })),
     }]

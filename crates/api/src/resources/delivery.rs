@@ -28,9 +28,10 @@ use crate::held_back::DeliveryHold;
 use super::attempt::{
     Attempt, ExpectedAttempt, attempt_schema, expected_attempt_schema, failure_text,
 };
+use super::request_target::{self, RequestTarget};
 use super::schema::{
     Schema, failure_kinds_and_null, held_back_by, integer, nullable_integer, nullable_time, object,
-    reference, text, time,
+    optional, reference, text, time,
 };
 
 /// Every status, in the order of the OpenAPI document.
@@ -63,8 +64,11 @@ pub struct DeliverySummary {
     pub event_id: String,
     /// Type of its event.
     pub event_type: String,
-    /// Id of its endpoint.
+    /// Id of its endpoint. For a one-off request, the id that the deliveries to its origin share.
     pub endpoint_id: String,
+    /// Method and URL of a one-off request; absent for other deliveries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestTarget>,
     /// Its status.
     pub status: Status,
     /// The reason why it was dead-lettered.
@@ -150,6 +154,7 @@ impl DeliverySummary {
             event_id: facts.event.to_string(),
             event_type: stored.event_type.to_string(),
             endpoint_id: facts.endpoint.to_string(),
+            request: facts.request.as_deref().map(RequestTarget::from),
             status,
             reason: state.dead_reason(),
             attempt_count: facts.attempts,
@@ -242,7 +247,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
     let mut summary = summary_properties();
     let schema = |name, properties: &Value| Schema {
         name,
-        shape: object(properties.clone()),
+        shape: optional("request", object(properties.clone())),
     };
     let summary_schema = schema("DeliverySummary", &summary);
     summary["attempts"] = json!({"type": "array", "items": attempt_schema()});
@@ -263,13 +268,14 @@ fn summary_properties() -> Value {
         "event_id": text(),
         "event_type": text(),
         "endpoint_id": text(),
+        "request": request_target::schema(),
         "status": reference("DeliveryStatus"),
         "reason": {
             "enum": [
                 "permanent", "exhausted", "expired", "endpoint_disabled", "endpoint_deleted",
                 "unsafe_destination", null,
             ],
-            "description": "Why it was given up.",
+            "description": "Reason of the failure.",
         },
         "attempt_count": integer(),
         "max_attempts": integer(),
@@ -280,7 +286,7 @@ fn summary_properties() -> Value {
         "give_up_at": {
             "type": "string",
             "format": "date-time",
-            "description": "The deadline: no retry is scheduled after it. If the delivery is held back past it, the policy's `late` decides: `send` sends it when its turn comes, `drop` ends it as `expired`.",
+            "description": "The deadline: no retry is scheduled after it. If the delivery is held back longer, the policy's `late` decides: `send` sends it late, `drop` fails it as `expired`.",
         },
         "finished_at": nullable_time(),
         "last_error": {
@@ -357,6 +363,7 @@ mod tests {
             spent: 1,
             previous_delay: Some(Span::from_secs(60)),
             granted: Vec::new(),
+            request: None,
         };
         StoredDelivery {
             delivery: DeliveryState::restore(facts, state),
@@ -426,7 +433,7 @@ mod tests {
             ..attempt()
         };
         let detail = Attempt::from(&old).detail;
-        assert_eq!(detail.as_deref(), Some("no secure connection came about"));
+        assert_eq!(detail.as_deref(), Some("TLS error"));
         let success = AttemptEntry {
             detail: None,
             error_kind: None,
@@ -446,7 +453,7 @@ mod tests {
         assert_eq!((view.held_back_by, &view.held_back_until), (None, &None));
         let error = view.last_error.expect("an error");
         assert_eq!(error.kind, FailureKind::Unknown);
-        let held = format!("held after {FAULTS_TO_HOLD} internal errors in a row");
+        let held = format!("held after {FAULTS_TO_HOLD} consecutive internal errors");
         assert!(error.detail.starts_with(&held), "{}", error.detail);
         // It was released since, and is in flight or has ended.
         let mut sent = DeliverySummary::new(&stored(retrying()), true, &policy(), hold);

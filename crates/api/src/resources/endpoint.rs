@@ -270,7 +270,7 @@ pub(crate) fn style_name(style: SignatureStyle) -> &'static str {
 
 /// The description of `public_key` in schemas.
 pub(super) const PUBLIC_KEY: &str =
-    "What receivers verify with, `whpk_…`, where the secret is an ed25519 key.";
+    "The public key `whpk_…` that receivers verify with, if the secret is an ed25519 key.";
 /// A signing secret for examples.
 pub(super) const EXAMPLE_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -278,8 +278,7 @@ pub(super) const EXAMPLE_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 pub(crate) fn schemas() -> [Schema; 2] {
     let endpoint = object(properties());
     let mut created = properties();
-    created["secret"] =
-        json!({"type": "string", "description": "What signs. To be had again from `…/secret`."});
+    created["secret"] = json!({"type": "string", "description": "The signing secret. Also available from `…/secret`."});
     let mut created = object(created);
     created["properties"]["public_key"] = json!({"type": "string", "description": PUBLIC_KEY});
     let mut created_example = example();
@@ -321,7 +320,7 @@ fn properties() -> Value {
         "owner_email": nullable_text(),
         "owner_email_status": {
             "enum": ["confirmed", "pending", null],
-            "description": "`pending`: the address gets no emails until its owner has opened the link that was sent to it. `null` without an address.",
+            "description": "`pending`: the address gets no emails until its owner opens the confirmation link. `null` without an address.",
         },
         "created_at": time(),
     })
@@ -349,7 +348,7 @@ fn auth_schema() -> Value {
             {"type": "null"},
             object(json!({
                 "kind": {"const": "basic"},
-                "username": {"type": ["string", "null"], "description": "`null` where the password is empty: then the name is the secret."},
+                "username": {"type": ["string", "null"], "description": "`null` if the password is empty: the user name is then the secret."},
             })),
             object(json!({"kind": {"const": "bearer"}})),
             object(json!({

@@ -97,7 +97,7 @@ pub(crate) fn schema() -> Schema {
         "held_back_until": {
             "type": ["string", "null"],
             "format": "date-time",
-            "description": "When that can end at the earliest, if it is known.",
+            "description": "Earliest time at which that can end, if known.",
         },
         "limits_in_force": object(json!({
             "in_flight": {"type": "integer", "minimum": 1},
@@ -106,7 +106,7 @@ pub(crate) fn schema() -> Schema {
         "quiet_until": {
             "type": ["string", "null"],
             "format": "date-time",
-            "description": "The end of the pause that the receiver asked for with Retry-After.",
+            "description": "End of the wait that the receiver requested with Retry-After.",
         },
     }));
     let example = json!({

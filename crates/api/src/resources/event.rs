@@ -175,7 +175,7 @@ fn accepted_event_schema() -> Value {
         "created_at": time(),
         "delivery_count": {
             "type": "integer", "minimum": 0,
-            "description": "The number of its deliveries: one for every endpoint that wanted it.",
+            "description": "Number of deliveries: one for every subscribed endpoint.",
         },
         "deliveries": {
             "type": "array",
@@ -211,15 +211,15 @@ fn summary_properties() -> Value {
         "idempotency_key": nullable_text(),
         "trace_id": {
             "type": ["string", "null"],
-            "description": "The trace that it belongs to, as the `traceparent` said that it came with. Its attempts carry on the same one.",
+            "description": "Trace id of the `traceparent` header that the event was sent with. Its attempts continue the same trace.",
         },
         "payload_removed_at": {
             "type": ["string", "null"], "format": "date-time",
-            "description": "When what it carried was removed, as `payload_retention` says. It cannot be sent again since.",
+            "description": "Time when the payload was removed (`payload_retention`). The event cannot be sent again after that.",
         },
         "delivery_count": {
             "type": "integer", "minimum": 0,
-            "description": "The number of deliveries that it made when it was accepted. Those that a replay added later are not counted.",
+            "description": "Number of deliveries created when the event was accepted, without those added by replays.",
         },
     })
 }
@@ -227,11 +227,10 @@ fn summary_properties() -> Value {
 fn event_schema() -> Value {
     let mut shape = object(summary_properties());
     let properties = &mut shape["properties"];
-    properties["payload"] = json!({"description": "What it carries, if it came as JSON; `null` if that has been removed."});
-    properties["body_base64"] =
-        json!({"type": "string", "description": "What it carries, if it came as raw bytes."});
+    properties["payload"] = json!({"description": "The JSON payload; `null` if it was removed."});
+    properties["body_base64"] = json!({"type": "string", "description": "The raw body."});
     properties["content_type"] =
-        json!({"type": "string", "description": "What the raw bytes are."});
+        json!({"type": "string", "description": "Media type of the raw body."});
     properties["deliveries"] = json!({
         "type": "array",
         "maxItems": MAX_DELIVERIES_SHOWN,

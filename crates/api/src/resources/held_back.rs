@@ -7,21 +7,21 @@ use super::LimitsInForce;
 
 /// Returns a reason in words, with the limits in force if they are known.
 pub fn held_back_text(by: HeldBackBy, limits: Option<&LimitsInForce>) -> String {
-    let at_once = |limits: &LimitsInForce| format!("{} at once", limits.in_flight);
+    let at_once = |limits: &LimitsInForce| format!("{} in flight", limits.in_flight);
     let rate = |limits: &LimitsInForce| format::rate(limits.per_second);
     let (name, detail) = match by {
         HeldBackBy::RateLimit => ("rate limit", limits.map(rate)),
         HeldBackBy::InFlight => ("in-flight limit", limits.map(at_once)),
         HeldBackBy::Backpressure => (
-            "backpressure: fewer requests because of the receiver's answers",
+            "backpressure: fewer requests because of the receiver's responses",
             limits.map(|limits| format!("{}, {}", rate(limits), at_once(limits))),
         ),
-        HeldBackBy::RetryAfter => ("Retry-After: the receiver asked for a pause", None),
+        HeldBackBy::RetryAfter => ("Retry-After: the receiver asked to wait", None),
         HeldBackBy::Breaker => ("circuit breaker tripped", None),
         HeldBackBy::Paused => ("endpoint paused", None),
         HeldBackBy::Disabled => ("endpoint disabled", None),
-        HeldBackBy::TenantInFlight => ("in-flight limit of the tenant", None),
-        HeldBackBy::ServerInFlight => ("in-flight limit of the server", None),
+        HeldBackBy::TenantInFlight => ("tenant in-flight limit", None),
+        HeldBackBy::ServerInFlight => ("server in-flight limit", None),
     };
     match detail {
         Some(detail) => format!("{name} ({detail})"),
@@ -41,9 +41,9 @@ mod tests {
         };
         let text = |by| held_back_text(by, Some(&limits));
         assert_eq!(text(HeldBackBy::RateLimit), "rate limit (100/s)");
-        assert_eq!(text(HeldBackBy::InFlight), "in-flight limit (4 at once)");
+        assert_eq!(text(HeldBackBy::InFlight), "in-flight limit (4 in flight)");
         assert_eq!(text(HeldBackBy::Breaker), "circuit breaker tripped");
-        assert!(text(HeldBackBy::Backpressure).ends_with("answers (100/s, 4 at once)"));
+        assert!(text(HeldBackBy::Backpressure).ends_with("responses (100/s, 4 in flight)"));
         assert_eq!(held_back_text(HeldBackBy::RateLimit, None), "rate limit");
     }
 }

@@ -26,6 +26,7 @@ mod portal_link;
 mod problem;
 mod protection;
 mod replay;
+mod request_target;
 pub(crate) mod schema;
 mod stats;
 mod tenant;
@@ -59,6 +60,7 @@ pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
 pub use problem::{FieldProblem, ProblemBody};
 pub use protection::EndpointDefaults;
 pub use replay::{Replay, ReplayFilter};
+pub use request_target::RequestTarget;
 pub use schema::Schema;
 pub use stats::{
     HealthState, HealthStats, HealthValue, LatencySummary, Stats, StatsBucket, StatsSeries,

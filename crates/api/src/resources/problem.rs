@@ -43,15 +43,15 @@ pub(crate) fn schema() -> Value {
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     json!({
         "type": "object",
-        "description": "What went wrong, after RFC 9457.",
+        "description": "An error, as defined by RFC 9457.",
         "required": ["type", "title", "status", "detail", "code"],
         "properties": {
-            "type": {"type": "string", "description": "Where the error is explained."},
+            "type": {"type": "string", "description": "Link to the description of the error."},
             "title": text(),
             "status": integer(),
-            "detail": {"type": "string", "description": "What is wrong here and now, and what to do."},
+            "detail": {"type": "string", "description": "Description of this occurrence, and the remedy."},
             "code": {"enum": codes},
-            "limit": {"type": "string", "description": "The limit that is exceeded, where the code is `quota_exceeded`."},
+            "limit": {"type": "string", "description": "The exceeded limit, if the code is `quota_exceeded`."},
             "errors": {
                 "type": "array",
                 "items": object(json!({"field": text(), "message": text()})),
@@ -60,9 +60,9 @@ pub(crate) fn schema() -> Value {
         "additionalProperties": false,
         "examples": [{
             "type": "/docs/errors#not_found",
-            "title": "There is no such thing",
+            "title": "Not found",
             "status": 404,
-            "detail": "There is no such endpoint. Check the id in the path.",
+            "detail": "No such endpoint. Check the id in the path.",
             "code": "not_found",
         }],
     })

@@ -62,7 +62,7 @@ pub(crate) fn schemas() -> [Schema; 2] {
             name: "EndpointDefaults",
             shape: json!({
                 "type": "object",
-                "description": "Limits of the tenant's endpoints that set none of their own. A limit that is `null` or absent comes from `[endpoint_defaults]` of the server. Endpoints follow a change at once.",
+                "description": "Limits of the tenant's endpoints that do not set their own. A limit that is `null` or absent comes from `[endpoint_defaults]` of the server. Changes apply immediately.",
                 "properties": {
                     "timeout": timeout_schema(),
                     "max_in_flight": in_flight_schema(),

@@ -116,9 +116,9 @@ pub(crate) fn schemas() -> Vec<Schema> {
             shape: object(json!({
                 "id": text(),
                 "status": {"enum": ["running", "done", "cancelled"]},
-                "total": {"type": "integer", "description": "How many there were to send when it began."},
-                "replayed": {"type": "integer", "description": "How many it has come to."},
-                "skipped": {"type": "integer", "description": "How many of those it has passed over: their endpoint takes no part, they were sent again meanwhile, or what they carried has been removed."},
+                "total": {"type": "integer", "description": "Number of matching deliveries at the start."},
+                "replayed": {"type": "integer", "description": "Number of deliveries processed so far."},
+                "skipped": {"type": "integer", "description": "Number of processed deliveries that were skipped: their endpoint is disabled or deleted, they were sent again in the meantime, or their payload was removed."},
                 "filter": filter_schema(|kind| json!({"type": kind})),
                 "created_at": time(),
                 "finished_at": nullable_time(),
@@ -130,8 +130,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
 fn new_replay_schema() -> Value {
     let mut schema = filter_schema(|kind| json!({"type": [kind, "null"]}));
     schema["description"] = json!(
-        "`status` is failed (the default), succeeded or cancelled. `missed_since` needs `endpoint`, \
-         and replays what it never got: what failed, and events it wants now that it was not sent."
+        "`status` is failed (default), succeeded or cancelled. `missed_since` requires `endpoint` and replays what the endpoint missed: failed deliveries, and matching events that it never received."
     );
     schema["examples"] = json!([{"status": "failed", "since": "2026-11-15T00:00:00Z"}]);
     schema

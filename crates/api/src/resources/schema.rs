@@ -54,10 +54,7 @@ pub(crate) fn held_back_by() -> Value {
     let reasons: Vec<Value> = reasons.into_iter().chain([Value::Null]).collect();
     json!({
         "enum": reasons,
-        "description": "What keeps it from being sent now, in this order: `paused`, `disabled`, a tripped `breaker`, a \
-            pause that the receiver asked for (`retry_after`), the in-flight limit (`in_flight`), the rate limit \
-            (`rate_limit`), either of both lowered because of the receiver's answers (`backpressure`), the in-flight \
-            limit of the tenant (`tenant_in_flight`) or of the server (`server_in_flight`). Null when nothing waits.",
+        "description": "The reason why it is not sent now, in this order: `paused`, `disabled`, a tripped `breaker`, a wait requested by the receiver (`retry_after`), the in-flight limit (`in_flight`), the rate limit (`rate_limit`), either of the two lowered because of the receiver's responses (`backpressure`), the in-flight limit of the tenant (`tenant_in_flight`) or of the server (`server_in_flight`). Null when nothing is waiting.",
     })
 }
 
@@ -92,6 +89,14 @@ pub(crate) fn object_requiring(required: &[&str], properties: Value) -> Value {
         "properties": properties,
         "additionalProperties": false,
     })
+}
+
+/// Makes one property of an object optional.
+pub(crate) fn optional(name: &str, mut schema: Value) -> Value {
+    if let Some(required) = schema["required"].as_array_mut() {
+        required.retain(|one| one != name);
+    }
+    schema
 }
 
 /// Adds examples to a schema.

@@ -206,8 +206,8 @@ pub(crate) fn schemas() -> Vec<Schema> {
 fn stats_schema() -> Value {
     let value = object(json!({
         "value": {"type": "number"},
-        "healthy": {"type": "string", "description": "Where it is healthy."},
-        "alert": {"type": "string", "description": "Where somebody should look."},
+        "healthy": {"type": "string", "description": "Healthy range."},
+        "alert": {"type": "string", "description": "Alert range."},
         "state": {"enum": ["healthy", "warning", "alert"]},
     }));
     let described = |about: &str| {
@@ -216,11 +216,11 @@ fn stats_schema() -> Value {
         value
     };
     let health = object(json!({
-        "retry_ratio": described("Deliveries whose first attempt failed and is retried, of the deliveries that had their first attempt. A replayed delivery counts again."),
-        "dead_letter_ratio": described("Deliveries that failed for good, of those that succeeded or failed for good. Cancelled deliveries do not count."),
-        "attempts_per_success": described("Attempts of deliveries that succeeded, for each of them; since the last replay."),
-        "second_attempt_success_ratio": described("Second attempts that succeeded, of all second attempts."),
-        "retrying_over_24h": described("Deliveries that have been in retry for more than 24 hours; the same in every window."),
+        "retry_ratio": described("Share of deliveries whose first attempt failed and is retried, among those with a first attempt. A replayed delivery counts again."),
+        "dead_letter_ratio": described("Share of deliveries that failed for good, among those that succeeded or failed. Cancelled deliveries are not counted."),
+        "attempts_per_success": described("Attempts per successful delivery, since its last replay."),
+        "second_attempt_success_ratio": described("Share of second attempts that succeeded."),
+        "retrying_over_24h": described("Deliveries that have been retrying for more than 24 hours; the same in every window."),
     }));
     object(json!({"windows": object_of(&["5m", "1h", "24h"], &health)}))
 }
@@ -236,18 +236,18 @@ fn object_of(names: &[&str], schema: &Value) -> Value {
 fn series_schema() -> Value {
     let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
     let bucket = object(json!({
-        "start": {"type": "string", "format": "date-time", "description": "When it begins."},
+        "start": {"type": "string", "format": "date-time", "description": "Start of the bucket."},
         "attempts": count("Attempts made."),
         "succeeded": count("Deliveries that succeeded."),
-        "failed": count("Deliveries that were given up."),
-        "retries": count("Attempts that were not the first."),
+        "failed": count("Deliveries that failed for good."),
+        "retries": count("Retries."),
         "retried_deliveries": count("Deliveries whose first attempt failed and is retried."),
-        "success_attempts": count("Attempts that the successful deliveries took."),
-        "second_attempts": count("Attempts that were the second."),
-        "second_successes": count("Those of them that succeeded."),
+        "success_attempts": count("Attempts of the successful deliveries."),
+        "second_attempts": count("Second attempts."),
+        "second_successes": count("Second attempts that succeeded."),
         "latency_ms": {
             "type": ["object", "null"],
-            "description": "How long attempts took; null if there were none.",
+            "description": "Duration of attempts; null if there were none.",
             "required": ["mean", "max"],
             "properties": {"mean": {"type": "number"}, "max": {"type": "number"}},
             "additionalProperties": false,
@@ -257,11 +257,11 @@ fn series_schema() -> Value {
         "window": {"enum": ["1h", "24h"]},
         "bucket": {
             "type": "string",
-            "description": "How long a bucket is: `1m`, `15m` or `1h`.",
+            "description": "Length of a bucket: `1m`, `15m` or `1h`.",
         },
         "buckets": {
             "type": "array",
-            "description": "One after the other, the oldest first, empty ones too.",
+            "description": "All buckets, oldest first, including empty ones.",
             "items": bucket,
         },
     }))

@@ -69,7 +69,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
     let limit_example = json!({"limit": 100, "used": null, "source": "plan", "resets_at": null});
     let usage = object(json!({
         "plan": nullable_text(),
-        "plan_found": {"type": "boolean", "description": "Whether the configuration has the plan that the tenant is on. If it is lost, the server's limits hold."},
+        "plan_found": {"type": "boolean", "description": "True if the tenant's plan is in the configuration. Otherwise the server's limits apply."},
         "limits": object(by_limit(&limit_usage_schema())),
     }));
     let usage_example =
@@ -96,9 +96,9 @@ pub(crate) fn schemas() -> Vec<Schema> {
 
 fn limit_usage_schema() -> Value {
     object(json!({
-        "limit": {"type": ["integer", "string", "null"], "description": "What is allowed: a number, or a duration such as `30d`; `null` if there is no such limit."},
-        "used": {"type": ["integer", "null"], "description": "How much of it is used, where it can be used up. Events of a month are counted whether they are still kept or not; tests are among them. Of `in_flight` it is the attempts under way on all nodes that answer, whether they are limited or not."},
-        "source": {"enum": ["tenant", "plan", "server"], "description": "Who says so. The server's default of `events_per_second` holds on each node by itself, and so does every `deliveries_per_second`; any other limit holds on all nodes together."},
-        "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "When what is used begins at 0 again."},
+        "limit": {"type": ["integer", "string", "null"], "description": "The limit: a number, or a duration such as `30d`; `null` if there is no limit."},
+        "used": {"type": ["integer", "null"], "description": "Current usage, if the limit can be used up. Events of a month include deleted events and test events. `in_flight` counts the attempts in progress on all nodes that respond."},
+        "source": {"enum": ["tenant", "plan", "server"], "description": "Source of the limit. The server's default of `events_per_second` and every `deliveries_per_second` apply to each node; all other limits apply to all nodes together."},
+        "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "Time at which the usage resets to 0."},
     }))
 }

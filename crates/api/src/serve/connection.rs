@@ -289,10 +289,10 @@ fn malformed(error: HeadError) -> Problem {
 fn no_slot(limit: ConnectionLimit) -> Problem {
     let detail = match limit {
         ConnectionLimit::Server => {
-            "As many connections are open as the server allows (`limits.connections`). Nothing was done; send it again shortly."
+            "The server's limit of open connections is reached (`limits.connections`). Nothing was changed; send the request again shortly."
         }
         ConnectionLimit::Peer => {
-            "This address has as many connections open as one may have (`limits.connections_per_peer`). Nothing was done; use fewer connections, or send it again shortly."
+            "The limit of open connections per address is reached (`limits.connections_per_peer`). Nothing was changed; use fewer connections, or send the request again shortly."
         }
     };
     Problem::new(Code::Overloaded, detail).after(RETRY_AFTER)

@@ -66,10 +66,10 @@ impl HeadError {
     pub(super) fn detail(self) -> &'static str {
         match self {
             HeadError::BareLineFeed => {
-                "A line of the request head ends with LF alone. End every line with CR LF."
+                "A header line ends with LF only. End every line with CR LF."
             }
             HeadError::FoldedLine => {
-                "A line of the request head begins with a blank. Write every header on one line."
+                "A header line begins with a space. Write every header on one line."
             }
             HeadError::MissingHost => "The header `Host` is missing. HTTP/1.1 requires it.",
             HeadError::RepeatedHost => "The header `Host` is repeated. Send it once.",
@@ -79,17 +79,15 @@ impl HeadError {
             HeadError::RepeatedContentLength => {
                 "The header `Content-Length` is repeated. Send it once."
             }
-            HeadError::InvalidContentLength => {
-                "The header `Content-Length` is not a number of bytes."
-            }
+            HeadError::InvalidContentLength => "The header `Content-Length` is not a valid number.",
             HeadError::InvalidTransferEncoding => {
                 "The header `Transfer-Encoding` may only be `chunked`, once, and only in HTTP/1.1."
             }
             HeadError::TwoLengths => {
-                "The headers `Content-Length` and `Transfer-Encoding` exclude each other. Send one of them."
+                "The headers `Content-Length` and `Transfer-Encoding` cannot be combined. Send one of them."
             }
             HeadError::TooLarge => {
-                "The head of the request is larger than 32 KiB. Send less in it."
+                "The request line and headers are larger than 32 KiB. Send fewer or shorter headers."
             }
         }
     }

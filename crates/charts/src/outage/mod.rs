@@ -121,7 +121,7 @@ impl Chart {
             }
         };
         let every = format::every(NAIVE_INTERVAL.as_millis());
-        let retry_behaviour = format!("again every {every}");
+        let retry_behaviour = format!("retries every {every}");
         Chart {
             step_ms,
             end_ms,
@@ -179,7 +179,7 @@ fn note(course: &Course, capacity: f64, was_down: bool) -> String {
     if peak == 0 {
         return format!("no requests{when}");
     }
-    let highest = format!("at most {}/s{when}", format::count(peak));
+    let highest = format!("peak {}/s{when}", format::count(peak));
     match over_capacity(peak, capacity) {
         Some(ratio) => format!("{highest}, {ratio} the capacity"),
         None => highest,
@@ -261,7 +261,7 @@ pub(crate) mod tests {
     fn without_an_outage_no_recovery_is_mentioned() {
         let scenario = Scenario::with_defaults(200, Span::ZERO);
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
-        assert_eq!(chart.panels[1].note, "at most 200/s, 4 times the capacity");
+        assert_eq!(chart.panels[1].note, "peak 200/s, 4 times the capacity");
         assert!(!chart.panels[0].note.contains("recovery"));
     }
 

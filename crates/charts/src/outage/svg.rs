@@ -55,7 +55,7 @@ fn legend(chart: &Chart) -> Vec<Element> {
         rect(24.0, y - 10.0, 12.0, 12.0).with("rx", 2).class("good"),
         label(42.0, y, "accepted").class("quiet"),
         rect(122.0, y - 10.0, 12.0, 12.0).with("rx", 2).class("bad"),
-        label(140.0, y, "refused or failed").class("quiet"),
+        label(140.0, y, "rejected or failed").class("quiet"),
         line((266.0, y - 4.0), (292.0, y - 4.0)).class("limit"),
         label(300.0, y, &capacity).class("quiet"),
     ]
@@ -103,7 +103,7 @@ fn panel_title(panel: &Panel, y: f64) -> Element {
         .map(|retry_behaviour| format!("{retry_behaviour}: "));
     let mut note = format!("{}{}", retry_behaviour.collect::<String>(), panel.note);
     if let Some(until) = &panel.continues_until {
-        let _ = write!(note, "; goes on until {until}");
+        let _ = write!(note, "; continues until {until}");
     }
     let piece = |class, text: &str| Element::new("tspan").class(class).text(text);
     Element::new("text")
@@ -247,7 +247,7 @@ fn time_axis(chart: &Chart, time: &LinearScale) -> Vec<Element> {
         _ => "time since the outage began",
     };
     let bar = match chart.step_ms {
-        1_000 => "each bar is a second".to_owned(),
+        1_000 => "each bar is one second".to_owned(),
         step_ms => format!(
             "each bar is the busiest second of {}",
             format::duration(step_ms)
@@ -288,7 +288,7 @@ mod tests {
             ">capacity 50/s<",
             "receiver down for 30m",
             "receiver's capacity, 50/s",
-            "goes on until 3h 49m",
+            "continues until 3h 49m",
             "arrivals per second",
         ] {
             assert!(text.contains(part), "{part}");
@@ -312,7 +312,7 @@ mod tests {
         let title = text.split(">naive sender</tspan>").nth(1).expect("a title");
         let title = title.split('>').nth(1).expect("a note");
         let title = &title[..title.find('<').expect("an end")];
-        assert!(title.ends_with("goes on until 2d 23h"), "{title}");
+        assert!(title.ends_with("continues until 2d 23h"), "{title}");
         // A character is narrower than 7 pixels, and the name is about 100 pixels wide.
         let end = LEFT + 104.0 + 6.7 * title.chars().count() as f64;
         assert!(end <= WIDTH, "{end}: {title}");

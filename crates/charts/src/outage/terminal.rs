@@ -54,7 +54,7 @@ pub fn terminal(scenario: &Scenario, forecast: &Forecast, width: usize) -> Strin
 
 fn caption(chart: &Chart) -> String {
     let mut caption = match chart.step_ms {
-        1_000 => "Arrivals in each second.".to_owned(),
+        1_000 => "Arrivals per second.".to_owned(),
         step_ms => {
             let step = format::every(step_ms);
             format!("Arrivals per second, the busiest second of each {step}.")
@@ -64,9 +64,9 @@ fn caption(chart: &Chart) -> String {
         let behaviour = panel
             .retry_behaviour
             .as_ref()
-            .map(|retry_behaviour| format!("tries everything {retry_behaviour}"));
+            .map(|retry_behaviour| format!("{retry_behaviour}"));
         let until = panel.continues_until.as_ref();
-        let until = until.map(|until| format!("goes on until {until} (→)"));
+        let until = until.map(|until| format!("continues until {until} (→)"));
         let remarks: Vec<String> = behaviour.into_iter().chain(until).collect();
         if !remarks.is_empty() {
             let _ = write!(caption, " The {} {}.", panel.name, remarks.join(" and "));
@@ -292,7 +292,7 @@ mod tests {
         );
         assert!(text.contains("\n10,000 ┤⡇"), "{text}");
         assert!(text.contains("receiver down for 30m"), "{text}");
-        assert!(text.contains("every minute and goes"), "{text}");
+        assert!(text.contains("every minute and continues"), "{text}");
         // The bars of posthaste reach the top only after recovery, those of the naive sender all the time.
         let tops: Vec<&String> = lines.iter().filter(|line| line.contains('┤')).collect();
         let baseline = lines
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_note_that_does_not_fit_beside_the_name_is_below_it() {
         let wide = drawn(10_000, Span::from_mins(30), 100).join("\n");
-        let note = "at most 10,000/s after recovery, 200 times the capacity";
+        let note = "peak 10,000/s after recovery, 200 times the capacity";
         assert!(wide.contains(&format!("naive sender  {note}\n")), "{wide}");
         for width in [40, 60] {
             let narrow = drawn(10_000, Span::from_mins(30), width).join(" ");

@@ -89,7 +89,7 @@ fn axis(scale: &LogScale, baseline: f64) -> Vec<Element> {
     }
     drawn.push(line((LEFT, baseline), (RIGHT, baseline)).class("axis"));
     drawn.push(right_aligned(LEFT - 22.0, TOP - 12.0, "attempt").class("tick"));
-    let axis_name = "time since the event was due, if every attempt fails at once";
+    let axis_name = "time since the event was due, if every attempt fails immediately";
     drawn.push(centred((LEFT + RIGHT) / 2.0, baseline + 46.0, axis_name).class("quiet"));
     drawn
 }
@@ -111,7 +111,7 @@ fn band(scale: &LogScale, middle: f64, attempt: &AttemptWindow, name: &str) -> V
     let to = LEFT + scale.position(attempt.latest_ms);
     let expected = LEFT + scale.position(attempt.expected_ms);
     let time = match attempt.expected_ms {
-        0 => "at once",
+        0 => "immediately",
         _ => name,
     };
     let name = match text_position((from, to), expected, time) {
@@ -154,7 +154,7 @@ fn text_position((from, to): (f64, f64), expected: f64, name: &str) -> TextPosit
 }
 
 fn omitted(middle: f64, count: usize) -> Vec<Element> {
-    let note = format!("{} attempts more", format::count(count as u64));
+    let note = format!("{} more attempts", format::count(count as u64));
     vec![
         right_aligned(LEFT - 22.0, middle + 4.0, "⋮").class("tick"),
         label(LEFT + 12.0, middle + 4.0, &note).class("quiet"),

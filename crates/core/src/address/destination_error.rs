@@ -43,7 +43,7 @@ pub enum DestinationError {
     #[error("the URL is malformed ({0}); write it as https://host/path")]
     Malformed(#[from] url::ParseError),
     /// `#…`, which would never reach the receiver.
-    #[error("the URL must not have a fragment; remove the part from # on, as it is never sent")]
+    #[error("the URL must not have a fragment; remove the part after #, which is never sent")]
     Fragment,
     /// The host is not a valid DNS name.
     #[error(
@@ -52,13 +52,11 @@ pub enum DestinationError {
     )]
     HostName,
     /// Plain http, which the operator has not allowed.
-    #[error("plain http is not accepted; use https")]
+    #[error("plain http is not allowed; use https")]
     PlainHttp,
     /// A port of a service that is not meant for webhooks.
     #[error(
-        "port {0} is not accepted; \
-         use 443, or a port from 1024 on that no well-known internal service has and the operator \
-         has not closed"
+        "port {0} is not allowed; use 443, or a port from 1024 on that no well-known internal service uses and the operator has not closed"
     )]
     Port(u16),
     /// A host name that has a meaning only inside a network.

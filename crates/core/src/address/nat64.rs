@@ -38,9 +38,7 @@ pub enum Nat64PrefixError {
     #[error("must have zeros in bits 64 to 71 (RFC 6052)")]
     ReservedOctet,
     /// A range in which no translator can be.
-    #[error(
-        "is no unicast prefix that a translator could have; the well-known one is 64:ff9b::/96"
-    )]
+    #[error("is not a unicast prefix of a translator; the well-known prefix is 64:ff9b::/96")]
     NoPlace,
 }
 

@@ -18,13 +18,18 @@
 //! [`IllegalTransition`]; it is never ignored. Attempts are counted only in [`Delivery::settle`], so an internal
 //! fault of posthaste does not use up an attempt.
 
+mod request;
 mod settle;
 mod state;
 mod upcoming;
 
+pub use request::{OneOffRequest, RequestMethod, UnknownMethod};
 pub use settle::{RetrySettings, SettledAttempt};
 pub use state::{DeadReason, ScheduledAttempt, State, Status, Trigger};
 pub use upcoming::Upcoming;
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::classify::Row;
 use crate::id::{DeliveryId, EndpointId, EventId};
@@ -59,6 +64,8 @@ pub struct DeliveryData {
     pub previous_delay: Option<Span>,
     /// Number of retries used in this round, by each classification row with its own retry limit.
     pub granted: Vec<(Row, u32)>,
+    /// The request of a one-off delivery. Other deliveries are sent to the URL of their endpoint.
+    pub request: Option<Arc<OneOffRequest>>,
 }
 
 /// One event on its way to one endpoint.
@@ -100,12 +107,34 @@ impl Delivery {
                 spent: 0,
                 previous_delay: None,
                 granted: Vec::new(),
+                request: None,
             },
             state: State::Pending(ScheduledAttempt {
                 at: due_at,
                 trigger: Trigger::Automatic,
             }),
         }
+    }
+
+    /// Makes a newly scheduled delivery a one-off delivery. The request's own retry policy decides its deadline.
+    pub fn with_request(mut self, request: Option<Arc<OneOffRequest>>) -> Delivery {
+        self.facts.request = request;
+        if let Some(policy) = self.own_policy() {
+            self.facts.give_up_at = self.facts.due_at.after(policy.give_up_after);
+        }
+        self
+    }
+
+    /// Returns the retry policy of the delivery: that of its request, or else that of its endpoint.
+    pub fn policy<'a>(&self, of_endpoint: &'a RetryPolicy) -> Cow<'a, RetryPolicy> {
+        match self.own_policy() {
+            Some(policy) => Cow::Owned(policy),
+            None => Cow::Borrowed(of_endpoint),
+        }
+    }
+
+    fn own_policy(&self) -> Option<RetryPolicy> {
+        self.facts.request.as_ref()?.policy()
     }
 
     /// Restores a stored delivery.
@@ -303,7 +332,8 @@ impl Delivery {
         Ok(())
     }
 
-    /// Restarts a delivery that has ended: same id, same payload, a new round of attempts.
+    /// Restarts a delivery that has ended: same id, same payload, a new round of attempts. `give_up_after` is that of its
+    /// endpoint; a request with its own retry policy has its own.
     pub fn replay(&mut self, now: Timestamp, give_up_after: Span) -> Result<(), IllegalTransition> {
         match self.state {
             State::Succeeded { .. } | State::Failed { .. } | State::Cancelled { .. } => {}
@@ -311,6 +341,9 @@ impl Delivery {
                 return self.illegal("be replayed");
             }
         }
+        let give_up_after = self
+            .own_policy()
+            .map_or(give_up_after, |policy| policy.give_up_after);
         self.facts.due_at = now;
         self.facts.give_up_at = now.after(give_up_after);
         self.facts.spent = 0;

@@ -11,6 +11,8 @@
 //! records fail, only single trial attempts start. An internal fault takes the attempt back: it is not recorded and
 //! not counted.
 
+use std::sync::Arc;
+
 use super::command::{
     Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, FaultScope, Finish,
     Record, Ticket,
@@ -19,7 +21,7 @@ use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Classification, Outcome, Scope};
-use crate::delivery::{Delivery, RetrySettings, SettledAttempt};
+use crate::delivery::{Delivery, OneOffRequest, RetrySettings, SettledAttempt};
 use crate::lane::{
     Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, EndpointStatus,
     HealthVerdict, LaneSettings, Signal, StoredTrip,
@@ -35,6 +37,14 @@ struct AttemptOrigin {
 }
 
 impl Dispatcher {
+    /// Returns the request of the one-off delivery that an attempt in flight is for; `None` for other deliveries.
+    pub fn one_off_request(&self, ticket: Ticket) -> Option<Arc<OneOffRequest>> {
+        match &self.flights.get(ticket)?.stage {
+            Stage::Sending { delivery, .. } => delivery.facts().request.clone(),
+            Stage::Recording(_) => None,
+        }
+    }
+
     /// Starts attempts while there are free slots and a lane is waiting for its turn.
     pub(super) fn start_attempts(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.phase == Phase::Running && !self.suspended && self.flights.free() > 0 {
@@ -73,7 +83,8 @@ impl Dispatcher {
             .backlog
             .take()
             .expect("the backlog has a ready delivery");
-        if delivery.is_dropped_at(now.wall, &config.settings.policy) {
+        let policy = delivery.policy(&config.settings.policy);
+        if delivery.is_dropped_at(now.wall, &policy) {
             let tenant = config.tenant;
             self.drop_late(now, lane, tenant, delivery, commands);
             return true;
@@ -229,8 +240,9 @@ impl Dispatcher {
             .as_ref()
             .expect("attempts are made only to loaded endpoints");
         let settings = config.settings.clone();
+        let policy = delivery.policy(&settings.policy);
         let terms = RetrySettings {
-            policy: &settings.policy,
+            policy: &policy,
             retry_after_cap: settings.retry_after_cap,
         };
         let mut settlement = delivery

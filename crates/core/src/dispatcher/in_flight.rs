@@ -86,6 +86,13 @@ impl Flights {
     }
 
     /// Returns the flight with this ticket, or `None` if it has ended.
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&InFlight> {
+        let slot = self.slots.get(ticket.index as usize);
+        slot.filter(|(serial, _)| *serial == ticket.serial)
+            .map(|(_, flight)| flight)
+    }
+
+    /// Returns the flight with this ticket, to change it, or `None` if it has ended.
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
         self.slots
             .get_mut(ticket.index as usize)

@@ -5,15 +5,19 @@
 //!
 //! - **Steady.** If too large a share of an interval failed, the rate is lowered to just below what the receiver accepted,
 //!   as a trial. Otherwise a lowered rate is raised, in steps that grow, until the endpoint's own limit applies again.
-//! - **Trial.** Requests sent at the lower rate show whether the rate matters. A sequential probability ratio test
+//! - **Trial.** Requests sent at the lower rate show whether the rate matters. A sequential test ([`comparison`])
 //!   compares the two explanations: the receiver was overloaded, so that much fewer fail now; or failures do not depend on
 //!   the rate, so that as many fail as before. If it was overload, the lower rate stays. If not, the rate is restored, and
-//!   the share is tolerated for a while.
+//!   the share is tolerated for a while. After a trial that cannot tell, the rate before it is restored only if fewer
+//!   requests fail at it than without a limit; otherwise the limit ends.
 //!
 //! So a receiver that fails a fifth of its requests at random is served at full speed, and one that is overloaded settles
 //! just below its capacity. An attempt counts for the interval that it was started in: results of requests that were sent at
 //! another rate do not count, however slow the receiver is.
 
+mod comparison;
+
+use self::comparison::{Results, log_odds};
 use crate::time::{Span, Tick};
 
 /// Minimum duration of an interval: longer than the period of most limits at receivers.
@@ -26,6 +30,11 @@ const MAX_INTERVAL: Span = Span::from_secs(10);
 const MAX_GAP: Span = Span::from_secs(2);
 /// Minimum number of results of an interval.
 const MIN_RESULTS: u32 = 20;
+/// Minimum duration of an interval with failures while the rate is not lowered: a trial that starts from few results cannot
+/// tell chance from overload.
+const FIRST_INTERVAL: Span = Span::from_secs(4);
+/// Number of results that are enough for a trial after [`MIN_INTERVAL`].
+const ENOUGH_RESULTS: u32 = 200;
 /// Minimum number of results of an interval without failures.
 const MIN_RESULTS_WITHOUT_FAILURE: u32 = 10;
 /// Minimum number of results of an interval that has lasted long.
@@ -52,16 +61,10 @@ const TRIAL_RATE: f64 = 0.9;
 const FIRST_GUESS: f64 = 0.1;
 /// Minimum rate, in requests per second. The breaker protects receivers that take less.
 const MIN_RATE: f64 = 1.0;
-/// The part of the failing share that remains if the receiver was overloaded.
-const SHARE_IF_OVERLOADED: f64 = 1.0 / 3.0;
-/// Minimum of that share: a few requests fail for other reasons.
-const MIN_SHARE_IF_OVERLOADED: f64 = 0.03;
-/// The part of the failing share that remains if failures do not depend on the rate.
-const SHARE_IF_INDEPENDENT: f64 = 0.95;
-/// Log-likelihood ratio at which a trial is decided: the odds are 20 to 1.
+/// Logarithm of the odds at which a trial is decided: 20 to 1.
 const DECISIVE: f64 = 3.0;
-/// Maximum number of results of a trial; then the more likely explanation counts.
-const MAX_TRIAL_RESULTS: u32 = 200;
+/// Number of results after which a trial ends undecided. Overload shows within half as many.
+const MAX_TRIAL_RESULTS: u32 = 80;
 /// The first step up after a reduction. Each further step is twice as large, up to [`MAX_STEP`].
 const FIRST_STEP: f64 = 0.05;
 /// The largest step up: doubles the rate.
@@ -108,8 +111,7 @@ struct Interval {
     counts_from: Tick,
     first_result_at: Option<Tick>,
     last_result_at: Option<Tick>,
-    accepted: u32,
-    failed: u32,
+    results: Results,
     overloaded_in_a_row: u32,
 }
 
@@ -119,8 +121,7 @@ impl Interval {
             counts_from,
             first_result_at: None,
             last_result_at: None,
-            accepted: 0,
-            failed: 0,
+            results: Results::default(),
             overloaded_in_a_row: 0,
         }
     }
@@ -128,22 +129,11 @@ impl Interval {
     fn add(&mut self, now: Tick, result: LoadResult) {
         self.first_result_at.get_or_insert(now);
         self.last_result_at = Some(now);
-        match result {
-            LoadResult::Accepted => self.accepted += 1,
-            LoadResult::Failed | LoadResult::Overloaded => self.failed += 1,
-        }
+        self.results.add(result);
         match result {
             LoadResult::Accepted | LoadResult::Failed => self.overloaded_in_a_row = 0,
             LoadResult::Overloaded => self.overloaded_in_a_row += 1,
         }
-    }
-
-    fn results(&self) -> u32 {
-        self.accepted + self.failed
-    }
-
-    fn failed_share(&self) -> f64 {
-        f64::from(self.failed) / f64::from(self.results().max(1))
     }
 
     /// Returns the time since the first result. Latency is not part of it.
@@ -159,13 +149,14 @@ impl Interval {
             .is_some_and(|last| started_at.since(last) > MAX_GAP)
     }
 
-    fn is_complete(&self, now: Tick) -> bool {
-        let (duration, results) = (self.duration(now), self.results());
-        let (long, enough) = match self.failed {
-            0 => (SHORT_INTERVAL, MIN_RESULTS_WITHOUT_FAILURE),
-            1.. => (MAX_INTERVAL, MIN_RESULTS),
+    fn is_complete(&self, now: Tick, is_lowered: bool) -> bool {
+        let (duration, results) = (self.duration(now), self.results.total());
+        let (short, long, enough) = match (self.results.failed, is_lowered) {
+            (0, _) => (MIN_INTERVAL, SHORT_INTERVAL, MIN_RESULTS_WITHOUT_FAILURE),
+            (1.., false) if results < ENOUGH_RESULTS => (FIRST_INTERVAL, MAX_INTERVAL, MIN_RESULTS),
+            (1.., _) => (MIN_INTERVAL, MAX_INTERVAL, MIN_RESULTS),
         };
-        duration >= MIN_INTERVAL && results >= enough
+        duration >= short && results >= enough
             || duration >= long && results >= MIN_RESULTS_OF_LONG_INTERVAL
     }
 
@@ -173,7 +164,7 @@ impl Interval {
     /// part of an interval shows nothing.
     fn accepted_per_second(&self, now: Tick) -> f64 {
         let duration = self.duration(now).max(MIN_INTERVAL);
-        f64::from(self.accepted) / duration.as_secs_f64()
+        f64::from(self.results.accepted) / duration.as_secs_f64()
     }
 }
 
@@ -186,26 +177,11 @@ enum Phase {
 /// A lower rate, and whether it helps so far.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    share_before: f64,
-    results_before: u32,
+    /// The results of the interval that started the trial.
+    before: Results,
     rate_before: Option<f64>,
     /// True if the rate is a guess after refusals in a row. If it does not help, it may still be too high.
     is_guess: bool,
-    /// Log-likelihood ratio: positive if overload explains the results better than failures that do not depend on the
-    /// rate.
-    log_ratio: f64,
-}
-
-impl Trial {
-    fn add(&mut self, failed: bool) {
-        let overload = (self.share_before * SHARE_IF_OVERLOADED).max(MIN_SHARE_IF_OVERLOADED);
-        let independent = self.share_before * SHARE_IF_INDEPENDENT;
-        self.log_ratio += if failed {
-            (overload / independent).ln()
-        } else {
-            ((1.0 - overload) / (1.0 - independent)).ln()
-        };
-    }
 }
 
 /// A share of failures that does not depend on the rate.
@@ -222,6 +198,8 @@ pub struct Backpressure {
     phase: Phase,
     /// Maximum rate, in requests per second; `None` if only the endpoint's own limit applies.
     max_per_second: Option<f64>,
+    /// The results of the interval before the rate was lowered for the first time.
+    before_limit: Results,
     /// The rate that the receiver accepted in the last complete interval.
     last_accepted: Option<f64>,
     /// The rate that the receiver accepted when the rate was lowered last. Steps up are small above it.
@@ -238,6 +216,7 @@ impl Default for Backpressure {
             interval: Interval::new(Tick::START),
             phase: Phase::Steady,
             max_per_second: None,
+            before_limit: Results::default(),
             last_accepted: None,
             capacity: None,
             step: FIRST_STEP,
@@ -275,10 +254,8 @@ impl Backpressure {
                 self.interval.add(now, result);
                 self.adjust(now, limit_per_second)
             }
-            Phase::Trial(mut trial) => {
+            Phase::Trial(trial) => {
                 self.interval.add(now, result);
-                trial.add(result != LoadResult::Accepted);
-                self.phase = Phase::Trial(trial);
                 self.judge(now, trial)
             }
         }
@@ -297,7 +274,7 @@ impl Backpressure {
 
     fn adjust(&mut self, now: Tick, limit_per_second: f64) -> Adjustment {
         let interval = self.interval;
-        if interval.overloaded_in_a_row >= REFUSALS_IN_A_ROW && interval.accepted > 0 {
+        if interval.overloaded_in_a_row >= REFUSALS_IN_A_ROW && interval.results.accepted > 0 {
             let measured = interval.accepted_per_second(now);
             let known = match (self.last_accepted, self.max_per_second) {
                 (Some(accepted), _) => accepted,
@@ -307,27 +284,27 @@ impl Backpressure {
             let guess = measured.max(TRIAL_RATE * known);
             return self.start_trial(now, guess, true);
         }
-        if !interval.is_complete(now) {
+        let is_lowered = self.max_per_second.is_some();
+        if !interval.is_complete(now, is_lowered) {
             if interval.duration(now) >= MAX_INTERVAL {
                 // Too little traffic to learn from, and too little to overload the receiver.
                 self.next_interval(now);
-                if interval.failed == 0 {
+                if interval.results.failed == 0 {
                     return self.raise(limit_per_second);
                 }
             }
             return Adjustment::None;
         }
         self.last_accepted = Some(interval.accepted_per_second(now));
-        let results = f64::from(interval.results());
-        let is_lowered = self.max_per_second.is_some();
+        let results = f64::from(interval.results.total());
         let (excess_share, deviations) = match is_lowered {
             true => (EXCESS_SHARE_IF_LOWERED, SIGNIFICANT_DEVIATIONS_IF_LOWERED),
             false => (EXCESS_SHARE, SIGNIFICANT_DEVIATIONS),
         };
         let usual_share = self.tolerated_share(now) + excess_share;
         let deviation = (results * usual_share * (1.0 - usual_share)).sqrt();
-        let excess = f64::from(interval.failed) - results * usual_share;
-        if excess > deviations * deviation && interval.accepted > 0 {
+        let excess = f64::from(interval.results.failed) - results * usual_share;
+        if excess > deviations * deviation && interval.results.accepted > 0 {
             return self.lower(now);
         }
         self.next_interval(now);
@@ -354,13 +331,13 @@ impl Backpressure {
 
     fn start_trial(&mut self, now: Tick, rate: f64, is_guess: bool) -> Adjustment {
         self.phase = Phase::Trial(Trial {
-            // Refusals in a row can be a small share of an interval with many results.
-            share_before: self.interval.failed_share().max(EXCESS_SHARE),
-            results_before: self.interval.results(),
+            before: self.interval.results,
             rate_before: self.max_per_second,
             is_guess,
-            log_ratio: 0.0,
         });
+        if self.max_per_second.is_none() {
+            self.before_limit = self.interval.results;
+        }
         let highest = TRIAL_RATE * self.max_per_second.unwrap_or(f64::MAX);
         self.max_per_second = Some(rate.min(highest).max(MIN_RATE));
         self.next_interval(now.after(SETTLING_TIME));
@@ -369,35 +346,46 @@ impl Backpressure {
 
     fn judge(&mut self, now: Tick, trial: Trial) -> Adjustment {
         let interval = self.interval;
-        let (duration, results) = (interval.duration(now), interval.results());
-        let is_long = duration >= MAX_INTERVAL && results >= MIN_RESULTS_OF_LONG_INTERVAL;
-        let is_overload = trial.log_ratio >= DECISIVE;
+        let (duration, results) = (interval.duration(now), interval.results.total());
+        let odds = log_odds(trial.before, interval.results);
+        let is_overload = odds >= DECISIVE;
         // A receiver with a limit per second or two may still refuse everything for a moment.
         let settled = match trial.is_guess && results >= MAX_TRIAL_RESULTS {
             true => SETTLING_TIME,
             false => MIN_INTERVAL,
         };
-        let is_independent = trial.log_ratio <= -DECISIVE && duration >= settled;
+        let is_independent = odds <= -DECISIVE && duration >= settled;
         let has_enough = results >= MAX_TRIAL_RESULTS && duration >= MIN_INTERVAL;
+        let is_long = duration >= MAX_INTERVAL && results >= MIN_RESULTS_OF_LONG_INTERVAL;
         if !(is_overload || is_independent || has_enough || is_long) {
             return Adjustment::None;
         }
         self.step = FIRST_STEP;
-        if trial.log_ratio > 0.0 {
+        if is_overload {
             // Failures that remain at the lower rate are not a matter of load.
             let tolerated = self.tolerated_share(now) / 2.0;
-            self.tolerate(now, interval.failed_share().max(tolerated));
+            self.tolerate(now, interval.results.failed_share().max(tolerated));
             self.next_tolerance = FIRST_TOLERANCE;
             self.phase = Phase::Steady;
             self.next_interval(now);
             return Adjustment::None;
         }
-        if trial.is_guess && interval.accepted > 0 {
+        if trial.is_guess && interval.results.accepted > 0 {
             return self.lower(now);
         }
         self.phase = Phase::Steady;
         self.next_interval(now);
-        let share = trial.share_before.max(interval.failed_share());
+        let all = trial.before.plus(interval.results);
+        let share = all.failed_share();
+        if !is_independent
+            && trial.rate_before.is_some()
+            && log_odds(self.before_limit, all) >= DECISIVE
+        {
+            // This trial cannot tell, but fewer requests fail than without any limit.
+            self.max_per_second = trial.rate_before;
+            self.tolerate(now, share);
+            return Adjustment::Raised;
+        }
         if share <= MAX_TOLERATED_SHARE {
             self.max_per_second = None;
             self.capacity = None;
@@ -406,7 +394,7 @@ impl Backpressure {
         }
         Adjustment::NotLoad {
             share,
-            results: trial.results_before + results,
+            results: all.total(),
         }
     }
 

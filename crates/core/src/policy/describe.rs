@@ -28,12 +28,12 @@ impl RetryPolicy {
             .map(|pair| Span::from_millis(pair[1].expected_ms - pair[0].expected_ms))
             .collect();
         let Some((first, rest)) = means.split_first() else {
-            return "Tries once, at once, and never again.".to_owned();
+            return "One attempt, immediately; no retries.".to_owned();
         };
         let first = first.about();
         let rest = grouped(rest);
         let shown = rest.len().min(SPELLED_OUT);
-        let mut sentence = format!("Tries at once; if that fails, tries again after about {first}");
+        let mut sentence = format!("First attempt immediately; retries after about {first}");
         for delay in &rest[..shown] {
             sentence.push_str(", then ");
             sentence.push_str(delay);
@@ -55,18 +55,19 @@ impl RetryPolicy {
     fn jitter_in_words(&self) -> String {
         match self.jitter {
             Jitter::None => {
-                "Delays are exact, so what failed together comes back together".to_owned()
+                "Delays are exact, so deliveries that fail together are retried together".to_owned()
             }
-            Jitter::Full => "Each delay is drawn from nothing up to twice its mean".to_owned(),
+            Jitter::Full => "Each delay is random, from zero to twice its mean".to_owned(),
             Jitter::Equal => {
-                "Each delay is drawn from the upper half of its nominal value".to_owned()
+                "Each delay is random, in the upper half of its nominal value".to_owned()
             }
             Jitter::Decorrelated => {
-                "Each delay is drawn from the shortest one up to three times the last".to_owned()
+                "Each delay is random, from the shortest delay to three times the previous one"
+                    .to_owned()
             }
             Jitter::Proportional { fraction } => {
                 let percent = (fraction * 1_000.0).round() / 10.0;
-                format!("Each delay varies by {percent} % to either side")
+                format!("Each delay varies by ±{percent} %")
             }
         }
     }
@@ -75,23 +76,21 @@ impl RetryPolicy {
         let deadline = self.give_up_after.about();
         if attempts.len() < self.max_attempts as usize {
             format!(
-                "Gives up {deadline} after the event was due, even if fewer than {} attempts were made.",
+                "Fails {deadline} after the event was due, even if fewer than {} attempts were made.",
                 self.max_attempts
             )
         } else {
             format!(
-                "Gives up when the last attempt has failed; no retry is set for later than {deadline} \
-                 after the event was due."
+                "Fails after the last attempt; no retry is scheduled later than {deadline} after the event was due."
             )
         }
     }
 
     fn late_in_words(&self) -> String {
         match self.late {
-            Late::Send => "A delivery that is held back past this deadline is still sent.",
+            Late::Send => "A delivery held back past this deadline is still sent.",
             Late::Drop => {
-                "A delivery that is held back past this deadline fails as expired, without another \
-                 attempt."
+                "A delivery held back past this deadline fails as expired, without another attempt."
             }
         }
         .to_owned()
@@ -141,14 +140,13 @@ mod tests {
     fn the_recommended_policy_in_words() {
         assert_eq!(
             Preset::Recommended.policy().explain().words,
-            "Tries at once; if that fails, tries again after about 10 s, then 30 s, then 2 min, \
+            "First attempt immediately; retries after about 10 s, then 30 s, then 2 min, \
              then 10 min, then 30 min, then 2 hours, then 8 hours, then 24 hours: 9 attempts over \
-             about 35 hours, 42 hours at most. Each delay varies by 20 % to either side. Gives up \
-             when the last attempt has failed; no retry is set for later than 3 days after the \
-             event was due. A delivery that is held back past this deadline is still sent. Retried: \
-             1xx, 408, 429, 5xx, timeouts, DNS failures, TLS failures, failed connections and unknown \
-             failures. Retried 3 times at most: 404, 409 and 425. Permanent: 3xx, other 4xx and \
-             forbidden destinations."
+             about 35 hours, 42 hours at most. Each delay varies by ±20 %. Fails after the last \
+             attempt; no retry is scheduled later than 3 days after the event was due. A delivery held back past this deadline is still sent. Retried: \
+             1xx, 408, 429, 5xx, timeouts, DNS errors, TLS errors, connection errors and unknown \
+             errors. Retried 3 times at most: 404, 409 and 425. Permanent: 3xx, other 4xx and \
+             destinations that are not allowed."
         );
     }
 
@@ -175,8 +173,8 @@ mod tests {
         );
         assert!(
             hurried.contains(
-                "Retried once at most: DNS failures. Retried 3 times at most: 409 and 425. \
-                 Permanent: 3xx, other 4xx and forbidden destinations."
+                "Retried once at most: DNS errors. Retried 3 times at most: 409 and 425. \
+                 Permanent: 3xx, other 4xx and destinations that are not allowed."
             ),
             "{hurried}"
         );
@@ -190,7 +188,7 @@ mod tests {
         };
         assert_eq!(
             once.explain().words,
-            "Tries once, at once, and never again."
+            "One attempt, immediately; no retries."
         );
     }
 }

@@ -83,15 +83,6 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the policy in force: the endpoint's own, otherwise the tenant's, otherwise the server's.
-    pub fn most_specific<'a>(
-        endpoint: Option<&'a RetryPolicy>,
-        tenant: Option<&'a RetryPolicy>,
-        server: &'a RetryPolicy,
-    ) -> &'a RetryPolicy {
-        endpoint.or(tenant).unwrap_or(server)
-    }
-
     /// Returns the classification rules, in the order in which they are checked.
     pub fn rules(&self) -> Rules<'_> {
         Rules {

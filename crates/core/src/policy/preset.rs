@@ -29,7 +29,7 @@ pub enum Preset {
 
 /// No preset has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not a preset; there are: recommended, patient, swift, steady, brisk")]
+#[error("{0} is not a preset; presets: recommended, patient, swift, steady, brisk")]
 pub struct UnknownPreset(String);
 
 impl Preset {

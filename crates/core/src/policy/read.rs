@@ -79,8 +79,7 @@ impl RetryPolicy {
         {
             fields.wrong(
                 "jitter",
-                "decorrelated spreads delays between the first one and backoff.cap, which must \
-                 therefore be longer than the first",
+                "decorrelated jitter draws delays between the first delay and backoff.cap, so the cap must be longer than the first delay",
             );
         }
         fields.finish();

@@ -141,7 +141,7 @@ impl VerdictGroup {
     /// Returns how often a delivery is retried after one of these failures, under a policy with this many attempts.
     pub fn retries_in_words(&self, max_attempts: u32) -> String {
         match (self.then, self.limit) {
-            (Consequence::Fail, _) => "fails at once".to_owned(),
+            (Consequence::Fail, _) => "fails immediately".to_owned(),
             (Consequence::Retry, Some(limit)) => format!("retried at most {}", times(limit)),
             (Consequence::Retry, None) => {
                 format!("retried up to {}", times(max_attempts.saturating_sub(1)))
@@ -175,11 +175,11 @@ fn words(on: &str, with_exceptions: &[String]) -> String {
     let words = match kind {
         None | Some(FailureKind::Http | FailureKind::WebhookDisabled) => on,
         Some(FailureKind::Timeout) => "timeouts",
-        Some(FailureKind::Dns) => "DNS failures",
-        Some(FailureKind::Tls) => "TLS failures",
-        Some(FailureKind::Connection) => "failed connections",
-        Some(FailureKind::Unknown) => "unknown failures",
-        Some(FailureKind::Validation) => "forbidden destinations",
+        Some(FailureKind::Dns) => "DNS errors",
+        Some(FailureKind::Tls) => "TLS errors",
+        Some(FailureKind::Connection) => "connection errors",
+        Some(FailureKind::Unknown) => "unknown errors",
+        Some(FailureKind::Validation) => "destinations that are not allowed",
     };
     words.to_owned()
 }
@@ -309,31 +309,31 @@ mod tests {
         let words = |preset: Preset| preset.policy().verdicts_in_words();
         assert_eq!(
             words(Preset::Recommended),
-            "Retried: 1xx, 408, 429, 5xx, timeouts, DNS failures, TLS failures, failed connections \
-             and unknown failures. Retried 3 times at most: 404, 409 and 425. Permanent: 3xx, other \
-             4xx and forbidden destinations."
+            "Retried: 1xx, 408, 429, 5xx, timeouts, DNS errors, TLS errors, connection errors \
+             and unknown errors. Retried 3 times at most: 404, 409 and 425. Permanent: 3xx, other \
+             4xx and destinations that are not allowed."
         );
         assert_eq!(
             words(Preset::Patient),
-            "Retried: 1xx, 408, 409, 429, 5xx, timeouts, DNS failures, TLS failures, failed \
-             connections and unknown failures. Permanent: 3xx, other 4xx and forbidden destinations."
+            "Retried: 1xx, 408, 409, 429, 5xx, timeouts, DNS errors, TLS errors, connection \
+             errors and unknown errors. Permanent: 3xx, other 4xx and destinations that are not allowed."
         );
         assert_eq!(
             words(Preset::Swift),
-            "Retried: 1xx, 3xx, 4xx, 5xx, timeouts, DNS failures, TLS failures, failed connections \
-             and unknown failures. Permanent: forbidden destinations."
+            "Retried: 1xx, 3xx, 4xx, 5xx, timeouts, DNS errors, TLS errors, connection errors \
+             and unknown errors. Permanent: destinations that are not allowed."
         );
         assert_eq!(
             words(Preset::Steady),
-            "Retried: 1xx, 3xx, other 4xx, 5xx, timeouts, DNS failures, TLS failures, failed \
-             connections and unknown failures. Permanent: 400, 401, 403, 410, 422 and forbidden \
-             destinations."
+            "Retried: 1xx, 3xx, other 4xx, 5xx, timeouts, DNS errors, TLS errors, connection \
+             errors and unknown errors. Permanent: 400, 401, 403, 410, 422 and \
+             destinations that are not allowed."
         );
         assert_eq!(
             words(Preset::Brisk),
-            "Retried: 1xx, 408, 429, 5xx, timeouts, TLS failures, failed connections and unknown \
-             failures. Retried 3 times at most: 409, 425 and DNS failures. Permanent: 3xx, other 4xx \
-             and forbidden destinations."
+            "Retried: 1xx, 408, 429, 5xx, timeouts, TLS errors, connection errors and unknown \
+             errors. Retried 3 times at most: 409, 425 and DNS errors. Permanent: 3xx, other 4xx \
+             and destinations that are not allowed."
         );
     }
 

@@ -66,15 +66,14 @@ pub enum KeyError {
         expected: &'static str,
     },
     /// The text after the prefix is not base64.
-    #[error("what follows {prefix} must be base64 with the standard alphabet and its padding")]
+    #[error("the part after {prefix} must be base64 with the standard alphabet and padding")]
     NotBase64 {
         /// The key's prefix.
         prefix: &'static str,
     },
     /// A shared secret that is too short or too long.
     #[error(
-        "a shared secret must be {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes once decoded, \
-         not {length_bytes}"
+        "a shared secret must have {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes after decoding, not {length_bytes}"
     )]
     SecretLength {
         /// Its length.
@@ -82,8 +81,7 @@ pub enum KeyError {
     },
     /// An opaque secret that is too short or too long.
     #[error(
-        "one that does not begin with whsec_ or whsk_ must be {MIN_OPAQUE_BYTES} to \
-         {MAX_OPAQUE_BYTES} bytes, not {length_bytes}"
+        "a secret without the prefix whsec_ or whsk_ must have {MIN_OPAQUE_BYTES} to {MAX_OPAQUE_BYTES} bytes, not {length_bytes}"
     )]
     OpaqueLength {
         /// Its length.
@@ -102,10 +100,10 @@ pub enum KeyError {
         length_bytes: usize,
     },
     /// A private key whose second half is not the public key of its first half.
-    #[error("the private key's two halves do not belong together")]
+    #[error("the seed and the public key in the private key do not match")]
     PublicKeyMismatch,
     /// A public key of the wrong length.
-    #[error("a public key must be {PUBLIC_BYTES} bytes once decoded, not {length_bytes}")]
+    #[error("a public key must have {PUBLIC_BYTES} bytes after decoding, not {length_bytes}")]
     PublicLength {
         /// Its length.
         length_bytes: usize,

@@ -162,7 +162,7 @@ impl fmt::Display for TraceContext {
 
 /// The text is not a stored trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not a trace context")]
+#[error("not a valid trace context")]
 pub struct TraceContextError;
 
 impl FromStr for TraceContext {

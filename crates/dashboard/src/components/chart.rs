@@ -106,7 +106,7 @@ pub(crate) fn sparkline(values: &[Option<f64>], title: &str) -> Markup {
     if values.iter().flatten().next().is_none() {
         return html! {};
     }
-    let description = format!("Highest {}.", short(max));
+    let description = format!("Peak {}.", short(max));
     let max = if max > 0.0 { max } else { 1.0 };
     let svg =
         svg_element("spark", title, &description).child(line(values, max, HEIGHT).class("trend"));

@@ -85,7 +85,7 @@ impl FieldErrors {
             @if !self.is_empty() {
                 div.wrong-summary role="alert" {
                     @if let Some(general) = general { p { (general) } }
-                    @else { p { "Something is not right yet. It is told beside its field." } }
+                    @else { p { "Fix the highlighted fields." } }
                 }
             }
         }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn invalid_field_keeps_its_value_and_shows_the_error() {
         let errors = FieldErrors::new(&problem(), form_field);
-        let field = Field::new("url", "URL", "Where events go.", "\"><script>", &errors);
+        let field = Field::new("url", "URL", "Destination.", "\"><script>", &errors);
         let markup = field.line("text").0;
         for part in [
             "<label for=\"field-url\">URL</label>",

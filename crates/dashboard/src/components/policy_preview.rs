@@ -37,7 +37,7 @@ impl PolicyPreview {
     pub(crate) fn name(&self) -> String {
         match self.policy.get("preset").and_then(Value::as_str) {
             Some(preset) => format!("preset “{preset}”"),
-            None => "a policy of its own".to_owned(),
+            None => "custom policy".to_owned(),
         }
     }
 
@@ -48,12 +48,12 @@ impl PolicyPreview {
         let max_attempts = max_attempts.unwrap_or(self.attempts.len() as u32);
         html! {
             table.stack {
-                caption { "Which failures are retried" }
-                thead { tr { th scope="col" { "After" } th scope="col" { "The delivery" } } }
+                caption { "Failures that are retried" }
+                thead { tr { th scope="col" { "Failure" } th scope="col" { "Handling" } } }
                 tbody {
                     @for group in &self.verdicts { tr {
                         th scope="row" { (group.words) }
-                        td data-label="The delivery" { (group.retries_in_words(max_attempts)) }
+                        td data-label="Handling" { (group.retries_in_words(max_attempts)) }
                     } }
                 }
             }
@@ -79,15 +79,15 @@ impl PolicyPreview {
     /// Renders the policy in words, as a chart and as a table.
     pub(crate) fn render(&self) -> Markup {
         let explanation = self.explanation();
-        let chart = timeline::drawn(&explanation, "When each attempt comes", &self.name());
+        let chart = timeline::drawn(&explanation, "Retry schedule", &self.name());
         html! {
             p { (self.words) }
             (self.verdict_table())
-            div.wide tabindex="0" role="group" aria-label="Picture of the policy" {
+            div.wide tabindex="0" role="group" aria-label="Retry schedule chart" {
                 (PreEscaped(chart.write_for_page()))
             }
             details #attempts-table {
-                summary { "The same as a table" }
+                summary { "Show as a table" }
                 (table(&explanation))
             }
         }
@@ -97,12 +97,12 @@ impl PolicyPreview {
 fn table(explanation: &Explanation) -> Markup {
     let rows = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS);
     let at = |ms: u64| match ms {
-        0 => "at once".to_owned(),
+        0 => "immediately".to_owned(),
         ms => duration(ms),
     };
     html! {
         table.stack {
-            caption { "Attempts, counted from when the event is due, if each one fails at once" }
+            caption { "Attempt times after the event is due, if every attempt fails immediately" }
             thead { tr {
                 th scope="col" { "Attempt" } th scope="col" { "Earliest" }
                 th scope="col" { "Expected" } th scope="col" { "Latest" }
@@ -117,7 +117,7 @@ fn table(explanation: &Explanation) -> Markup {
                             td data-label="Latest" { (at(attempt.latest_ms)) }
                         }
                         Row::LeftOut(count) => tr {
-                            td colspan="4" { (format::count(count as u64)) " attempts more" }
+                            td colspan="4" { (format::count(count as u64)) " more attempts" }
                         }
                     }
                 }
@@ -147,12 +147,15 @@ mod tests {
         // Five attempts, three groups of failures, and two headings.
         assert_eq!(markup.matches("<tr>").count(), 10, "{markup}");
         for (on, then) in [
-            ("409, 425 and DNS failures", "retried at most 3 times"),
-            ("3xx, other 4xx and forbidden destinations", "fails at once"),
+            ("409, 425 and DNS errors", "retried at most 3 times"),
+            (
+                "3xx, other 4xx and destinations that are not allowed",
+                "fails immediately",
+            ),
         ] {
-            let row = format!("{on}</th><td data-label=\"The delivery\">{then}</td>");
+            let row = format!("{on}</th><td data-label=\"Handling\">{then}</td>");
             assert!(markup.contains(&row), "{row} is missing in {markup}");
         }
-        assert!(markup.contains("at once"), "{markup}");
+        assert!(markup.contains("immediately"), "{markup}");
     }
 }

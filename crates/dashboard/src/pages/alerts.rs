@@ -54,7 +54,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     });
     let cursor = request.query("cursor");
     let page = Page::new(Tab::Alerts, "Alerts")
-        .lead(html! { "What is wrong now, and what was. Each is told once when it begins and once when it is over." });
+        .lead(html! { "Current problems and past ones. You are notified once when an alert is raised and once when it is resolved." });
     let loaded = match load(&request, &filter, "open", MAX_OPEN, "").await {
         Err(problem) => Err(problem),
         Ok(open) => match load(&request, &filter, "resolved", PER_PAGE, cursor).await {
@@ -74,12 +74,8 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let link = |cursor: &str| request.scope_link(&format!("/alerts{}", filter.page_query(cursor)));
     let pager = pager(cursor, resolved.next_cursor.as_deref(), link);
     let resolved_list = match resolved.data.is_empty() {
-        true => empty_list("None is over that fits."),
-        false => table(
-            &request,
-            &resolved.data,
-            "Alerts that are over, newest first",
-        ),
+        true => empty_list("No matching alerts."),
+        false => table(&request, &resolved.data, "Resolved alerts, newest first"),
     };
     Ok(page
         .static_section(
@@ -88,19 +84,22 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         )
         .live(
             "open",
-            html! { h2 { "Now" } (open_alerts(&request, &open)) },
+            html! { h2 { "Active" } (open_alerts(&request, &open)) },
         )
-        .live("resolved", html! { h2 { "Over" } (resolved_list) (pager) })
+        .live(
+            "resolved",
+            html! { h2 { "Resolved" } (resolved_list) (pager) },
+        )
         .into())
 }
 
 fn open_alerts(request: &PageRequest, open: &ListPage<Alert>) -> Markup {
     html! {
         @if open.data.is_empty() {
-            p.card { (badge(BadgeKind::Good, "nothing")) " Nothing is wrong that fits." }
+            p.card { (badge(BadgeKind::Good, "all clear")) " No matching alerts." }
         } @else {
-            (table(request, &open.data, "Alerts that go on, newest first"))
-            @if open.next_cursor.is_some() { p.hint { "And more, which are older." } }
+            (table(request, &open.data, "Active alerts, newest first"))
+            @if open.next_cursor.is_some() { p.hint { "Older active alerts are not shown. Use the filter to find them." } }
         }
     }
 }
@@ -115,8 +114,8 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Option<Markup>, Pro
     let more = open.next_cursor.is_some();
     Ok(Some(html! {
         div.titled { h2 { "Alerts" } a href=(request.scope_link("/alerts")) { "All alerts" } }
-        (table(request, &open.data, "The newest alerts that go on"))
-        @if more { p.hint { "And more." } }
+        (table(request, &open.data, "Active alerts, newest first"))
+        @if more { p.hint { "More alerts are active." } }
     }))
 }
 
@@ -133,8 +132,8 @@ fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) 
             (field("since", "Since (UTC)").line("datetime-local"))
             (field("until", "Until (UTC)").line("datetime-local"))
             div.do {
-                button type="submit" { "Show" }
-                a href=(request.scope_link("/alerts")) { "All" }
+                button type="submit" { "Apply" }
+                a href=(request.scope_link("/alerts")) { "Clear" }
             }
         }
     }
@@ -145,8 +144,8 @@ fn table(request: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
         table.stack {
             caption.unseen { (caption) }
             thead { tr {
-                th scope="col" { "Alert" } th scope="col" { "About" } th scope="col" { "What is wrong" }
-                th scope="col" { "Since" } th scope="col" { "Over" }
+                th scope="col" { "Alert" } th scope="col" { "Scope" } th scope="col" { "Problem" }
+                th scope="col" { "Since" } th scope="col" { "Resolved" }
             } }
             tbody { @for alert in alerts { tr {
                 td data-label="Alert" {
@@ -155,12 +154,12 @@ fn table(request: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
                         Some(_) => { (badge(BadgeKind::Quiet, &humanize(&alert.name))) }
                     }
                 }
-                td data-label="About" { (scope_links(request, &alert.scope)) }
-                td.words data-label="What is wrong" { (alert.message) }
+                td data-label="Scope" { (scope_links(request, &alert.scope)) }
+                td.words data-label="Problem" { (alert.message) }
                 td data-label="Since" { (time(&alert.raised_at)) }
-                td data-label="Over" {
+                td data-label="Resolved" {
                     @match &alert.resolved_at {
-                        None => { "not yet" }
+                        None => { "Ongoing" }
                         Some(at) => { (time(at)) }
                     }
                 }
@@ -179,7 +178,7 @@ fn scope_links(request: &PageRequest, scope: &AlertScope) -> Markup {
             }
             (Some(tenant), None) if is_server_page => { a href=(request.link_for_tenant(tenant, "")) { (tenant) } }
             (Some(_), None) => { "all endpoints" }
-            (None, _) => { "everything" }
+            (None, _) => { "server" }
         }
     }
 }

@@ -30,8 +30,8 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let query = in_utc_query(filter.fields().chain(page));
     let result: Result<ListPage<AuditEntry>, Problem> =
         request.get(&format!("/v1/audit{query}")).await;
-    let page = Page::new(Tab::Audit, "Audit")
-        .lead(html! { "Who did what, from where, and what came of it." });
+    let page = Page::new(Tab::Audit, "Audit log")
+        .lead(html! { "Changes by people, API clients and posthaste itself, with their outcome." });
     let listed = match result {
         Ok(listed) => listed,
         Err(problem) if problem.errors.is_some() => {
@@ -43,7 +43,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     };
     let link = |cursor: &str| request.link(&format!("/audit{}", filter.page_query(cursor)));
     let list = match listed.data.is_empty() {
-        true => empty_list("Nothing was done that fits."),
+        true => empty_list("No matching entries."),
         false => table(&request, &listed.data),
     };
     let pager = pager(cursor, listed.next_cursor.as_deref(), link);
@@ -65,8 +65,8 @@ fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) 
             (field("since", "Since (UTC)").line("datetime-local"))
             (field("until", "Until (UTC)").line("datetime-local"))
             div.do {
-                button type="submit" { "Show" }
-                a href=(request.link("/audit")) { "All" }
+                button type="submit" { "Apply" }
+                a href=(request.link("/audit")) { "Clear" }
             }
         }
     }
@@ -75,18 +75,18 @@ fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) 
 fn table(request: &PageRequest, entries: &[AuditEntry]) -> Markup {
     html! {
         table.stack {
-            caption.unseen { "What was done, newest first" }
+            caption.unseen { "Audit log entries, newest first" }
             thead { tr {
-                th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" }
+                th scope="col" { "Time" } th scope="col" { "Actor" } th scope="col" { "Action" }
                 th scope="col" { "Tenant" } th scope="col" { "Outcome" }
             } }
             tbody { @for entry in entries { tr {
-                td data-label="When" { (time(&entry.at)) }
-                td data-label="Who" {
+                td data-label="Time" { (time(&entry.at)) }
+                td data-label="Actor" {
                     (entry.actor) span.hint { ", " (via_text(&entry.via)) }
                     @if let Some(from) = &entry.from { span.hint { " from " (from) } }
                 }
-                td data-label="What" { (humanize(&entry.action.replace('.', " "))) div.hint { code { (entry.resource) } } }
+                td data-label="Action" { (humanize(&entry.action.replace('.', " "))) div.hint { code { (entry.resource) } } }
                 td data-label="Tenant" {
                     @match &entry.tenant_id {
                         Some(tenant) => { a href=(request.link_for_tenant(tenant, "")) { (tenant) } }
@@ -101,11 +101,11 @@ fn table(request: &PageRequest, entries: &[AuditEntry]) -> Markup {
 
 fn via_text(via: &str) -> String {
     match via {
-        "api" => "by the API".to_owned(),
-        "page" => "on these pages".to_owned(),
-        "portal" => "in the portal".to_owned(),
-        "cli" => "on the command line".to_owned(),
-        "posthaste" => "by itself".to_owned(),
+        "api" => "API".to_owned(),
+        "page" => "dashboard".to_owned(),
+        "portal" => "portal".to_owned(),
+        "cli" => "CLI".to_owned(),
+        "posthaste" => "automatic".to_owned(),
         other => humanize(other),
     }
 }
@@ -118,7 +118,7 @@ fn outcome_badge(entry: &AuditEntry) -> Markup {
             html! { (badge(BadgeKind::Warning, "refused")) " " (reason) }
         }
         None => {
-            html! { (badge(BadgeKind::Quiet, "not known")) span.hint { " under way, or cut short" } }
+            html! { (badge(BadgeKind::Quiet, "unknown")) span.hint { " in progress or interrupted" } }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
-use posthaste_api::resources::{Endpoint, EndpointStatus, ListPage};
+use posthaste_api::resources::{DeliverySummary, Endpoint, EndpointStatus, ListPage};
 
 use crate::page_request::PageRequest;
 
@@ -92,6 +92,28 @@ impl EndpointLookup {
         Ok(())
     }
 
+    /// Looks up the endpoints of these deliveries that are not known yet. A one-off request has none: it is remembered as
+    /// an enabled endpoint without a URL, because the delivery itself has it.
+    pub(super) async fn look_up_all<'d>(
+        &mut self,
+        request: &PageRequest,
+        deliveries: impl IntoIterator<Item = &'d DeliverySummary>,
+    ) -> Result<(), Problem> {
+        for delivery in deliveries {
+            if delivery.request.is_some() {
+                let origin = EndpointSummary {
+                    url: None,
+                    status: EndpointStatus::Enabled,
+                    headers: BTreeMap::new(),
+                };
+                self.by_id.insert(delivery.endpoint_id.clone(), origin);
+            } else {
+                self.look_up(request, &[&delivery.endpoint_id]).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns an endpoint that was looked up.
     pub(super) fn get(&self, id: &str) -> &EndpointSummary {
         self.by_id.get(id).unwrap_or(&DELETED_ENDPOINT)
@@ -109,5 +131,17 @@ pub(super) fn link(request: &PageRequest, id: &str, endpoint: &EndpointSummary) 
     match &endpoint.url {
         Some(url) => html! { a href=(request.tenant_link(&format!("/endpoints/{id}"))) { (url) } },
         None => html! { span { "deleted " code { (id) } } },
+    }
+}
+
+/// Renders the destination of a delivery: a link to its endpoint, or method and URL of a one-off request.
+pub(super) fn destination(
+    request: &PageRequest,
+    delivery: &DeliverySummary,
+    endpoint: &EndpointSummary,
+) -> Markup {
+    match &delivery.request {
+        Some(target) => html! { span { code { (target.method) } " " (target.url) } },
+        None => link(request, &delivery.endpoint_id, endpoint),
     }
 }

@@ -41,15 +41,13 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     };
     let new = request.tenant_link("/endpoints/new");
     let page = Page::new(Tab::Endpoints, "Endpoints")
-        .lead(html! { "Where events are delivered to." })
+        .lead(html! { "URLs that receive this tenant's events." })
         .static_section(
             "new",
-            html! { p { a.button.primary href=(new) { "Add an endpoint" } } },
+            html! { p { a.button.primary href=(new) { "Add endpoint" } } },
         );
     let list = match rows.is_empty() {
-        true => empty_list(
-            "There are no endpoints yet. Add one, and events it wants are delivered to it.",
-        ),
+        true => empty_list("No endpoints yet. Add one to receive events."),
         false => table(&request, &rows),
     };
     let pager = pager(cursor, next_cursor.as_deref(), link);
@@ -61,8 +59,8 @@ fn table(request: &PageRequest, rows: &[(Endpoint, EndpointHealth)]) -> Markup {
         table.stack {
             caption.unseen { "Endpoints, newest first" }
             thead { tr {
-                th scope="col" { "Endpoint" } th scope="col" { "State" } th scope="col" { "Takes" }
-                th scope="col" { "Success lately" } th scope="col" { "Backlog" } th scope="col" { "Next attempt" }
+                th scope="col" { "Endpoint" } th scope="col" { "Status" } th scope="col" { "Event types" }
+                th scope="col" { "Recent success" } th scope="col" { "Backlog" } th scope="col" { "Next attempt" }
             } }
             tbody { @for (endpoint, health) in rows { (row(request, endpoint, health)) } }
         }
@@ -77,9 +75,9 @@ fn row(request: &PageRequest, endpoint: &Endpoint, health: &EndpointHealth) -> M
                 a href=(link) { (endpoint.url) }
                 @if !endpoint.description.is_empty() { div.hint { (endpoint.description) } }
             }
-            td data-label="State" { (badges(endpoint, health)) }
-            td data-label="Takes" { (subscription_text(endpoint)) }
-            td data-label="Success lately" { (success_text(health)) }
+            td data-label="Status" { (badges(endpoint, health)) }
+            td data-label="Event types" { (subscription_text(endpoint)) }
+            td data-label="Recent success" { (success_text(health)) }
             td data-label="Backlog" { (backlog_text(health)) }
             td data-label="Next attempt" { (next_attempt(endpoint, health)) }
         }

@@ -5,7 +5,6 @@ use posthaste_api::problem::Problem;
 use posthaste_api::resources::{DeliverySummary, Event, ListPage};
 use posthaste_charts::format::count;
 
-use super::deliveries::endpoint_ids;
 use super::deliveries::table::{TableStyle, table};
 use super::delivery::payload;
 use super::endpoint_lookup::EndpointLookup;
@@ -33,9 +32,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
     let deliveries: ListPage<DeliverySummary> = request.tenant_get(&path).await?;
     let mut lookup = EndpointLookup::empty();
-    lookup
-        .look_up(&request, &endpoint_ids(&deliveries.data))
-        .await?;
+    lookup.look_up_all(&request, &deliveries.data).await?;
     let mut page = Page::new(Tab::Deliveries, format!("Event {event_type}"))
         .breadcrumb("Deliveries", request.tenant_link("/deliveries"));
     if let Some(event) = &event {
@@ -54,9 +51,9 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
 fn facts(event: &Event) -> Markup {
     html! {
         div.card {
-            h2 { "Facts" }
+            h2 { "Details" }
             dl.facts {
-                dt { "Event" } dd { (copyable(&event.id, "the id of the event")) }
+                dt { "Event" } dd { (copyable(&event.id, "event id")) }
                 dt { "Type" } dd { (event.r#type) }
                 dt { "Accepted" } dd { (time(&event.created_at)) }
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
@@ -74,12 +71,12 @@ fn deliveries_section(
 ) -> Markup {
     let all = request.tenant_link(&format!("/deliveries?id={}", request.path_param("event")));
     html! {
-        h2 { "Where it went" }
+        h2 { "Deliveries" }
         @if deliveries.data.is_empty() {
-            (empty_list("Nowhere: no endpoint wanted an event of this type when it was accepted."))
+            (empty_list("No deliveries: no endpoint was subscribed to this event type when the event was accepted."))
         } @else {
-            (table(request, "Its deliveries, the newest first", &deliveries.data, lookup, TableStyle::ReadOnly))
+            (table(request, "Deliveries, newest first", &deliveries.data, lookup, TableStyle::ReadOnly))
         }
-        @if deliveries.next_cursor.is_some() { p { a href=(all) { "All its deliveries" } } }
+        @if deliveries.next_cursor.is_some() { p { a href=(all) { "View all deliveries" } } }
     }
 }

@@ -17,7 +17,7 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[
 async fn find_in_server(request: PageRequest) -> Result<PageResult, Problem> {
     let id = &request.query("id").to_ascii_lowercase();
     if id.starts_with("rpl_") {
-        let detail = "A replay is found on the page of its tenant, under Replays.";
+        let detail = "Open the replay's tenant first, then select Replays.";
         return Err(Problem::new(Code::NotFound, detail));
     }
     let path = path_of(id)?;
@@ -43,7 +43,7 @@ fn path_of(id: &str) -> Result<String, Problem> {
         Some(("ep", _)) => "endpoints",
         Some(("rpl", _)) => "replays",
         Some(_) | None => {
-            let detail = "That is no id: one begins with dlv_, evt_, ep_ or rpl_.";
+            let detail = "Not an id: ids start with dlv_, evt_, ep_ or rpl_.";
             return Err(Problem::new(Code::NotFound, detail));
         }
     };

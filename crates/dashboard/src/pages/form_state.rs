@@ -15,7 +15,7 @@ use crate::urls::query_string;
 
 /// Error message for a time that cannot be parsed.
 pub(super) const INVALID_TIME: &str =
-    "must be a time, such as 2026-11-15 14:30, or how long ago that is, such as 2h";
+    "must be a time such as 2026-11-15 14:30, or a duration such as 2h (2 hours ago)";
 
 /// The fields of a form, by their API names.
 pub(super) struct FormState {

@@ -31,7 +31,7 @@ async fn show_server(request: PageRequest) -> Result<PageResult, Problem> {
     let tenants: ListPage<Value> = request.get("/v1/tenants?limit=1").await?;
     let page = Page::new(Tab::Overview, "Overview");
     if tenants.data.is_empty() {
-        let page = page.lead(html! { "Nothing is here yet." });
+        let page = page.lead(html! { "No tenants yet." });
         return Ok(page.live("start", first_steps(&request)).into());
     }
     Ok(with_stats(&request, page).await?.into())
@@ -86,19 +86,19 @@ async fn with_stats(request: &PageRequest, page: Page) -> Result<Page, Problem> 
 fn attention_table(request: &PageRequest, items: &[AttentionItem]) -> Markup {
     let is_server_page = request.tenant.is_none();
     html! {
-        h2 { "Needs a look" }
+        h2 { "Needs attention" }
         @if items.is_empty() {
             p.card {
-                (badge(BadgeKind::Good, "no endpoint")) " None is failing, tripped, paused or disabled by itself. "
-                @if is_server_page { "Single deliveries that were given up are among the dead letters of their tenants." }
+                (badge(BadgeKind::Good, "all endpoints healthy"))
+                @if is_server_page { " Failed deliveries are listed under the dead letters of each tenant." }
             }
         } @else {
             table.stack {
-                caption.unseen { "Endpoints that need a look, the worst first" }
+                caption.unseen { "Endpoints that need attention, most severe first" }
                 thead { tr {
                     th scope="col" { "Endpoint" }
                     @if is_server_page { th scope="col" { "Tenant" } }
-                    th scope="col" { "State" } th scope="col" { "Why" }
+                    th scope="col" { "Status" } th scope="col" { "Reason" }
                     th scope="col" { "Waiting" } th scope="col" { "Failing since" }
                 } }
                 tbody { @for item in items { tr {
@@ -106,13 +106,13 @@ fn attention_table(request: &PageRequest, items: &[AttentionItem]) -> Markup {
                     @if is_server_page {
                         td data-label="Tenant" { a href=(request.link_for_tenant(&item.tenant_id, "")) { (item.tenant_id) } }
                     }
-                    td data-label="State" { (reason_badge(item.reason)) }
-                    td.words data-label="Why" { (item.detail) }
+                    td data-label="Status" { (reason_badge(item.reason)) }
+                    td.words data-label="Reason" { (item.detail) }
                     td data-label="Waiting" { (format::count(item.pending)) }
                     td data-label="Failing since" {
                         @match (&item.since, &item.last_failure_at) {
                             (Some(since), _) => { (time(since)) }
-                            (None, Some(last)) => { "now and then, last " (time(last)) }
+                            (None, Some(last)) => { "intermittent, last failure " (time(last)) }
                             (None, None) => { "–" }
                         }
                     }
@@ -149,11 +149,11 @@ fn first_steps(request: &PageRequest) -> Markup {
     let url = server_url(request);
     let steps = [
         (
-            "Create a tenant: one of your customers.",
+            "Create a tenant (one of your customers).",
             curl_command(url, "/v1/tenants", r#"{"id": "acme", "name": "Acme"}"#),
         ),
         (
-            "Create an endpoint of it: where its events go.",
+            "Create an endpoint that receives its events.",
             curl_command(
                 url,
                 "/v1/tenants/acme/endpoints",
@@ -171,8 +171,8 @@ fn first_steps(request: &PageRequest) -> Markup {
     ];
     html! {
         div.card {
-            h2 { "Begin here" }
-            p { a.button.primary href=(request.link("/tenants")) { "Create a tenant" } }
+            h2 { "Get started" }
+            p { a.button.primary href=(request.link("/tenants")) { "Create tenant" } }
             p { "Or from a terminal, with an admin key in " code { "$KEY" } ":" }
             (step_list(&steps))
         }
@@ -185,7 +185,7 @@ fn first_steps_of_tenant(request: &PageRequest) -> Markup {
     let url = server_url(request);
     let steps = [
         (
-            "Create an endpoint: where events go.",
+            "Create an endpoint that receives events.",
             curl_command(
                 url,
                 &format!("{base}/endpoints"),
@@ -203,9 +203,9 @@ fn first_steps_of_tenant(request: &PageRequest) -> Markup {
     ];
     html! {
         div.card {
-            h2 { "Begin here" }
-            p { "There are no endpoints yet, so nothing is delivered." }
-            p { a.button.primary href=(request.tenant_link("/endpoints/new")) { "Add an endpoint" } }
+            h2 { "Get started" }
+            p { "No endpoints yet, so events are not delivered." }
+            p { a.button.primary href=(request.tenant_link("/endpoints/new")) { "Add endpoint" } }
             @if !request.is_portal() {
                 p { "Or from a terminal, with a key in " code { "$KEY" } ":" }
                 (step_list(&steps))
@@ -220,7 +220,7 @@ fn step_list(steps: &[(&str, String)]) -> Markup {
             li {
                 p { (step) }
                 pre tabindex="0" { code { (command) } }
-                (copy_button(command, "the command"))
+                (copy_button(command, "command"))
             }
         } }
     }

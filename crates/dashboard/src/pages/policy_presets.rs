@@ -27,5 +27,5 @@ pub(super) async fn policy_presets(request: &PageRequest) -> Result<Vec<String>,
 /// Returns the choices of a policy: values and labels, with the custom policy last.
 pub(super) fn policy_choices(presets: &[String]) -> impl Iterator<Item = (&str, &str)> {
     let presets = presets.iter().map(|name| (name.as_str(), name.as_str()));
-    presets.chain([(CUSTOM_POLICY, "Written out below")])
+    presets.chain([(CUSTOM_POLICY, "Custom JSON")])
 }

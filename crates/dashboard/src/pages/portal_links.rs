@@ -35,13 +35,13 @@ fn table(request: &PageRequest, links: &[PortalLink]) -> Markup {
     }
     html! {
         table.stack {
-            caption { "Links that work" }
-            thead { tr { th scope="col" { "Link" } th scope="col" { "Made" } th scope="col" { "Works until" } th scope="col" { "End it" } } }
+            caption { "Active links" }
+            thead { tr { th scope="col" { "Link" } th scope="col" { "Created" } th scope="col" { "Expires" } th scope="col" { "Action" } } }
             tbody { @for link in links { tr {
                 th scope="row" { code { (link.id) } }
-                td data-label="Made" { (time(&link.created_at)) }
-                td data-label="Works until" { (time(&link.expires_at)) }
-                td data-label="End it" { (action_button(request, &request.tenant_link(&format!("/portal-link/{}/end", link.id)), "", "End it now")) }
+                td data-label="Created" { (time(&link.created_at)) }
+                td data-label="Expires" { (time(&link.expires_at)) }
+                td data-label="Action" { (action_button(request, &request.tenant_link(&format!("/portal-link/{}/end", link.id)), "", "Revoke")) }
             } } }
         }
     }
@@ -57,19 +57,19 @@ async fn revoke(request: PageRequest, _: Form) -> Result<ActionResult, Problem> 
 fn link_form(request: &PageRequest, lifetime: &str, errors: &FieldErrors) -> Markup {
     let field = Field::new(
         "expires_in",
-        "It works for",
-        "From 1m to 7d, such as 1h.",
+        "Expires after",
+        "1m to 7d, for example 1h.",
         lifetime,
         errors,
     );
     html! {
         div.card {
             h2 { "Portal" }
-            p { "A link lets the tenant's own people see and mend what is theirs, for a while and without a key." }
+            p { "With a portal link the tenant's people can view and fix their webhooks without a key, until the link expires." }
             form.narrow method="post" action=(request.tenant_link("/portal-link")) {
                 (csrf_field(request))
                 (field.line("text"))
-                div.actions { button type="submit" { "Make a link" } }
+                div.actions { button type="submit" { "Create link" } }
             }
         }
     }
@@ -84,14 +84,14 @@ async fn create(request: PageRequest, form: Form) -> Result<ActionResult, Proble
     let created: Result<CreatedPortalLink, Problem> = request
         .tenant_call(Verb::Post, "/portal-links", Some(document))
         .await;
-    let page = Page::new(Tab::Overview, "A link to the portal")
+    let page = Page::new(Tab::Overview, "Portal link")
         .breadcrumb(request.tenant().to_string(), request.tenant_link(""));
     Ok(ActionResult::Page(match created {
         Ok(link) => page.static_section(
             "shown",
             html! { div.card {
-                p { "Until " (time(&link.expires_at)) " whoever has it sees this tenant's part, and can do there what its key can, but for keys, links and events. It is shown only now; it can be ended on the tenant's overview." }
-                p { (copyable(&link.url, "the link")) }
+                p { "Expires " (time(&link.expires_at)) ". Anyone with this link can view and manage the tenant's webhooks, but not its keys or portal links, and cannot send events. Copy it now: it is not shown again. You can revoke it on the tenant's overview." }
+                p { (copyable(&link.url, "link")) }
                 div.actions { a.button href=(request.tenant_link("")) { "Done" } }
             } },
         ),

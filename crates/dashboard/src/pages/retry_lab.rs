@@ -65,8 +65,8 @@ impl LabInputs {
         match self.preset.as_str() {
             CUSTOM_POLICY => serde_json::from_str(&self.policy).map_err(|error| {
                 let message = match self.policy.is_empty() {
-                    true => "write a policy here, or choose a preset above".to_owned(),
-                    false => format!("is not JSON: {error}"),
+                    true => "enter a policy, or choose a preset above".to_owned(),
+                    false => format!("is not valid JSON: {error}"),
                 };
                 FieldErrors::default().with("policy", message)
             }),
@@ -99,7 +99,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let inputs = LabInputs::read(&request);
     let presets = policy_presets(&request).await?;
     let page = Page::new(Tab::Lab, "Retry lab")
-        .lead(html! { "What a retry policy does, before it is used." });
+        .lead(html! { "See what a retry policy does before you use it." });
     let outcome = simulate(&request, &inputs).await?;
     let errors = match &outcome {
         Ok(_) => FieldErrors::default(),
@@ -141,8 +141,7 @@ async fn simulate(
         Err(problem) if problem.errors.is_some() => Err(FieldErrors::new(&problem, form_field)),
         // Too many simulations are running at the moment; the visitor can try again.
         Err(problem) if problem.retry_after.is_some() => {
-            let busy =
-                html! { div.card { h2 { "The simulated recovery" } p { (problem.detail) } } };
+            let busy = html! { div.card { h2 { "Simulated recovery" } p { (problem.detail) } } };
             Ok((preview, busy))
         }
         Err(problem) => return Err(problem),
@@ -159,7 +158,7 @@ fn input_form(
     let field = |name, label, hint, value| Field::new(name, label, hint, value, errors);
     let max_pending = format!("At most {}.", format::count(u64::from(MAX_SIMULATED)));
     let max_outage = format!(
-        "Such as 30m or 6h; at most {}.",
+        "For example 30m or 6h; at most {}.",
         format::duration(MAX_OUTAGE.as_millis())
     );
     html! {
@@ -168,13 +167,13 @@ fn input_form(
             div.columns {
                 div {
                     (field("preset", "Policy", "", &inputs.preset).choice(&choices))
-                    (field("policy", "Written out, as JSON", "Counts only if it is chosen above.", &inputs.policy).lines(8))
+                    (field("policy", "Policy as JSON", "Used only if “Custom JSON” is selected above.", &inputs.policy).lines(8))
                 }
                 div {
-                    (field("pending", "Deliveries that are due when the receiver goes down", &max_pending, &inputs.pending).line("text"))
-                    (field("outage", "It is down for", &max_outage, &inputs.outage).line("text"))
-                    (field("capacity", "Then it takes", "Requests a second, such as 50/s or 600/m.", &inputs.capacity).line("text"))
-                    div.actions { button.primary type="submit" { "Show" } }
+                    (field("pending", "Deliveries due when the outage starts", &max_pending, &inputs.pending).line("text"))
+                    (field("outage", "Outage duration", &max_outage, &inputs.outage).line("text"))
+                    (field("capacity", "Receiver capacity after the outage", "Requests per second or minute, for example 50/s or 600/m.", &inputs.capacity).line("text"))
+                    div.actions { button.primary type="submit" { "Simulate" } }
                 }
             }
         }
@@ -192,12 +191,12 @@ fn timeline(request: &PageRequest, inputs: &LabInputs, policy: &PolicyPreview) -
     ]);
     html! {
         div.card {
-            h2 { "When it tries again" }
+            h2 { "Retry schedule" }
             (policy.render())
             details #written-out {
-                summary { "The policy, written out" }
+                summary { "Policy as JSON" }
                 pre tabindex="0" { code { (written) } }
-                p { a href={ (request.scope_link("/lab")) (query) } { "Change it" } }
+                p { a href={ (request.scope_link("/lab")) (query) } { "Edit" } }
             }
         }
     }
@@ -281,20 +280,20 @@ impl SimulationResult {
         );
         let every = format::every(NAIVE_INTERVAL.as_millis());
         let limits = format!(
-            "posthaste keeps to the usual limits of an endpoint: {} in flight, {}, {} at once after a pause.",
+            "posthaste uses the default limits of an endpoint: {} in flight, {}, burst {}.",
             format::count(u64::from(self.limits.max_in_flight)),
             format::rate(self.limits.rate_limit.per_second),
             format::count(u64::from(self.limits.rate_limit.burst)),
         );
         html! {
             div.card {
-                h2 { "The simulated recovery" }
+                h2 { "Simulated recovery" }
                 p { (self.words) }
                 (self.panel("posthaste", &self.posthaste, &times.posthaste))
-                (self.panel("A naive sender", &self.naive, &times.naive))
+                (self.panel("Naive sender", &self.naive, &times.naive))
                 p.hint {
-                    "Each bar is the busiest second of its stretch of time; each picture has its own scale. Grey is the outage, the line what the receiver takes. "
-                    "The naive sender tries again every " (every) ", without jitter and without limits. " (limits)
+                    "Each bar shows the busiest second of its interval; each chart has its own scale. The grey area is the outage, and the line is the receiver's capacity. "
+                    "The naive sender retries every " (every) ", without jitter and without limits. " (limits)
                 }
                 (self.table(&times))
             }
@@ -321,11 +320,11 @@ impl SimulationResult {
             .map(|it| it.good + it.bad)
             .fold(0.0, f64::max);
         let continuation = match course.end_ms() > end_ms {
-            true => format!("; it goes on until {drained}"),
+            true => format!("; continues until {drained}"),
             false => String::new(),
         };
         let description = format!(
-            "At most {} requests in one second after the receiver is back{continuation}.",
+            "Peak after the outage: {} requests per second{continuation}.",
             format::count(course.peak_arrivals_per_second)
         );
         let marks = Marks {
@@ -342,7 +341,7 @@ impl SimulationResult {
                 description: &description,
                 max_label: &format!("{}/s", format::count(highest as u64)),
                 legend: &[("good", "accepted"), ("bad", "refused or failed")],
-                left_label: html! { "the outage begins" },
+                left_label: html! { "outage starts" },
                 right_label: html! { (format::duration(end_ms)) " later" },
             },
         )
@@ -355,29 +354,29 @@ impl SimulationResult {
             ("Attempts", count(own.attempts), count(naive.attempts)),
             ("Delivered", count(own.delivered), count(naive.delivered)),
             (
-                "Given up",
+                "Dead-lettered",
                 count(own.dead_lettered),
                 count(naive.dead_lettered),
             ),
             (
-                "Most in one second after recovery",
+                "Peak requests per second after recovery",
                 count(own.peak_arrivals_per_second),
                 count(naive.peak_arrivals_per_second),
             ),
             (
-                "Done, from the start",
+                "Drained after",
                 times.posthaste.clone(),
                 times.naive.clone(),
             ),
         ];
         html! {
             table.stack {
-                caption { "What it comes to" }
-                thead { tr { td {} th scope="col" { "posthaste" } th scope="col" { "A naive sender" } } }
+                caption { "Summary" }
+                thead { tr { td {} th scope="col" { "posthaste" } th scope="col" { "Naive sender" } } }
                 tbody { @for (name, own, naive) in &rows { tr {
                     th scope="row" { (name) }
                     td data-label="posthaste" { (own) }
-                    td data-label="A naive sender" { (naive) }
+                    td data-label="Naive sender" { (naive) }
                 } } }
             }
         }
@@ -416,13 +415,13 @@ mod tests {
             course(&[(120_000, 50)], 120_000),
         );
         assert_eq!(near.chart_end_ms(), 120_000);
-        assert!(!near.render().0.contains("goes on until"));
+        assert!(!near.render().0.contains("continues until"));
         let far = result(
             course(&[(80_000, 50)], 80_000),
             course(&[(900_000, 50)], 900_000),
         );
         assert_eq!(far.chart_end_ms(), 90_000);
-        assert!(far.render().0.contains("it goes on until 15m"));
+        assert!(far.render().0.contains("continues until 15m"));
     }
 
     #[test]
@@ -448,7 +447,7 @@ mod tests {
         assert!(
             errors
                 .message("policy")
-                .is_some_and(|it| it.contains("not JSON"))
+                .is_some_and(|it| it.contains("not valid JSON"))
         );
         assert_eq!(
             invalid.simulation_request(Value::Null)["pending"],

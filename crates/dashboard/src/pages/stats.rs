@@ -37,14 +37,14 @@ impl Window {
     fn label(self) -> &'static str {
         match self {
             Window::Hour => "Last hour",
-            Window::Day => "Last day",
+            Window::Day => "Last 24 hours",
         }
     }
 
     /// Renders a choice between the two ranges, on the page at `link`.
     pub(super) fn choice(self, link: &str) -> Markup {
         html! {
-            nav.choice aria-label="How far back" {
+            nav.choice aria-label="Time range" {
                 ul {
                     @for window in [Window::Hour, Window::Day] {
                         li {
@@ -110,9 +110,9 @@ pub(super) fn cards(stats: &Stats, window: Window, series: &StatsSeries) -> Mark
         ul.cards.figures {
             (card(&health.retry_ratio, Unit::Share, "Retry rate", "of deliveries needed a retry",
                 &trend(series, |it| (it.retried_deliveries, first_attempts(it)))))
-            (card(&health.dead_letter_ratio, Unit::Share, "Dead-letter rate", "of ended deliveries failed",
+            (card(&health.dead_letter_ratio, Unit::Share, "Dead-letter rate", "of finished deliveries failed",
                 &trend(series, |it| (it.failed, finished(it)))))
-            (card(&health.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each successful delivery",
+            (card(&health.attempts_per_success, Unit::Number, "Attempts per success", "attempts per successful delivery",
                 &trend(series, |it| (it.success_attempts, it.succeeded))))
             (card(&health.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
                 &trend(series, |it| (it.second_successes, it.second_attempts))))
@@ -147,7 +147,7 @@ fn card(indicator: &HealthValue, unit: Unit, name: &str, meaning: &str, trend: &
         (false, _) => (BadgeKind::Quiet, "no data"),
         (true, HealthState::Healthy) => (BadgeKind::Good, "healthy"),
         (true, HealthState::Alert) => (BadgeKind::Bad, "alert"),
-        (true, HealthState::Warning) => (BadgeKind::Warning, "worth a look"),
+        (true, HealthState::Warning) => (BadgeKind::Warning, "warning"),
     };
     let value = match trend.has_data {
         true => unit.write(indicator.value),
@@ -193,9 +193,9 @@ pub(super) fn charts(series: &StatsSeries, window: Window) -> Markup {
     if attempts == 0 {
         let when = match window {
             Window::Hour => "hour",
-            Window::Day => "day",
+            Window::Day => "24 hours",
         };
-        return empty_list(&format!("Nothing was sent in the last {when}."));
+        return empty_list(&format!("No attempts in the last {when}."));
     }
     html! {
         div.columns { div.card { (throughput(series, attempts)) } div.card { (latency(series)) } }
@@ -232,7 +232,7 @@ fn throughput(series: &StatsSeries, attempts: u64) -> Markup {
         ChartText {
             title: &format!("Attempts per {bucket}"),
             description: &format!(
-                "{} attempts in all, {} of them succeeded; at most {} in one {bucket}.",
+                "{} attempts, {} succeeded; peak {} per {bucket}.",
                 format::count(attempts),
                 format::count(succeeded),
                 format::count(max),
@@ -261,8 +261,8 @@ fn latency(series: &StatsSeries) -> Markup {
         &[("slowest", slowest), ("mean", mean)],
         max,
         ChartText {
-            title: "How long an attempt takes",
-            description: &format!("The slowest took {max_text}."),
+            title: "Attempt latency",
+            description: &format!("Slowest attempt: {max_text}."),
             max_label: &max_text,
             legend: &[("slowest", "slowest"), ("mean", "mean")],
             left_label,
@@ -275,7 +275,7 @@ fn latency(series: &StatsSeries) -> Markup {
 fn bucket_name(bucket: &str) -> String {
     match bucket {
         "1m" => "minute".to_owned(),
-        "15m" => "quarter of an hour".to_owned(),
+        "15m" => "15 minutes".to_owned(),
         "1h" => "hour".to_owned(),
         other => other.to_owned(),
     }
@@ -342,7 +342,7 @@ mod tests {
             "Healthy up to 1.3, alert above 2.",
             "Healthy above 80 %, alert below 60 %.",
             "1,200",
-            "worth a look",
+            "warning",
         ] {
             assert!(markup.contains(part), "{part}: {markup}");
         }
@@ -366,14 +366,12 @@ mod tests {
     #[test]
     fn charts_are_drawn_only_if_there_were_attempts() {
         let markup = charts(&series(&[bucket(4, 1), bucket(0, 0)]), Window::Hour).0;
-        assert!(
-            markup.contains("4 attempts in all, 1 of them succeeded; at most 4 in one minute.")
-        );
+        assert!(markup.contains("4 attempts, 1 succeeded; peak 4 per minute."));
         assert!(markup.contains(">03:04</time>"), "{markup}");
-        assert!(markup.contains("The slowest took 80ms."), "{markup}");
+        assert!(markup.contains("Slowest attempt: 80ms."), "{markup}");
         let markup = charts(&series(&[bucket(0, 0)]), Window::Day).0;
         assert!(
-            markup.contains("Nothing was sent in the last day."),
+            markup.contains("No attempts in the last 24 hours."),
             "{markup}"
         );
     }

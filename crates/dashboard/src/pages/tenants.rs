@@ -43,12 +43,12 @@ async fn page(
         request.link(&format!("/tenants{query}"))
     };
     let list = match listed.data.is_empty() {
-        true => empty_list("There are no tenants yet. Create the first below."),
+        true => empty_list("No tenants yet. Create the first one below."),
         false => table(request, &listed.data),
     };
     let pager = pager(cursor, listed.next_cursor.as_deref(), link);
     Ok(Page::new(Tab::Tenants, "Tenants")
-        .lead(html! { "Your customers, each with endpoints of its own. Each sees only what is its own." })
+        .lead(html! { "Your customers. Each tenant has its own endpoints, events and keys." })
         .live("list", html! { (list) (pager) })
         .static_section("new", form(request, id, name, errors)))
 }
@@ -57,12 +57,12 @@ fn table(request: &PageRequest, tenants: &[Tenant]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "Tenants, newest first" }
-            thead { tr { th scope="col" { "Tenant" } th scope="col" { "Name" } th scope="col" { "Created" } th scope="col" { "Look at" } } }
+            thead { tr { th scope="col" { "Tenant" } th scope="col" { "Name" } th scope="col" { "Created" } th scope="col" { "View" } } }
             tbody { @for tenant in tenants { tr {
                 th scope="row" { a href=(request.link_for_tenant(&tenant.id, "")) { (tenant.id) } }
                 td data-label="Name" { (tenant.name) }
                 td data-label="Created" { (time(&tenant.created_at)) }
-                td data-label="Look at" {
+                td data-label="View" {
                     a href=(request.link_for_tenant(&tenant.id, "/endpoints")) { "endpoints" span.unseen { " of " (tenant.id) } } ", "
                     a href=(request.link_for_tenant(&tenant.id, "/deliveries")) { "deliveries" span.unseen { " of " (tenant.id) } } ", "
                     a href=(request.link_for_tenant(&tenant.id, "/dead-letters")) { "dead letters" span.unseen { " of " (tenant.id) } }
@@ -76,7 +76,7 @@ fn form(request: &PageRequest, id: &str, name: &str, errors: &FieldErrors) -> Ma
     let id = Field::new(
         "id",
         "Id",
-        "It stands in paths and cannot be changed; empty means one is made.",
+        "Part of API paths; cannot be changed later. Leave empty to generate one.",
         id,
         errors,
     );
@@ -89,7 +89,7 @@ fn form(request: &PageRequest, id: &str, name: &str, errors: &FieldErrors) -> Ma
                 (csrf_field(request))
                 (id.line("text"))
                 (name.line("text"))
-                div.actions { button.primary type="submit" { "Create the tenant" } }
+                div.actions { button.primary type="submit" { "Create tenant" } }
             }
         }
     }

@@ -12,15 +12,18 @@ use crate::page_request::PageRequest;
 /// The limits that are shown, in this order, with their labels.
 const LIMITS: [(&str, &str); 10] = [
     ("events_per_month", "Events this month"),
-    ("events_per_second", "Events a second"),
-    ("deliveries_per_second", "Deliveries a second, on each node"),
+    ("events_per_second", "Events per second"),
+    (
+        "deliveries_per_second",
+        "Deliveries per second, on each node",
+    ),
     ("endpoints", "Endpoints"),
-    ("payload_bytes", "Bytes of a payload"),
-    ("max_attempts", "Attempts of a retry policy"),
-    ("in_flight", "Attempts at once"),
-    ("retention", "What is finished is kept for"),
-    ("payload_retention", "Its payloads"),
-    ("attempt_retention", "Its attempts but the last"),
+    ("payload_bytes", "Payload size in bytes"),
+    ("max_attempts", "Attempts per retry policy"),
+    ("in_flight", "Concurrent attempts"),
+    ("retention", "Delivery retention"),
+    ("payload_retention", "Payload retention"),
+    ("attempt_retention", "Attempt-history retention"),
 ];
 
 /// Renders the limits and their usage.
@@ -30,21 +33,21 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
         h2 { "Usage" }
         @if let Some(plan) = &usage.plan {
             p {
-                "On the plan " strong { (plan) } ". "
+                "Plan " strong { (plan) } ". "
                 @if !usage.plan_found {
-                    (badge(BadgeKind::Warning, "unknown plan")) " The configuration does not have it, so the server's limits hold."
+                    (badge(BadgeKind::Warning, "unknown plan")) " The plan is not in the configuration, so the server's limits apply."
                 }
             }
         }
         table.stack {
-            caption.unseen { "Limits, and how much of them is used" }
+            caption.unseen { "Limits and usage" }
             thead { tr { th scope="col" { "Limit" } th scope="col" { "Used" } th scope="col" { "Allowed" } th scope="col" { "Set by" } } }
             tbody { @for (name, label) in LIMITS { @if let Some(limit) = usage.limits.get(name) { tr {
                 th scope="row" { (label) }
                 td data-label="Used" { (used(limit)) }
                 td data-label="Allowed" {
                     (allowed(&limit.limit))
-                    @if let (false, Some(at)) = (limit.limit.is_null(), &limit.resets_at) { ", anew " (time(at)) }
+                    @if let (false, Some(at)) = (limit.limit.is_null(), &limit.resets_at) { ", resets " (time(at)) }
                 }
                 td data-label="Set by" { (source(limit)) }
             } } } }
@@ -59,7 +62,7 @@ fn used(limit: &LimitUsage) -> Markup {
     let is_used_up = limit.limit.as_u64().is_some_and(|max| used >= max);
     html! {
         (format::count(used))
-        @if is_used_up { " " (badge(BadgeKind::Warning, "used up")) }
+        @if is_used_up { " " (badge(BadgeKind::Warning, "limit reached")) }
     }
 }
 
@@ -67,15 +70,15 @@ fn allowed(limit: &Value) -> Markup {
     match (limit.as_u64(), limit.as_str()) {
         (Some(count), _) => html! { (format::count(count)) },
         (None, Some(span)) => html! { (span) },
-        (None, None) => html! { "any number" },
+        (None, None) => html! { "no limit" },
     }
 }
 
 fn source(limit: &LimitUsage) -> &'static str {
     match limit.source.as_str() {
-        "tenant" => "the tenant's own limits",
-        "plan" => "its plan",
-        _ if limit.limit.is_null() => "nobody",
-        _ => "the server",
+        "tenant" => "tenant",
+        "plan" => "plan",
+        _ if limit.limit.is_null() => "–",
+        _ => "server",
     }
 }

@@ -103,7 +103,7 @@ impl fmt::Display for CredentialsFingerprint {
 
 /// The decrypted data is not valid credentials. The message never quotes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the credentials that are kept cannot be read")]
+#[error("cannot read the stored credentials")]
 pub struct Unreadable;
 
 impl Credentials {

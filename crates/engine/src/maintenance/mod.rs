@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::TenantId;
-use posthaste_store::{PageRequest, ReplaceResult, Retention, Store, StoreError};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{
+    PageRequest, ReplaceResult, Retention, RetentionStepResult, Store, StoreError, Tenant,
+};
 use posthaste_system::clock::Clock;
 use posthaste_system::periodic_task::{PeriodicTask, repeat};
 use tokio::sync::watch;
@@ -19,6 +22,7 @@ use tokio::time::Instant;
 
 use self::retention_throttle::{RetentionThrottle, StepResult};
 use crate::owner_router::OwnerRouter;
+use crate::tenant_keys;
 use crate::vault::Vault;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -28,6 +32,10 @@ const LOG_TARGET: &str = "posthaste::housekeeping";
 const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Page size for reading tenants and endpoints.
 const PAGE: usize = 250;
+/// Minimum age of an origin endpoint that is deleted. A younger one may be about to get its first delivery.
+const MIN_ORIGIN_AGE: Span = Span::from_hours(1);
+/// Maximum number of origin endpoints that are deleted after one retention run.
+const MAX_ORIGINS_DELETED: usize = 100;
 
 /// Deletes expired data in small steps until `stopped` is true. The throttle decides the size of each step; the step
 /// size in `retention` is ignored.
@@ -69,30 +77,43 @@ impl PeriodicTask for RetentionTask {
             ..self.retention.clone()
         };
         let began = Instant::now();
-        ControlFlow::Continue(
-            match self
-                .store
-                .step_retention(self.clock.wall(), retention)
-                .await
-            {
-                Ok(step) => self.throttle.after(StepResult {
-                    took: began.elapsed(),
-                    removed: step.events + step.payloads + step.attempts > 0,
-                    more: step.more,
-                }),
-                Err(StoreError::Closed) => return ControlFlow::Break(()),
-                Err(error) => {
-                    let pause = self.throttle.after_failure();
-                    let again_ms = pause.as_millis() as u64;
-                    tracing::warn!(target: LOG_TARGET, %error, again_ms, "what is old could not be removed; it is tried again");
-                    pause
-                }
-            },
-        )
+        let now = self.clock.wall();
+        ControlFlow::Continue(match self.step(now, retention).await {
+            Ok(step) => self.throttle.after(StepResult {
+                took: began.elapsed(),
+                removed: step.events + step.payloads + step.attempts > 0,
+                more: step.more,
+            }),
+            Err(StoreError::Closed) => return ControlFlow::Break(()),
+            Err(error) => {
+                let pause = self.throttle.after_failure();
+                let again_ms = pause.as_millis() as u64;
+                tracing::warn!(target: LOG_TARGET, %error, again_ms, "retention run failed; retrying");
+                pause
+            }
+        })
     }
 }
 
-/// Result of the re-encryption, as numbers of endpoints.
+impl RetentionTask {
+    /// Makes one step of a retention run. The last step also deletes origin endpoints that have no deliveries any more.
+    async fn step(
+        &self,
+        now: Timestamp,
+        retention: Retention,
+    ) -> Result<RetentionStepResult, StoreError> {
+        let step = self.store.step_retention(now, retention).await?;
+        if !step.more {
+            let before = Timestamp(now.0.saturating_sub(MIN_ORIGIN_AGE.as_millis()));
+            self.store
+                .delete_idle_origins(now, before, MAX_ORIGINS_DELETED)
+                .await?;
+        }
+        Ok(step)
+    }
+}
+
+/// Result of the re-encryption, as numbers of endpoints and tenants.
 #[derive(Default)]
 struct Resealed {
     done: u64,
@@ -111,6 +132,7 @@ pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(
         };
         let tenants = store.tenants(page).await?;
         for tenant in tenants.items {
+            reseal_tenant_keys(store, vault, clock, &tenant, &mut resealed).await?;
             reseal_tenant(store, vault, clock, tenant.id, &mut resealed).await?;
         }
         before = tenants.next;
@@ -122,8 +144,38 @@ pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(
         let endpoints = resealed.done;
         tracing::info!(target: LOG_TARGET,
             endpoints,
-            "every secret is sealed with the newest master key; the older ones can be removed"
+            "all secrets are encrypted with the newest master key; older keys can be removed"
         );
+    }
+    Ok(())
+}
+
+/// Encrypts the tenant's own keys with the newest master key.
+async fn reseal_tenant_keys(
+    store: &dyn Store,
+    vault: &Vault,
+    clock: &Clock,
+    tenant: &Tenant,
+    resealed: &mut Resealed,
+) -> Result<(), StoreError> {
+    match tenant_keys::reseal(vault, &tenant.id, &tenant.sealed_keys) {
+        Ok(None) => {}
+        Ok(Some(sealed_keys)) => {
+            let changed = Tenant {
+                sealed_keys,
+                ..tenant.clone()
+            };
+            match store.replace_tenant(clock.wall(), changed).await? {
+                ReplaceResult::Done => resealed.done += 1,
+                // As for an endpoint.
+                ReplaceResult::Outdated | ReplaceResult::NotFound => {}
+            }
+        }
+        Err(error) => {
+            resealed.unreadable += 1;
+            let tenant = &tenant.id;
+            tracing::error!(target: LOG_TARGET, %tenant, %error, "the keys of a tenant cannot be decrypted: none of its one-off requests is sent until the master key that they were encrypted with is given again");
+        }
     }
     Ok(())
 }
@@ -151,7 +203,7 @@ async fn reseal_tenant(
                     match replaced {
                         ReplaceResult::Done => {
                             resealed.done += 1;
-                            tracing::debug!(target: LOG_TARGET, %endpoint, "sealed with the newest master key");
+                            tracing::debug!(target: LOG_TARGET, %endpoint, "encrypted secrets with the newest master key");
                         }
                         // No other writer is active yet. If one were, its version would be encrypted with the newest
                         // key.
@@ -160,7 +212,7 @@ async fn reseal_tenant(
                 }
                 Err(error) => {
                     resealed.unreadable += 1;
-                    tracing::error!(target: LOG_TARGET, %endpoint, %error, "the secrets of an endpoint cannot be opened: nothing is sent to it until the master key they were sealed with is given again");
+                    tracing::error!(target: LOG_TARGET, %endpoint, %error, "cannot decrypt the secrets of an endpoint: nothing is sent to it until the master key they were encrypted with is available");
                 }
             }
         }

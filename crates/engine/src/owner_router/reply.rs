@@ -103,7 +103,7 @@ impl OwnerRouter {
                         minutes: unwritten.pending(&of.into()),
                     },
                     Err(_) => NodeResponse::Unable {
-                        why: "figures are being written".to_owned(),
+                        why: "stats are being written".to_owned(),
                     },
                 }
             }

@@ -88,9 +88,8 @@ impl OwnerRouter {
         windows: &[Window],
     ) -> Result<WindowCounters, StoreError> {
         let unwritten = timeout(READ_TIMEOUT, self.metrics.unwritten()).await;
-        let unwritten = unwritten.map_err(|_| {
-            StoreError::Unavailable("figures are being written, which takes long".to_owned())
-        })?;
+        let unwritten =
+            unwritten.map_err(|_| StoreError::Unavailable("writing stats is slow".to_owned()))?;
         let mut counters = WindowCounters::default();
         for (width, buckets) in [
             (BucketWidth::Minute, &mut counters.minutes),

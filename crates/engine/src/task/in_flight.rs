@@ -94,6 +94,7 @@ impl EngineTask {
             attempt,
             config: self.endpoints.current(attempt.endpoint),
             payload,
+            one_off: self.dispatcher.one_off_request(attempt.ticket),
             lease_losses: self.lease_losses,
         };
         let task = tokio::spawn(attempt_runner::run(self.context.clone(), job));

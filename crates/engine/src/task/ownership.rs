@@ -140,7 +140,7 @@ impl EngineTask {
             tracing::warn!(target: LOG_TARGET,
                 shards,
                 in_flight = self.in_flight.len(),
-                "the lease has ended: others send what was this node's"
+                "lease expired: other nodes take over this node's endpoints"
             );
         }
         for shard in Shard::all() {
@@ -155,7 +155,7 @@ impl EngineTask {
         self.persisted_status.clear();
         self.callers.answer_all(&EngineError::NotOwner);
         for release in self.releases.drain(..) {
-            let lost = StoreError::Unavailable("the lease has ended".to_owned());
+            let lost = StoreError::Unavailable("lease expired".to_owned());
             (release.done)(Err(lost));
         }
     }
@@ -173,7 +173,7 @@ impl EngineTask {
         if may_start == self.is_suspended {
             self.is_suspended = !may_start;
             if self.is_suspended && self.context.owned_shards.count() > 0 {
-                tracing::warn!(target: LOG_TARGET, "the lease could not be renewed: nothing is sent until it is");
+                tracing::warn!(target: LOG_TARGET, "cannot renew the lease: nothing is sent until it is renewed");
             }
             self.dispatch(match self.is_suspended {
                 true => Input::Suspend,

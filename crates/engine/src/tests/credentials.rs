@@ -308,7 +308,7 @@ async fn without_a_token_the_receiver_is_not_called() {
         .delivery(fixture.tenant.clone(), delivery)
         .await;
     let (_, attempts) = found.unwrap().expect("it is there");
-    let expected = "no access token: the token server answered 400 (unauthorized_client)";
+    let expected = "no access token: the token server responded with 400 (unauthorized_client)";
     assert_eq!(attempts.len(), 4);
     for attempt in attempts {
         assert_eq!(attempt.detail.as_deref(), Some(expected));

@@ -242,7 +242,7 @@ async fn failures_are_cached_for_a_growing_time() {
     server.say(401, json!({"error": "invalid_client"}).to_string());
     let expected = TokenFailure {
         fault: Fault::NoToken,
-        detail: "no access token: the token server answered 401 (invalid_client)".to_owned(),
+        detail: "no access token: the token server responded with 401 (invalid_client)".to_owned(),
     };
     // After the first failure the next caller asks again.
     assert_eq!(fixture.failure(&grant).await, expected);

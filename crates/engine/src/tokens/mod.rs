@@ -92,7 +92,7 @@ impl TokenCache {
                 .expect("the wait ends when there is a result"),
             Ok(Err(_)) => Err(fetch_aborted()),
             Err(_) => {
-                let why = "the time limit passed before the token server answered";
+                let why = "timeout while waiting for the token server";
                 Err(NoToken::Theirs(TokenFailure::new(Fault::Timeout, why)))
             }
         }
@@ -144,7 +144,7 @@ impl TokenCache {
 }
 
 fn fetch_aborted() -> NoToken {
-    NoToken::Ours("the fetch of an access token fell over".to_owned())
+    NoToken::Ours("the fetch of an access token panicked".to_owned())
 }
 
 fn evict(entries: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {

@@ -44,7 +44,7 @@ pub(super) fn parse(report: &SendReport) -> FetchOutcome {
             match token(&report.snippet, report.snippet_truncated) {
                 Ok(ended) => ended,
                 Err(wrong) => {
-                    let why = format!("the token server's answer {wrong}");
+                    let why = format!("the token server's response {wrong}");
                     failed(Fault::NoToken, &why, None)
                 }
             }
@@ -53,7 +53,7 @@ pub(super) fn parse(report: &SendReport) -> FetchOutcome {
             status,
             retry_after,
         } => {
-            let mut why = format!("the token server answered {}", status.code());
+            let mut why = format!("the token server responded with {}", status.code());
             if let Some(error) = known_error(&report.snippet) {
                 why.push_str(&format!(" ({error})"));
             }
@@ -92,7 +92,7 @@ fn token(body: &[u8], truncated: bool) -> Result<FetchOutcome, String> {
         let most = MAX_TOKEN_BYTES / 1_024;
         return Err(format!("has a token of more than {most} KiB"));
     }
-    let unfit = || "has a token that cannot stand in a header".to_owned();
+    let unfit = || "has a token that is not a valid header value".to_owned();
     Ok(FetchOutcome::Got {
         header: bearer(token).ok_or_else(unfit)?,
         lifetime: answer.get("expires_in").and_then(lifetime),
@@ -207,13 +207,13 @@ mod tests {
         ] {
             let (fault, detail) = why(answered(200, &answer));
             assert_eq!(fault, Fault::NoToken);
-            let expected = format!("no access token: the token server's answer {expected}");
+            let expected = format!("no access token: the token server's response {expected}");
             assert_eq!(detail, expected);
         }
         for token in ["", "a b", "a\r\nX-Evil: 1", "ä", "\u{0}"] {
             let answer = json!({"access_token": token, "token_type": "bearer"});
             let (_, detail) = why(answered(200, &answer));
-            assert!(detail.ends_with("cannot stand in a header"), "{detail}");
+            assert!(detail.ends_with("not a valid header value"), "{detail}");
         }
         for body in [
             "",
@@ -222,7 +222,7 @@ mod tests {
             "{\"access_token\":\"canary\"",
         ] {
             let (_, detail) = why(parse(&report(200, body.as_bytes())));
-            assert!(detail.ends_with("answer is not JSON"), "{detail}");
+            assert!(detail.ends_with("response is not JSON"), "{detail}");
         }
         let cut = SendReport {
             snippet_truncated: true,
@@ -242,7 +242,7 @@ mod tests {
             FetchOutcome::Failed {
                 failure: TokenFailure {
                     fault: Fault::NoToken,
-                    detail: "no access token: the token server answered 401 (invalid_client)"
+                    detail: "no access token: the token server responded with 401 (invalid_client)"
                         .to_owned(),
                 },
                 wait: Some(Span::from_secs(7)),
@@ -255,12 +255,18 @@ mod tests {
             json!(null),
         ] {
             let (_, detail) = why(answered(400, &json!({"error": error})));
-            assert_eq!(detail, "no access token: the token server answered 400");
+            assert_eq!(
+                detail,
+                "no access token: the token server responded with 400"
+            );
         }
         // Redirects are not followed here either.
         let (fault, detail) = why(answered(302, &json!({})));
         assert_eq!(fault, Fault::NoToken);
-        assert_eq!(detail, "no access token: the token server answered 302");
+        assert_eq!(
+            detail,
+            "no access token: the token server responded with 302"
+        );
     }
 
     #[test]

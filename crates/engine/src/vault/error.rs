@@ -29,8 +29,7 @@ pub enum VaultError {
     },
     /// Other users can read or change the key file.
     #[error(
-        "the master key file {} can be read or changed by others (its mode is {mode:03o}): \
-         run `chmod 600 {}`, and if somebody may have read it, `posthaste rotate-master-key`",
+        "the master key file {} can be read or changed by other users (its mode is {mode:03o}): run `chmod 600 {}`, and `posthaste rotate-master-key` if it may have been read",
         path.display(), path.display()
     )]
     Exposed {
@@ -41,9 +40,7 @@ pub enum VaultError {
     },
     /// The key file is missing, and there is data that needs it.
     #[error(
-        "the master key file {} is missing, and the database holds secrets sealed with it: restore it \
-         from a backup, name it with --master-key-file, or give the key in POSTHASTE_MASTER_KEY. \
-         Without the key the secrets cannot be read",
+        "the master key file {} is missing, and the database contains secrets encrypted with it: restore it from a backup, pass its path with --master-key-file, or set POSTHASTE_MASTER_KEY. Without the key the secrets cannot be read",
         path.display()
     )]
     Missing {
@@ -62,8 +59,7 @@ pub enum VaultError {
     },
     /// Another rotation has not finished.
     #[error(
-        "{} exists: another rotation is under way, or was interrupted. If none is under way, \
-         remove that file and try again; nothing was sealed with it",
+        "{} exists: another rotation is in progress or was interrupted. If none is in progress, remove that file and try again; nothing was encrypted with it",
         path.display()
     )]
     RotationUnderWay {
@@ -71,18 +67,16 @@ pub enum VaultError {
         path: PathBuf,
     },
     /// The data was sealed with a key that is missing.
-    #[error(
-        "sealed with the master key {id}, which is not among the keys: add it after the newest one"
-    )]
+    #[error("encrypted with the master key {id}, which is missing: add it after the newest key")]
     UnknownKey {
         /// The id of that key.
         id: MasterKeyId,
     },
     /// The data was not sealed by this version.
-    #[error("not sealed data, or sealed by a newer version of posthaste")]
+    #[error("not encrypted data, or encrypted by a newer version of posthaste")]
     NotSealed,
     /// The data was changed after it was sealed, or it was sealed for another endpoint or purpose.
-    #[error("the sealed data were changed, or belong to another endpoint")]
+    #[error("the encrypted data was changed, or belongs to another endpoint")]
     Altered,
 }
 
@@ -91,39 +85,40 @@ pub enum VaultError {
 pub enum Flaw {
     /// No key at all.
     #[error(
-        "there is no master key: it should hold {KEY_BYTES} random bytes in base64, such as \
-         `openssl rand -base64 32` makes"
+        "no master key: create one of {KEY_BYTES} random bytes in base64 with `openssl rand -base64 32`"
     )]
     Empty,
     /// Too many keys.
-    #[error("there are more than {MAX_KEYS} master keys: remove the oldest, which stand last")]
+    #[error("more than {MAX_KEYS} master keys: remove the oldest, which come last")]
     TooMany,
     /// Longer than the allowed number of keys can be.
-    #[error("it is too long to be a list of master keys")]
+    #[error("too long for a list of master keys")]
     TooLong,
     /// Not UTF-8 text.
-    #[error("it is not text")]
+    #[error("not text")]
     NotText,
     /// A line without one or two words.
     #[error(
-        "a line should be `KEY-ID KEY`: eight hexadecimal digits, a blank, and the key in base64"
+        "each line must be `KEY-ID KEY`: eight hexadecimal digits, a space, and the key in base64"
     )]
     Form,
     /// The key is not base64, or has the wrong length.
-    #[error("the key should be {KEY_BYTES} bytes in base64: 44 characters, the last of them `=`")]
+    #[error("the key must be {KEY_BYTES} bytes in base64: 44 characters, ending with `=`")]
     Key,
     /// The id does not match the key.
-    #[error("the id does not belong to the key: one of them was changed; restore it from a backup")]
+    #[error(
+        "the id does not match the key: one of them was changed; restore the file from a backup"
+    )]
     Id,
     /// The same key twice.
-    #[error("the key is there twice: remove one of the lines")]
+    #[error("the key is listed twice: remove one of the lines")]
     Twice,
 }
 
 /// Returns advice for a file that cannot be written, if the cause is known.
 fn remedy(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::NotFound {
-        "; make its folder first"
+        "; create its directory first"
     } else {
         ""
     }

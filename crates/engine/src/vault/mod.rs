@@ -52,6 +52,8 @@ pub enum Purpose {
     Headers,
     /// Credentials that requests to an endpoint carry besides signatures: passwords, tokens, private keys.
     Credentials,
+    /// The keys of a tenant, for one-off requests.
+    TenantKeys,
 }
 
 impl Purpose {
@@ -61,6 +63,7 @@ impl Purpose {
             Purpose::SigningKeys => 1,
             Purpose::Headers => 2,
             Purpose::Credentials => 3,
+            Purpose::TenantKeys => 4,
         }
     }
 }

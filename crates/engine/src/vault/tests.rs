@@ -166,6 +166,7 @@ fn an_endpoint_is_moved_over_as_a_whole() {
         sealed_credentials: seal(&old, Purpose::Credentials),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: posthaste_core::time::Timestamp(0),
         revision: 3,
     };

@@ -113,7 +113,7 @@ impl OwnerTask for AlertChecker {
     }
 
     fn log_error(&self, error: &StoreError) {
-        tracing::warn!(target: LOG_TARGET, %error, "alerts could not be looked after; it is tried again");
+        tracing::warn!(target: LOG_TARGET, %error, "cannot update alerts; retrying");
     }
 
     /// Clears the state in memory, which is outdated when this node checks again.
@@ -267,10 +267,10 @@ impl AlertChecker {
     async fn read_values(&mut self, now: Now, open: &OpenAlerts) -> Readings {
         let mut readings = Readings::new();
         if let Err(error) = self.read_counters(now.wall, open, &mut readings).await {
-            tracing::warn!(target: LOG_TARGET, %error, "figures could not be read");
+            tracing::warn!(target: LOG_TARGET, %error, "cannot read stats for alerts");
         }
         if let Err(error) = self.read_retrying(now.wall, open, &mut readings).await {
-            tracing::warn!(target: LOG_TARGET, %error, "what has been in retry for long could not be counted");
+            tracing::warn!(target: LOG_TARGET, %error, "cannot count deliveries that have been retrying for over 24 hours");
         }
         readings.extend(self.read_limited(open).await);
         let everything = [
@@ -525,7 +525,7 @@ impl AlertChecker {
         };
         if self.store.raise_alert(now, alert.clone()).await? == CreateResult::Created {
             let (about, why) = (scope_text(&alert.scope), text::message(&alert));
-            tracing::warn!(target: LOG_TARGET, alert = name.name(), %about, why, "an alert was raised");
+            tracing::warn!(target: LOG_TARGET, alert = name.name(), %about, why, "alert raised");
         }
         Ok(())
     }
@@ -533,7 +533,7 @@ impl AlertChecker {
     async fn resolve(&self, now: Timestamp, alert: &Alert) -> Result<(), StoreError> {
         if self.store.resolve_alert(now, alert.id).await?.is_some() {
             let about = scope_text(&alert.scope);
-            tracing::info!(target: LOG_TARGET, alert = alert.name.name(), %about, "an alert was resolved");
+            tracing::info!(target: LOG_TARGET, alert = alert.name.name(), %about, "alert resolved");
         }
         Ok(())
     }

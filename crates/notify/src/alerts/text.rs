@@ -41,37 +41,37 @@ pub fn message(alert: &Alert) -> String {
             format!("{value} deliveries were dead-lettered{last} (threshold {limit}).")
         }
         AlertName::BreakerTripped => format!(
-            "The endpoint keeps failing, so it is left alone and probed{}.",
+            "Endpoint down: deliveries are held and the endpoint is probed{}.",
             in_brackets("reason")
         ),
         AlertName::DisableWarning => format!(
-            "The endpoint will be disabled if this goes on{}.",
+            "The endpoint will be disabled if it keeps failing{}.",
             in_brackets("cause")
         ),
         AlertName::EndpointDisabled => {
             format!(
-                "The endpoint was disabled by posthaste{}.",
+                "The endpoint was disabled automatically{}.",
                 in_brackets("cause")
             )
         }
         AlertName::QueueAge => format!(
-            "Something that could be sent has been waiting for {value}; more than {limit} calls for somebody."
+            "Deliveries that could be sent have been waiting for {value} (threshold {limit})."
         ),
         AlertName::HeldBack => format!(
             "Deliveries held back by {} for {value} (threshold {limit}).",
             limit_text(text("held_back_by"))
         ),
         AlertName::StoreSlow => {
-            format!("The store takes {value} to write; more than {limit} calls for somebody.")
+            format!("Store writes take {value} (threshold {limit}).")
         }
-        AlertName::StoreNearlyFull => format!(
-            "Only {value} of the store's room is free; less than {limit} calls for somebody."
-        ),
-        AlertName::NotificationsStuck => format!(
-            "Something has been waiting for {value} to be told; more than {limit} calls for somebody."
-        ),
+        AlertName::StoreNearlyFull => {
+            format!("Free space of the store is {value} (threshold {limit}).")
+        }
+        AlertName::NotificationsStuck => {
+            format!("Notifications have been waiting for {value} (threshold {limit}).")
+        }
         AlertName::HeldAfterFaults => format!(
-            "Deliveries held after repeated internal errors: {value} (threshold {limit}). Retry or cancel them by hand."
+            "Deliveries held after repeated internal errors: {value} (threshold {limit}). Retry or cancel them manually."
         ),
     }
 }
@@ -150,7 +150,7 @@ mod tests {
         let tripped = json!({"reason": "consecutive_failures", "notice": 3});
         assert_eq!(
             text_of(AlertName::BreakerTripped, tripped),
-            "The endpoint keeps failing, so it is left alone and probed (consecutive failures)."
+            "Endpoint down: deliveries are held and the endpoint is probed (consecutive failures)."
         );
         // A ratio near its threshold does not look equal to it.
         let near = json!({"value": 0.0104, "threshold": 0.01, "window": "30m", "samples": 200});
@@ -176,7 +176,7 @@ mod tests {
         );
         let slow = json!({"value": 1.5, "threshold": 1.0});
         let slow = text_of(AlertName::StoreSlow, slow);
-        assert!(slow.starts_with("The store takes "), "{slow}");
+        assert!(slow.starts_with("Store writes take "), "{slow}");
         for name in AlertName::ALL {
             let some = text_of(
                 name,

@@ -96,10 +96,10 @@ impl ConfirmationMailer {
         let tenant = &request.tenant;
         match &sent {
             Ok(()) => {
-                tracing::info!(target: LOG_TARGET, %tenant, endpoint = %request.endpoint, "sent a confirmation email");
+                tracing::info!(target: LOG_TARGET, %tenant, endpoint = %request.endpoint, "confirmation email sent");
             }
             Err(why) => {
-                tracing::warn!(target: LOG_TARGET, %tenant, endpoint = %request.endpoint, %why, "a confirmation email was not accepted");
+                tracing::warn!(target: LOG_TARGET, %tenant, endpoint = %request.endpoint, %why, "confirmation email rejected");
             }
         }
         let (result, outcome) = match sent {

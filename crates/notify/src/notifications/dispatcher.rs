@@ -77,7 +77,7 @@ impl OwnerTask for NotificationDispatcher {
     }
 
     fn log_error(&self, error: &StoreError) {
-        tracing::warn!(target: LOG_TARGET, %error, "notices could not be told; they are kept, and told as soon as that works");
+        tracing::warn!(target: LOG_TARGET, %error, "cannot dispatch notifications; keeping them and retrying");
     }
 
     fn skip_round(&mut self) -> Duration {
@@ -94,9 +94,7 @@ impl NotificationDispatcher {
     async fn dispatch_waiting(&self, now: Timestamp) -> Result<bool, StoreError> {
         let from = self.store.last_processed_notification().await?;
         let notifications = self.store.notifications(from, MAX_PER_ROUND).await?;
-        self.metrics
-            .notifications
-            .wait(notifications.len(), notifications.first());
+        self.metrics.notifications.wait(notifications.len());
         let (Some(first), Some(last)) = (notifications.first(), notifications.last()) else {
             return Ok(false);
         };
@@ -116,7 +114,7 @@ impl NotificationDispatcher {
                 self.metrics.notifications.lost(lost);
                 tracing::error!(target: LOG_TARGET,
                     lost,
-                    "more notices came than can be kept, and the oldest are lost: nobody was told of them"
+                    "too many pending notifications; the oldest were dropped"
                 );
             }
         }

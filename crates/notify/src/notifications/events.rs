@@ -54,6 +54,7 @@ pub(super) fn event_of(
             .endpoint
             .map(|endpoint| OrderingKey(endpoint.0 as u64)),
         only: None,
+        request: None,
         received: None,
     })
 }
@@ -79,15 +80,15 @@ pub(super) async fn accept(
         match store.accept(clock.wall(), vec![event]).await? {
             Ingest::Done(_) => {}
             Ingest::NoSuchTenant => {
-                let message = format!("the tenant {tenant} is gone again");
+                let message = format!("the tenant {tenant} was deleted");
                 return Err(StoreError::Unavailable(message));
             }
-            Ingest::Conflict(_) => log_refused(tenant, key, "its idempotency key is taken"),
-            Ingest::NoSuchEndpoint => log_refused(tenant, key, "its endpoint is gone"),
+            Ingest::Conflict(_) => log_refused(tenant, key, "its idempotency key was used before"),
+            Ingest::NoSuchEndpoint => log_refused(tenant, key, "its endpoint was deleted"),
             Ingest::TooManyDeliveries { .. } => {
-                log_refused(tenant, key, "it has too many deliveries")
+                log_refused(tenant, key, "it would create too many deliveries")
             }
-            Ingest::OverLimit { .. } => log_refused(tenant, key, "its tenant is over its limit"),
+            Ingest::OverLimit { .. } => log_refused(tenant, key, "its tenant has reached a limit"),
         }
     }
     Ok(())
@@ -95,7 +96,7 @@ pub(super) async fn accept(
 
 /// Logs an event that was refused. The notification is still sent by the other means.
 fn log_refused(tenant: &TenantId, key: Option<String>, why: &str) {
-    tracing::error!(target: LOG_TARGET, %tenant, key, why, "an operational event was refused, and is not sent");
+    tracing::error!(target: LOG_TARGET, %tenant, key, why, "operational event rejected and not sent");
 }
 
 /// Creates the operational tenant if it does not exist.
@@ -114,6 +115,7 @@ pub(super) async fn create_tenant_if_missing(
         id: tenant.clone(),
         name: NAME.to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         plan: None,
         created_at: now,
@@ -121,7 +123,7 @@ pub(super) async fn create_tenant_if_missing(
     };
     match store.create_tenant(now, created).await? {
         CreateResult::Created => {
-            tracing::info!(target: LOG_TARGET, %tenant, "the tenant that gets operational events was made; add an endpoint to it");
+            tracing::info!(target: LOG_TARGET, %tenant, "created the tenant for operational events; add an endpoint to receive them");
         }
         // Another node has created the tenant meanwhile.
         CreateResult::Taken | CreateResult::TooMany | CreateResult::NoSuchTenant => {}

@@ -94,7 +94,7 @@ impl OwnerTask for Mailer {
         }
         while let Some(ended) = sending.join_next_with_id().await {
             let (task, result) = ended.unwrap_or_else(|panicked| {
-                let why = "it could not be written, which is a fault of posthaste".to_owned();
+                let why = "internal error while composing the email".to_owned();
                 (panicked.id(), Err(EmailError::Later(why)))
             });
             let email = in_progress.remove(&task).expect("every task has an email");
@@ -109,7 +109,7 @@ impl OwnerTask for Mailer {
     }
 
     fn log_error(&self, error: &StoreError) {
-        tracing::warn!(target: LOG_TARGET, %error, "letters could not be looked after; they are kept");
+        tracing::warn!(target: LOG_TARGET, %error, "cannot process emails; keeping them and retrying");
     }
 }
 
@@ -172,11 +172,11 @@ impl Mailer {
         };
         let lines = email.lines.len();
         match &result {
-            Ok(()) => tracing::info!(target: LOG_TARGET, recipient, lines, "a letter was sent"),
+            Ok(()) => tracing::info!(target: LOG_TARGET, recipient, lines, "email sent"),
             Err(why) => {
                 let tries = email.tries + 1;
                 let outcome = outcome.name();
-                tracing::warn!(target: LOG_TARGET, recipient, lines, tries, outcome, %why, "a letter was not taken");
+                tracing::warn!(target: LOG_TARGET, recipient, lines, tries, outcome, %why, "email rejected");
             }
         }
         let (recipient, revision) = (email.recipient, email.revision);

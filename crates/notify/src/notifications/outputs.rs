@@ -342,9 +342,9 @@ mod tests {
         for (name, subject) in [
             (
                 "alert.raised",
-                "[posthaste] Alert queue_age: raised: something that could be sent has been wai…",
+                "[posthaste] Alert queue_age: raised: deliveries wait too long (value 9)",
             ),
-            ("alert.resolved", "[posthaste] Alert queue_age: over"),
+            ("alert.resolved", "[posthaste] Alert queue_age: resolved"),
         ] {
             let outputs = outputs(name, detail.clone(), &Subject::default());
             let lines = outputs.email_lines.into_iter();

@@ -54,13 +54,13 @@ impl OwnerTask for UnsentEmails {
                 EmailResult::Dropped,
             );
             if dropped.await? {
-                tracing::warn!(target: LOG_TARGET, %since, lines, "a letter was dropped: there is no mail server to send it");
+                tracing::warn!(target: LOG_TARGET, %since, lines, "email dropped: no mail server is configured");
             }
         }
         Ok(more)
     }
 
     fn log_error(&self, error: &StoreError) {
-        tracing::warn!(target: LOG_TARGET, %error, "letters could not be looked after; they are kept");
+        tracing::warn!(target: LOG_TARGET, %error, "cannot process emails; keeping them and retrying");
     }
 }

@@ -12,18 +12,19 @@ use super::demo::DemoArgs;
 use super::listen::ListenArgs;
 use super::mail::MailCommand;
 use super::maintenance::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
+use super::outbox::OutboxCommand;
 use super::policy::PolicyCommand;
-use super::remote::{ApiCommand, SendArgs};
+use super::remote::{ApiCommand, RequestArgs, SendArgs};
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 
 /// First steps for new users, below the help.
 const FIRST_STEPS: &str = "\
-Begin with `posthaste demo`, or with a server of your own and a receiver beside it:
+Start with `posthaste demo`, or run a server and a local receiver:
   posthaste serve --allow-http --allow-network 127.0.0.0/8
   posthaste listen
-Each command has examples: posthaste send --help";
+Every command has examples in its help: posthaste send --help";
 
-/// A webhook delivery server that keeps its word
+/// Webhook delivery server
 #[derive(Debug, Parser)]
 #[command(name = "posthaste", version, arg_required_else_help = true, after_help = FIRST_STEPS)]
 pub struct Cli {
@@ -38,49 +39,58 @@ pub enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
-    /// Watch it at work: a server, misbehaving receivers and traffic, to look at
+    /// Run a demo: a server, misbehaving receivers and traffic
     Demo(DemoArgs),
-    /// Look at a retry policy before it is used
+    /// Explain or simulate a retry policy
     #[command(arg_required_else_help = true)]
     Policy {
         /// How to look at it.
         #[command(subcommand)]
         command: PolicyCommand,
     },
-    /// Measure how fast, how soon and at what cost events are delivered
+    /// Run the benchmark: throughput, latency and cost of deliveries
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),
-    /// What the benchmark compares with
+    /// The baseline that the benchmark compares with
     #[command(hide = true)]
     BenchRelay,
-    /// Hand over an event, and follow it to its end
+    /// Send an event, and optionally follow its deliveries
     Send(Box<SendArgs>),
-    /// Receive webhooks here: verify, print, and fail as told
+    /// Send a one-off request to a URL, now or later, and optionally follow it
+    Request(Box<RequestArgs>),
+    /// Run a local receiver that verifies and prints webhooks, and fails on request
     Listen(ListenArgs),
     /// The API from a terminal.
     #[command(flatten)]
     Remote(ApiCommand),
-    /// Copy the store to a file, while the server runs or not
+    /// Back up a SQLite store to a file, also while the server is running
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
-    /// Move from one store to another
+    /// Copy a SQLite store to PostgreSQL
     #[command(arg_required_else_help = true)]
     Store {
         /// What to do with it.
         #[command(subcommand)]
         command: StoreCommand,
     },
-    /// See whether letters arrive
+    /// Send a test email
     #[command(arg_required_else_help = true)]
     Mail {
         /// What to do about them.
         #[command(subcommand)]
         command: MailCommand,
     },
-    /// Put a new key in front of the master keys; the next start seals everything with it
+    /// Print the SQL of outboxes, and check them
+    #[command(arg_required_else_help = true)]
+    Outbox {
+        /// Command.
+        #[command(subcommand)]
+        command: OutboxCommand,
+    },
+    /// Add a new master key; the next start encrypts all secrets with it
     #[command(after_help = ROTATE_EXAMPLES)]
     RotateMasterKey(RotateArgs),
-    /// Print a script that lets a shell complete the command line
+    /// Print a shell completion script
     Completions(CompletionsArgs),
 }
 

@@ -41,43 +41,43 @@ says which.";
 /// `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// Where the server keeps its data: a new sqlite:FILE, or postgres://… on whose server databases
-    /// are made and dropped [default: a file that is removed]
+    /// Store of the server: a new sqlite:FILE, or postgres://… of a server on which databases
+    /// are created and dropped [default: a temporary file]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// How many events; each scenario has its own default
+    /// Number of events; each scenario has its own default
     #[arg(long, value_name = "COUNT", value_parser = whole(1, MAX_EVENTS))]
     pub events: Option<usize>,
-    /// How many endpoints each event goes to
+    /// Endpoints per event
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole(1, MAX_ENDPOINTS))]
     pub endpoints: usize,
-    /// How long each payload is
+    /// Payload size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 500,
           value_parser = whole(MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES))]
     pub payload: usize,
-    /// How many requests the producers have outstanding
+    /// Concurrent requests of the producers
     #[arg(long, value_name = "COUNT", default_value_t = 64,
           value_parser = whole(1, MAX_CONNECTIONS))]
     pub connections: usize,
-    /// How often relay and server take turns
+    /// Rounds of relay and server
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = whole(1, MAX_ROUNDS))]
     pub rounds: usize,
-    /// The pace where events do not come as fast as they can
+    /// Events per second of paced scenarios
     #[arg(long, value_name = "RATE", default_value = "100/s", value_parser = rate::limit)]
     pub rate: f64,
-    /// The seed of the failures that receivers draw in partial-failure
+    /// Random seed of the receivers' failures in partial-failure
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// A setting of the server, as in `serve --set`; may be given several times
+    /// Setting of the server, as in `serve --set`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// What to show; may be given several times
+    /// Scenario to run; may be repeated
     #[arg(long, value_name = "NAME", value_enum)]
     pub scenario: Vec<Scenario>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Only one of the two
+    /// Run only the relay or only the server
     #[arg(long, hide = true, value_enum)]
     pub only: Option<Only>,
 }
@@ -85,9 +85,9 @@ pub struct BenchArgs {
 /// One of the two, for whoever works on it.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum Only {
-    /// No store, no engine
+    /// The raw relay, without store and engine
     Relay,
-    /// The real one
+    /// The server
     Server,
 }
 

@@ -16,7 +16,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {
-    /// For this shell
+    /// Shell
     pub shell: Shell,
 }
 

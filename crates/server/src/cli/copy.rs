@@ -27,17 +27,17 @@ Examples:
   posthaste store copy sqlite:posthaste.db postgres://… --place-key posthaste.db.key
   posthaste store copy sqlite:posthaste.db postgres://… --verify
 
-Stop the server first: the file is locked and only read. The database must be empty, or hold a copy
-of this file that was interrupted; then it goes on where that was. At the end both sides are
+Stop the server first: the file is locked and only read. The database must be empty, or contain an
+interrupted copy of this file, which is continued. At the end both sides are
 counted; if they differ the exit code is 1. --verify only counts.
 
-Secrets stay sealed as they are, so every node needs the same master key as before: give each
+Secrets stay encrypted as they are, so every node needs the same master key as before: give each
 POSTHASTE_MASTER_KEY or a master_key_file, or place the keys in the database with --place-key.";
 
 /// Ways to treat a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Carry everything from a SQLite file to a PostgreSQL database
+    /// Copy a SQLite file to a PostgreSQL database
     #[command(after_help = COPY_EXAMPLES)]
     Copy(CopyArgs),
 }
@@ -45,19 +45,19 @@ pub enum StoreCommand {
 /// `store copy`.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// What to copy, as sqlite:FILE
+    /// Source, as sqlite:FILE
     #[arg(value_name = "FROM")]
     pub from: StoreLocation,
-    /// Where to, as postgres://…
+    /// Target, as postgres://…
     #[arg(value_name = "TO")]
     pub to: StoreLocation,
-    /// Only count both sides
+    /// Only compare the counts of both stores
     #[arg(long)]
     pub verify: bool,
-    /// Place the master keys of this file in the database, for all its nodes
+    /// Store the master keys of this file in the database, for all its nodes
     #[arg(long, value_name = "FILE", conflicts_with = "verify")]
     pub place_key: Option<PathBuf>,
-    /// Print what was counted as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -156,13 +156,13 @@ fn report(counts: &[RowCounts], key: KeyLocation, from: &Path, json: bool) -> St
     let file = format!("{}.key", from.display());
     match key {
         KeyLocation::NotRequested => {}
-        KeyLocation::Placed => page.push_str("\nThe master keys are in the database now, for all its nodes.\n"),
+        KeyLocation::Placed => page.push_str("\nThe master keys were copied to the database, for all its nodes.\n"),
         KeyLocation::AlreadyInDatabase => page.push_str(
-            "\nThe database has master keys of its own. If they are not those of the file, give every node the file's.\n",
+            "\nThe database already has master keys. If they differ from those of the file, configure the file's keys on every node.\n",
         ),
         KeyLocation::Elsewhere => page.push_str(&format!(
-            "\nGive every node the master key that sealed these secrets ({file}, or POSTHASTE_MASTER_KEY), or run this\n\
-             again with --place-key {file} to place it in the database.\n"
+            "\nConfigure the master key of these secrets on every node ({file}, or POSTHASTE_MASTER_KEY), or run this\n\
+             again with --place-key {file} to store it in the database.\n"
         )),
     }
     page

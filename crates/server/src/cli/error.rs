@@ -29,7 +29,7 @@ pub enum CommandError {
         error: io::Error,
     },
     /// Standard output cannot be written.
-    #[error("cannot print the answer: {0}")]
+    #[error("cannot print the response: {0}")]
     Print(io::Error),
     /// A benchmark failed.
     #[error(transparent)]
@@ -39,8 +39,7 @@ pub enum CommandError {
     Client(#[from] ClientError),
     /// The command needs a tenant, and none was given.
     #[error(
-        "no tenant: name one with --tenant or in POSTHASTE_TENANT; `posthaste tenants list` lists them, \
-         `posthaste tenants create` makes one"
+        "no tenant: set --tenant or POSTHASTE_TENANT; `posthaste tenants list` lists tenants, `posthaste tenants create` creates one"
     )]
     NoTenant,
     /// The input of the command is invalid.
@@ -56,15 +55,13 @@ pub enum CommandError {
     #[error("{0}")]
     Roots(String),
     /// A system call failed before the start.
-    #[error("this machine does not let us begin: {0}")]
+    #[error("cannot start the runtime: {0}")]
     System(io::Error),
     /// The server cannot start.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The store to back up is not a file but a database at this URL.
-    #[error(
-        "{0} is a PostgreSQL database and no file: copy it with pg_dump, or as its operator does"
-    )]
+    #[error("{0} is a PostgreSQL database: back it up with pg_dump or another PostgreSQL tool")]
     BackupOfDatabase(String),
     /// The backup failed.
     #[error(transparent)]
@@ -76,7 +73,7 @@ pub enum CommandError {
     #[error(transparent)]
     Copy(CopyError),
     /// A copy does not contain the same data as its original.
-    #[error("the two stores do not hold the same: do not use the copy")]
+    #[error("the two stores differ: do not use the copy")]
     CountsDiffer,
     /// The file of master keys cannot be read or changed.
     #[error(transparent)]
@@ -85,10 +82,7 @@ pub enum CommandError {
     #[error("{0}")]
     NoMail(&'static str),
     /// The mail server did not accept an email.
-    #[error(
-        "{server} did not take the letter to {}: {reason}",
-        printable(recipient)
-    )]
+    #[error("{server} rejected the email to {}: {reason}", printable(recipient))]
     EmailRefused {
         /// The mail server.
         server: String,
@@ -98,7 +92,9 @@ pub enum CommandError {
         reason: String,
     },
     /// A second stop signal ended the server without waiting.
-    #[error("told to stop twice: what was in flight will be sent again at the next start")]
+    #[error(
+        "stopped immediately by a second signal: attempts in flight are repeated at the next start"
+    )]
     SecondSignal,
     /// The server failed while it was running.
     #[error(transparent)]

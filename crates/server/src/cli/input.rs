@@ -46,7 +46,7 @@ pub fn read(path: &str) -> Result<Vec<u8>, CommandError> {
     let bytes = read_bounded(path, MAX_INPUT_BYTES);
     let bytes = bytes.map_err(|error| unreadable(&error.to_string()))?;
     if bytes.len() as u64 > MAX_INPUT_BYTES {
-        return Err(unreadable("it is larger than anything the server takes"));
+        return Err(unreadable("it is larger than the server accepts"));
     }
     Ok(bytes)
 }
@@ -54,5 +54,5 @@ pub fn read(path: &str) -> Result<Vec<u8>, CommandError> {
 /// Reads a file, or standard input for a dash, as text.
 pub fn read_text(path: &str) -> Result<String, CommandError> {
     String::from_utf8(read(path)?)
-        .map_err(|_| CommandError::Input(format!("{} is not text in UTF-8", printable(path))))
+        .map_err(|_| CommandError::Input(format!("{} is not valid UTF-8", printable(path))))
 }

@@ -32,7 +32,7 @@ Examples:
   posthaste listen --rate 5/s --delay 200ms
   posthaste listen --listen 127.0.0.1:0 --hang --json
 
-For the server to send here it must be started with
+The server sends to local addresses only if it was started with
   posthaste serve --allow-http --allow-network 127.0.0.0/8";
 
 /// Next to the server's own port, and a port that webhooks may be sent to.
@@ -45,7 +45,7 @@ const MAX_DELAY: Span = Span::from_hours(1);
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ListenArgs {
-    /// Where to listen; port 0 picks one
+    /// Listen address; port 0 picks a free port
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -54,39 +54,39 @@ pub struct ListenArgs {
         value_parser = address
     )]
     pub listen: SocketAddr,
-    /// What to verify `webhook-signature` by: the endpoint's secret (whsec_…, or one it brought along), or a
+    /// Verify `webhook-signature` with the endpoint's secret (whsec_…, or an imported one) or a
     /// whpk_… public key; may be repeated
     #[arg(long, value_name = "SECRET", env = "POSTHASTE_SECRET", hide_env_values = true, value_parser = key,
           value_delimiter = ',')]
     pub secret: Vec<VerifyingKey>,
-    /// Fail so often, by chance, such as 30%
+    /// Fail randomly this often, such as 30%
     #[arg(long, value_name = "RATE%", group = "failing", value_parser = percent)]
     pub fail: Option<f64>,
-    /// Fail the first so many attempts of each delivery
+    /// Fail the first N attempts of each delivery
     #[arg(long, value_name = "COUNT", group = "failing")]
     pub first: Option<u32>,
-    /// Take so many requests a second, and answer 429 to the rest
+    /// Accept this many requests per second, and respond 429 to the rest
     #[arg(long, value_name = "RATE", group = "failing", value_parser = per_second)]
     pub rate: Option<u32>,
-    /// What to answer when failing [default: 503]; always, if nothing else says when
+    /// Status of failures [default: 503]; without another option that limits failures, all requests fail
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub status: Option<u16>,
-    /// Ask to be left alone for so long when failing
+    /// Send Retry-After with this duration when failing
     #[arg(long, value_name = "DURATION", conflicts_with = "hang", value_parser = span_up_to(MAX_DELAY))]
     pub retry_after: Option<Span>,
-    /// Never answer when failing; always, if nothing else says when
+    /// Never respond when failing; without another option that limits failures, to no request
     #[arg(long, conflicts_with = "status")]
     pub hang: bool,
-    /// Hold every answer back for so long
+    /// Delay every response by this long
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub delay: Span,
-    /// Refuse connections for so long after the start
+    /// Refuse connections for this long after the start
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub down: Span,
-    /// What the dice follow from
+    /// Random seed
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Print a line of JSON for each request
+    /// Print one line of JSON per request
     #[arg(long)]
     pub json: bool,
 }
@@ -99,7 +99,7 @@ fn key(text: &str) -> Result<VerifyingKey, String> {
     };
     key.map_err(|error| {
         format!(
-            "must be the secret as `posthaste endpoints secret` shows it, or a whpk_… public key: {error}"
+            "must be the secret shown by `posthaste endpoints secret`, or a whpk_… public key: {error}"
         )
     })
 }
@@ -268,7 +268,7 @@ fn describe(answer: Answer) -> String {
             let again = retry_after.map_or(String::new(), |span| format!(", retry after {span}"));
             format!("{status}{delay}{again}")
         }
-        Answer::Hang => "no answer".to_owned(),
+        Answer::Hang => "no response".to_owned(),
     }
 }
 

@@ -23,15 +23,15 @@ Examples:
   POSTHASTE_MAIL_PASSWORD=… posthaste mail test --set mail.server=smtp://user@smtp.example.com \\
     --set mail.from=posthaste@example.com --to me@example.com
 
-Settings come from the file, the environment and --set, as those of `posthaste serve` do. Without
---to the letter goes to everybody in mail.to.
+Settings come from the file, the environment and --set, as for `posthaste serve`. Without
+--to the email goes to all addresses in mail.to.
 
-Exit codes: 0 the mail server took it, 1 it did not, 2 wrong usage or configuration.";
+Exit codes: 0 accepted by the mail server, 1 rejected, 2 wrong usage or configuration.";
 
 /// What can be done about letters.
 #[derive(Debug, Subcommand)]
 pub enum MailCommand {
-    /// Send one letter, and say what the mail server answered
+    /// Send a test email and print the mail server's response
     #[command(after_help = TEST_EXAMPLES)]
     Test(TestArgs),
 }
@@ -42,13 +42,13 @@ pub struct TestArgs {
     /// Settings from a TOML file [env: POSTHASTE_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Any setting, by its key in the file; may be repeated
+    /// Any setting, by its key in the configuration file; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Who is to get it
+    /// Recipient [default: all addresses in mail.to]
     #[arg(long, value_name = "ADDRESS")]
     pub to: Option<String>,
-    /// Print the answers as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -74,8 +74,7 @@ pub fn test(args: &TestArgs) -> Result<(), CommandError> {
     let mailer = config.post().map_err(CommandError::Roots)?;
     let (Some(mailer), Some(server)) = (mailer, &config.mail.server) else {
         return Err(CommandError::NoMail(
-            "mail.server is not set, so no letters are sent: name one in the file, in \
-             POSTHASTE_MAIL_SERVER or by --set mail.server=smtp://user@host",
+            "mail.server is not set, so no emails are sent: set it in the file, in POSTHASTE_MAIL_SERVER or with --set mail.server=smtp://user@host",
         ));
     };
     let recipients = match &args.to {
@@ -88,12 +87,12 @@ pub fn test(args: &TestArgs) -> Result<(), CommandError> {
         .is_some_and(|to| address::read(to).is_err())
     {
         return Err(CommandError::NoMail(
-            "--to must be one e-mail address, such as ops@example.com",
+            "--to must be one email address, such as ops@example.com",
         ));
     }
     if recipients.is_empty() {
         return Err(CommandError::NoMail(
-            "mail.to is empty: say who is to get it by --to",
+            "mail.to is empty: pass the recipient with --to",
         ));
     }
     let runtime = runtime::multi_threaded()?;
@@ -111,7 +110,7 @@ pub fn test(args: &TestArgs) -> Result<(), CommandError> {
             output::print_raw(&format!("{answer}\n"))?;
         } else {
             output::print(&format!(
-                "{server} took the letter to {recipient}: {answer}\n"
+                "{server} accepted the email to {recipient}: {answer}\n"
             ))?;
         }
     }

@@ -17,20 +17,20 @@ Examples:
   posthaste backup /var/backups/posthaste-today.db
   posthaste backup --store sqlite:/var/lib/posthaste/posthaste.db today.db
 
-The server may run. Everything it answered before the backup began is in the copy. Secrets in it are
-sealed: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, somewhere else.
-To restore, stop the server and put the copy where the store was, with no -wal and -shm files
+The server may be running. The copy contains everything acknowledged before the backup started. Its secrets are
+encrypted: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, in another place.
+To restore, stop the server and replace the store by the copy, without -wal and -shm files
 beside.
 
-A PostgreSQL database is copied with its own tools, such as pg_dump.";
+Back up a PostgreSQL database with its own tools, such as pg_dump.";
 
 /// `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
-    /// The file to make; it must not exist yet
+    /// Backup file to create; it must not exist yet
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The store to copy
+    /// Store to back up
     #[arg(
         long,
         value_name = "STORE",
@@ -38,7 +38,7 @@ pub struct BackupArgs {
         env = "POSTHASTE_STORE"
     )]
     pub store: StoreLocation,
-    /// Print what was done as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -65,7 +65,7 @@ pub fn backup(args: &BackupArgs) -> Result<(), CommandError> {
         return output::print_raw(&format!("{report}\n"));
     }
     output::print(&format!(
-        "{file}: {bytes} bytes. Keep the master key as well: without it the secrets cannot be opened.\n"
+        "{file}: {bytes} bytes. Keep the master key as well: without it the secrets cannot be decrypted.\n"
     ))
 }
 
@@ -74,14 +74,14 @@ pub const ROTATE_EXAMPLES: &str = "\
 Examples:
   posthaste rotate-master-key posthaste.db.key
 
-A server that runs goes on with the keys it has. The next start seals everything with the new key
-and logs when that is done; then the older lines of the file can be removed. Backups
-from before still need them.";
+A running server keeps its keys. The next start encrypts all secrets with the new key
+and logs when that is done; then you can remove the older lines of the file. Older backups
+still need them.";
 
 /// `rotate-master-key`.
 #[derive(Debug, Args)]
 pub struct RotateArgs {
-    /// The file that holds the master keys
+    /// File with the master keys
     #[arg(
         value_name = "FILE",
         default_value = "posthaste.db.key",
@@ -95,6 +95,6 @@ pub fn rotate_master_key(args: &RotateArgs) -> Result<(), CommandError> {
     let key = rotate_key_file(&args.file).map_err(CommandError::MasterKeyFile)?;
     let file = args.file.display();
     output::print(&format!(
-        "{file}: key {key} stands first now. Restart the server to seal everything with it.\n"
+        "{file}: key {key} is now the first. Restart the server to encrypt all secrets with it.\n"
     ))
 }

@@ -14,6 +14,7 @@ pub mod input;
 pub mod listen;
 pub mod mail;
 pub mod maintenance;
+pub mod outbox;
 pub mod output;
 pub mod policy;
 pub mod progress;
@@ -34,6 +35,7 @@ use args::{Cli, Command};
 use copy::StoreCommand;
 use error::CommandError;
 use mail::MailCommand;
+use outbox::OutboxCommand;
 
 /// Parses the arguments, runs the command, and returns the exit code.
 pub fn run() -> ExitCode {
@@ -80,6 +82,7 @@ fn run_command(cli: Cli) -> Result<(), CommandError> {
         Command::Bench(args) => bench::run(&args),
         Command::BenchRelay => bench::relay(),
         Command::Send(args) => remote::run_send(&args),
+        Command::Request(args) => remote::run_request(&args),
         Command::Listen(args) => listen::run(args),
         Command::Remote(command) => remote::run(command),
         Command::Backup(args) => maintenance::backup(&args),
@@ -88,6 +91,10 @@ fn run_command(cli: Cli) -> Result<(), CommandError> {
         },
         Command::Mail { command } => match command {
             MailCommand::Test(args) => mail::test(&args),
+        },
+        Command::Outbox { command } => match command {
+            OutboxCommand::Sql(args) => outbox::sql(&args),
+            OutboxCommand::Check(args) => outbox::check(&args),
         },
         Command::RotateMasterKey(args) => maintenance::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// Creates a bar that ends at `total`. `doing` names what is counted, such as "replayed".
 pub fn bar(total: u64, doing: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}, {eta} to go")
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}, {eta} left")
         .expect("a valid template");
     // Without colours: the bar is clear enough.
     ProgressBar::new(total)

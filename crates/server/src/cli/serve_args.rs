@@ -18,8 +18,8 @@ Examples:
   posthaste serve --allow-network 127.0.0.0/8 --allow-http
   posthaste serve --config posthaste.toml --set limits.connections=500
 
-Every setting can stand in the file, in the environment and here; what is said here wins over the
-environment, and that over the file. config.default.toml lists all of them with their defaults:
+Every setting can be set in the file, in the environment and by a flag. Flags override the
+environment, which overrides the file. config.default.toml lists all of them with their defaults:
 `limits.connections` in the file is POSTHASTE_LIMITS_CONNECTIONS in the environment.
 
 Exit codes: 0 stopped when told to, 1 failed, 2 wrong usage or configuration.";
@@ -30,49 +30,49 @@ pub struct ServeArgs {
     /// Settings from a TOML file [env: POSTHASTE_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where to serve the API; port 0 picks a free one [default: 127.0.0.1:8420]
+    /// Listen address; port 0 picks a free port [default: 127.0.0.1:8420]
     /// [env: POSTHASTE_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// Where events and deliveries are kept: sqlite:FILE, or postgres://… for several nodes
+    /// Store: sqlite:FILE, or postgres://… for several nodes
     /// [default: sqlite:posthaste.db] [env: POSTHASTE_STORE]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// What this node does for others on the same database: api answers requests, worker sends, all
+    /// Role of this node: api answers requests, worker sends deliveries, all
     /// does both [default: all] [env: POSTHASTE_ROLE]
     #[arg(long, value_name = "all|api|worker")]
     pub role: Option<String>,
-    /// A key that reaches everything; without one the first start makes one and prints it once. Others
-    /// on this machine may see flags: the variable is safer [env: POSTHASTE_ADMIN_KEY]
+    /// Admin key; if unset, the first start generates one and prints it once. Other users
+    /// of this machine can see flags: the variable is safer [env: POSTHASTE_ADMIN_KEY]
     #[arg(long, value_name = "KEY")]
     pub admin_key: Option<String>,
-    /// What secrets are sealed with [default: beside the store, made by the first start]
+    /// Master key that encrypts secrets [default: generated next to the store by the first start]
     /// [env: POSTHASTE_MASTER_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     pub master_key_file: Option<String>,
-    /// Let webhooks go to a network that is not public, such as 127.0.0.0/8; may be repeated
+    /// Allow destinations in this network, such as 127.0.0.0/8; may be repeated
     /// [env: POSTHASTE_ALLOW_NETWORK]
     #[arg(long, value_name = "CIDR")]
     pub allow_network: Vec<String>,
-    /// Let webhooks go to http:// besides https:// [env: POSTHASTE_ALLOW_HTTP]
+    /// Allow http:// destinations besides https:// [env: POSTHASTE_ALLOW_HTTP]
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub allow_http: Option<String>,
-    /// How long finished deliveries are kept [default: 30d] [env: POSTHASTE_RETENTION]
+    /// Retention of finished deliveries [default: 30d] [env: POSTHASTE_RETENTION]
     #[arg(long, value_name = "DURATION")]
     pub retention: Option<String>,
-    /// How long a stop waits for what is in flight [default: 25s] [env: POSTHASTE_GRACE]
+    /// Grace period for attempts in flight when stopping [default: 25s] [env: POSTHASTE_GRACE]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
-    /// How log lines look: human, json, or auto, which is human at a terminal [default: auto]
+    /// Log format: human, json, or auto (human on a terminal) [default: auto]
     /// [env: POSTHASTE_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// What is logged: off, error, warn, info, debug or trace; info,posthaste::attempt=off leaves out
+    /// Log level: off, error, warn, info, debug or trace; info,posthaste::attempt=off omits
     /// the line of each attempt [default: info] [env: POSTHASTE_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// Any other setting, by its key in the file; may be repeated
+    /// Any other setting, by its key in the configuration file; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }

@@ -18,12 +18,11 @@ use serde_json::Value;
 pub enum ClientError {
     /// No key was given.
     #[error(
-        "no key to the server: give one with --key or in POSTHASTE_KEY; `posthaste serve` prints the \
-         admin key at its first start"
+        "no API key: pass --key or set POSTHASTE_KEY; `posthaste serve` prints the admin key at its first start"
     )]
     NoKey,
     /// The key contains characters that no key has.
-    #[error("the key is not one: it holds characters that no key has")]
+    #[error("the key is invalid: it contains characters that keys do not have")]
     InvalidKey,
     /// The server cannot be reached.
     #[error("{}", unreachable_message(origin, error))]
@@ -35,8 +34,7 @@ pub enum ClientError {
     },
     /// The response does not come from the API.
     #[error(
-        "what answers at {origin} is not the posthaste API (it said {status}): name the right server \
-         with --server"
+        "the server at {origin} is not a posthaste API (status {status}): pass the right address with --server"
     )]
     NotTheApi {
         /// The server.
@@ -102,17 +100,15 @@ impl ClientError {
 fn unreachable_message(origin: &Origin, error: &TrustedClientError) -> String {
     match error {
         TrustedClientError::NotConnected(error) => format!(
-            "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
-             name another with --server ({error})"
+            "cannot reach a posthaste server at {origin}: start one with `posthaste serve`, or pass its address with --server ({error})"
         ),
         TrustedClientError::NotSecured(_) => format!(
-            "the server at {origin} did not answer: {error}; if it speaks plain HTTP, name it by \
-             http://, and if your own authority signed its certificate, name that with --ca"
+            "no response from the server at {origin}: {error}; if it uses plain HTTP, use an http:// URL; if its certificate is signed by a private authority, pass that with --ca"
         ),
         TrustedClientError::TooSlow(_)
         | TrustedClientError::TooLong
         | TrustedClientError::Broken(_) => {
-            format!("the server at {origin} did not answer: {error}")
+            format!("no response from the server at {origin}: {error}")
         }
     }
 }
@@ -133,9 +129,9 @@ impl fmt::Display for Problem {
         }
         match body.code.as_str() {
             "unauthorized" => f.write_str("\nCheck --key or POSTHASTE_KEY.")?,
-            "forbidden" => f.write_str("\nGive an admin key with --key or in POSTHASTE_KEY.")?,
+            "forbidden" => f.write_str("\nPass an admin key with --key or POSTHASTE_KEY.")?,
             "unsafe_destination" => f.write_str(
-                "\nThe server opens private networks with --allow-network, and plain http with --allow-http.",
+                "\nThe server allows private networks with --allow-network, and plain http with --allow-http.",
             )?,
             _ => {}
         }

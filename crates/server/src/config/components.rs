@@ -110,8 +110,7 @@ impl Config {
         if self.egress_proxy_resolves {
             warnings.push(match &self.egress_proxy {
                 Some(proxy) => format!(
-                    "names are resolved by {proxy}, and their addresses are not vetted here: see that \
-                     it refuses private ones"
+                    "host names are resolved by {proxy}, so posthaste does not check their addresses: make sure that the proxy refuses private addresses"
                 ),
                 None => "egress_proxy_resolves has no effect without egress_proxy".to_owned(),
             });
@@ -119,14 +118,13 @@ impl Config {
         warnings.extend(self.mail.warning());
         if self.mail.server.is_some() && self.dashboard.public_url.is_none() {
             warnings.push(
-                "mail.server is set without public_url: people outside this machine cannot confirm the addresses \
-                 that tenants set as owner_email"
+                "mail.server is set without public_url: confirmation links for owner_email do not work outside this machine"
                     .to_owned(),
             );
         }
         if !self.listen.ip().is_loopback() {
             warnings.push(format!(
-                "listening on {} without TLS: put a proxy that speaks TLS in front of it",
+                "listening on {} without TLS: use a reverse proxy with TLS in front of it",
                 self.listen
             ));
         }
@@ -140,9 +138,7 @@ pub(super) fn read_bundle(path: &Path) -> Result<Roots, String> {
     let unreadable = |error| format!("cannot read {name}: {error}");
     let length_bytes = fs::metadata(path).map_err(unreadable)?.len();
     if length_bytes > MAX_BUNDLE_BYTES {
-        return Err(format!(
-            "{name} is too large to be a bundle of certificates"
-        ));
+        return Err(format!("{name} is too large for a bundle of certificates"));
     }
     let pem = fs::read(path).map_err(unreadable)?;
     Roots::mozilla()

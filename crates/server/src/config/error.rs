@@ -52,8 +52,8 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.errors.len() {
-            1 => f.write_str("the configuration has a mistake")?,
-            count => write!(f, "the configuration has {count} mistakes")?,
+            1 => f.write_str("the configuration has an error")?,
+            count => write!(f, "the configuration has {count} errors")?,
         }
         for error in &self.errors {
             let (origin, message) = (printable(&error.origin), printable(&error.message));

@@ -44,7 +44,7 @@ fn read(path: &Path) -> io::Result<String> {
     // Reads one byte more than allowed, to detect a file that is too large.
     file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
-        let message = format!("it has more than {} MiB", MAX_CONFIG_BYTES >> 20);
+        let message = format!("it is larger than {} MiB", MAX_CONFIG_BYTES >> 20);
         return Err(io::Error::other(message));
     }
     Ok(text)

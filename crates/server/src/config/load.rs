@@ -56,6 +56,7 @@ impl Config {
             );
         }
         self.check_plans(error);
+        self.check_outboxes(error);
         let (attempts, allowed) = (
             self.retry_policy.max_attempts,
             self.tenant_limits.max_attempts,
@@ -64,8 +65,7 @@ impl Config {
             error.add(
                 "retry_policy",
                 format!(
-                    "asks for {attempts} attempts, and tenant_limits.max_attempts allows {allowed}: \
-                     change one of them"
+                    "has {attempts} attempts, and tenant_limits.max_attempts allows {allowed}: change one of them"
                 ),
             );
         }
@@ -79,8 +79,7 @@ impl Config {
             error.add(
                 "role",
                 format!(
-                    "is \"{}\", which is for nodes that share a PostgreSQL database: a SQLite file has one \
-                     server, which does everything",
+                    "is \"{}\", which requires a PostgreSQL store: with SQLite there is only one server",
                     self.role
                 ),
             );

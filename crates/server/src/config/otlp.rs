@@ -53,7 +53,7 @@ pub(super) fn read(settings: &mut OtlpSettings, mut fields: Fields<'_, '_>) {
 
 /// Reads `name=value`. The message does not repeat the value, which may be a key.
 fn header(item: &Value) -> Result<(HeaderName, Secret), &'static str> {
-    const WRONG: &str = "must be the name of a header, = and its value, such as \"x-api-key=…\"";
+    const WRONG: &str = "must be NAME=VALUE of a header, such as \"x-api-key=…\"";
     let (name, value) = item
         .as_str()
         .and_then(|text| text.split_once('='))

@@ -37,8 +37,7 @@ pub(super) fn read(plans: &mut BTreeMap<String, Limits>, fields: &mut Fields<'_,
     for (name, document) in named {
         if !is_name(name) {
             let message = format!(
-                "is no name for a plan: use 1 to {MAX_PLAN_NAME_CHARS} small letters, digits, - and _, \
-                 beginning with a letter or a digit"
+                "is not a valid plan name: use 1 to {MAX_PLAN_NAME_CHARS} lower-case letters, digits, - and _, starting with a letter or digit"
             );
             fields.wrong(&format!("plans.{name}"), message);
             continue;
@@ -96,7 +95,9 @@ impl Config {
             if let Some(payload) = limits.payload_bytes.filter(|payload| *payload > max) {
                 error.add(
                     format!("plans.{name}.payload_bytes"),
-                    format!("is {payload}, and limits.batch_body_bytes lets in {max}: change one of them"),
+                    format!(
+                        "is {payload}, and limits.batch_body_bytes allows {max}: change one of them"
+                    ),
                 );
             }
         }

@@ -29,7 +29,9 @@ use super::fields::{
     MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
 };
 use super::types::{Config, EngineSettings, MasterKey, RateSetting, RequestLimits, TenantLimits};
-use super::{alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, plans};
+use super::{
+    alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, outboxes, plans,
+};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
@@ -108,6 +110,7 @@ impl Config {
         let limits = &mut self.tenant_limits;
         read_section(limits, &mut fields, "tenant_limits", read_tenant_limits);
         plans::read(&mut self.plans, &mut fields);
+        outboxes::read(&mut self.outboxes, &mut fields);
         self.read_sections(&mut fields);
         fields.finish();
     }
@@ -258,14 +261,12 @@ fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
 fn read_admin_key(text: &str) -> Result<Secret, String> {
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.len() > MAX_KEY_CHARS {
         return Err(format!(
-            "must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS} visible ASCII characters and no blank, as it is sent in a \
-             header"
+            "must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS} visible ASCII characters without spaces"
         ));
     }
     if text.len() < MIN_KEY_CHARS {
         return Err(format!(
-            "must have at least {MIN_KEY_CHARS} characters, as a shorter key can be guessed: make one with \
-             `openssl rand -hex 32`, or leave admin_key out, and the first start makes one"
+            "must have at least {MIN_KEY_CHARS} characters, because shorter keys can be guessed: generate one with `openssl rand -hex 32`, or leave admin_key unset to have the first start generate one"
         ));
     }
     Ok(Secret::new(text))
@@ -280,7 +281,7 @@ fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<Master
     if file.is_some() {
         fields.wrong(
             "master_key_file",
-            "is given beside master_key: give one of them",
+            "cannot be combined with master_key: set one of them",
         );
     }
     let opened = Vault::open_or_create(KeySource::Text {
@@ -347,5 +348,5 @@ fn read_policy(fields: &mut Fields<'_, '_>) -> Option<(RetryPolicy, Value)> {
 }
 
 fn not_a_preset(error: UnknownPreset) -> String {
-    format!("{error}. A policy can also be written out, as a table or in JSON")
+    format!("{error}. A policy can also be a table or JSON")
 }

@@ -62,7 +62,7 @@ pub(super) fn environment(
             // Kubernetes sets `POSTHASTE_ALLOW_PORT=tcp://10.0.0.1:80` for a service named posthaste-allow.
             (Some(_), Ok(text)) if is_foreign_variable(&name) && text.contains("://") => {}
             (Some(setting), Ok(text)) => put(&mut document, setting, &text),
-            (Some(_), Err(_)) => error.add(name, "is not text in UTF-8"),
+            (Some(_), Err(_)) => error.add(name, "is not valid UTF-8"),
             (None, _) if is_foreign_variable(&name) => {}
             (None, _) if unknown.len() < MAX_UNKNOWN => {
                 unknown.push(format!("{name} {}", unknown_variable(&name)));
@@ -98,11 +98,16 @@ fn is_foreign_variable(name: &str) -> bool {
 }
 
 /// The message for a plan that is set by a variable or a flag.
-const PLANS_ARE_IN_THE_FILE: &str = "belongs into the file, as plans do: [plans.NAME]";
+const PLANS_ARE_IN_THE_FILE: &str = "must be set in the file, as plans in [plans.NAME]";
+/// The message for an outbox that is set by a variable or a flag.
+const OUTBOXES_ARE_IN_THE_FILE: &str = "must be set in the file, as outboxes in [[outbox]]";
 
 fn unknown_variable(name: &str) -> String {
     if name.starts_with("POSTHASTE_PLANS_") {
         return PLANS_ARE_IN_THE_FILE.to_owned();
+    }
+    if name.starts_with("POSTHASTE_OUTBOX_") {
+        return OUTBOXES_ARE_IN_THE_FILE.to_owned();
     }
     match nearest(name, SETTINGS.iter().map(Setting::variable)) {
         Some(guess) => format!("is not a setting; did you mean {guess}?"),
@@ -157,6 +162,9 @@ pub(super) fn flags(flags: &Flags, error: &mut ConfigError) -> Layer {
 fn unknown_key(key: &str) -> String {
     if key.starts_with("plans.") {
         return PLANS_ARE_IN_THE_FILE.to_owned();
+    }
+    if key == "outbox" || key.starts_with("outbox.") {
+        return OUTBOXES_ARE_IN_THE_FILE.to_owned();
     }
     match nearest(key, SETTINGS.iter().map(|setting| setting.key.to_owned())) {
         Some(guess) => format!("is not a setting; did you mean {guess}?"),

@@ -100,8 +100,7 @@ pub enum StoreLocationError {
     Slashes,
     /// A SQLite database in memory, which would not survive the process.
     #[error(
-        "cannot be in memory: what was accepted must outlive the process. Name a file, such as \
-         \"sqlite:posthaste.db\""
+        "cannot be in memory, because accepted events must outlive the process. Use a file, such as \"sqlite:posthaste.db\""
     )]
     Memory,
     /// An invalid PostgreSQL URL.

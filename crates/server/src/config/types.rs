@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use super::endpoint_defaults::EndpointDefaults;
 use super::metrics::MetricSettings;
+use super::outboxes::OutboxConfig;
 use super::role::Role;
 use super::store::{DatabaseUrl, StoreLocation};
 
@@ -80,6 +81,8 @@ pub struct Config {
     pub tenant_limits: TenantLimits,
     /// Limits of each plan, by the plan's name.
     pub plans: BTreeMap<String, Limits>,
+    /// Outboxes to read events from.
+    pub outboxes: Vec<OutboxConfig>,
     /// Settings of the dashboard and the portal.
     pub dashboard: DashboardSettings,
     /// Limits of the engine.
@@ -287,6 +290,7 @@ impl Default for Config {
             limits: RequestLimits::default(),
             tenant_limits: TenantLimits::default(),
             plans: BTreeMap::new(),
+            outboxes: Vec::new(),
             dashboard: DashboardSettings::default(),
             engine: EngineSettings::default(),
             endpoint_defaults: EndpointDefaults::default(),

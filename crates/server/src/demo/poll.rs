@@ -98,5 +98,5 @@ async fn get<T: DeserializeOwned>(client: &mut ApiClient, path: String) -> Resul
 }
 
 fn unexpected(path: &str) -> ClientError {
-    ClientError::UnexpectedAnswer(format!("GET {path} was not answered as the API promises"))
+    ClientError::UnexpectedAnswer(format!("unexpected response to GET {path}"))
 }

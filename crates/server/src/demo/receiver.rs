@@ -61,7 +61,7 @@ impl Receiver {
         Ok(Receiver {
             kind,
             endpoint: id.map(str::to_owned).ok_or_else(|| {
-                ClientError::UnexpectedAnswer(format!("POST {path} answered without an id"))
+                ClientError::UnexpectedAnswer(format!("the response to POST {path} has no id"))
             })?,
             counter,
             server,

@@ -237,17 +237,15 @@ impl Scenario {
     pub fn description(&self, kind: ReceiverKind) -> String {
         let second = |ms| format!("{}", self.span(ms).as_millis() as f64 / 1_000.0);
         match kind {
-            ReceiverKind::Healthy => {
-                "takes what it is sent; one in a hundred it refuses for good (422)".to_owned()
-            }
+            ReceiverKind::Healthy => "healthy; rejects 1 % permanently (422)".to_owned(),
             ReceiverKind::Flaky => format!(
-                "one in ten fails (500); dark from second {} to {} (503), then well until {}",
+                "10 % fail (500); down from second {} to {} (503), then healthy until {}",
                 second(OUTAGE_FROM_MS),
                 second(OUTAGE_UNTIL_MS),
                 second(HEALTHY_UNTIL_MS)
             ),
             ReceiverKind::Limited => format!(
-                "takes {} a second, answers 429 to the rest",
+                "accepts {} per second, 429 for the rest",
                 self.limited_per_second()
             ),
             ReceiverKind::Down => {

@@ -226,11 +226,11 @@ impl Transition {
     pub fn message(&self) -> String {
         match &self.change {
             Change::Retried(success) => format!(
-                "a delivery failed, was tried again and got through at attempt {}",
+                "a delivery failed, was retried and succeeded on attempt {}",
                 success.attempt
             ),
             Change::Throttled(wait) => format!(
-                "429: it asked for {} of peace, and gets it; the pace drops until it copes",
+                "429: backing off for {} (Retry-After), then sending more slowly",
                 wait.about()
             ),
             Change::Tripped {
@@ -240,38 +240,33 @@ impl Transition {
             } => {
                 let cause = match reason {
                     TripReason::ConsecutiveFailures => {
-                        format!(
-                            "its breaker tripped after {consecutive_failures} failures in a row"
-                        )
+                        format!("breaker tripped after {consecutive_failures} consecutive failures")
                     }
                     TripReason::FailureRatio => {
-                        "its breaker tripped: half of what it was sent lately failed".to_owned()
+                        "breaker tripped: half of the recent attempts failed".to_owned()
                     }
                     TripReason::Refusals => {
-                        "its breaker tripped: it refused too many deliveries in a row".to_owned()
+                        "breaker tripped: too many deliveries in a row were rejected".to_owned()
                     }
                     TripReason::ExhaustedDeliveries => {
-                        "its breaker tripped: too many deliveries were given up".to_owned()
+                        "breaker tripped: too many deliveries failed".to_owned()
                     }
                 };
                 format!("{cause}; {}, none is lost", held_deliveries(*held))
             }
             Change::ProbeFailed { next_in, held } => format!(
-                "a probe failed, the next one goes in {}; {}",
+                "probe failed, next one in {}; {}",
                 next_in.about(),
                 held_deliveries(*held)
             ),
             Change::Recovered { waiting } => {
-                format!("a probe got through: it is back; the {waiting} that wait will come gently")
+                format!("probe succeeded; {waiting} held deliveries are sent gradually")
             }
             Change::Draining { rates, waiting } => {
-                format!(
-                    "draining gently: {}; {waiting} still wait",
-                    list_rates(rates)
-                )
+                format!("recovering: {}; {waiting} still waiting", list_rates(rates))
             }
             Change::Drained { rates, took } => {
-                format!("caught up in {}: {}", took.about(), list_rates(rates))
+                format!("backlog drained in {}: {}", took.about(), list_rates(rates))
             }
             Change::DeadLettered { dead_letter, dead } => format!(
                 "{}{}: a dead letter, {}",
@@ -343,18 +338,18 @@ fn held_deliveries(held: u64) -> String {
 
 fn cause(dead_letter: &DeadLetter) -> String {
     match (dead_letter.reason.as_str(), dead_letter.status_code) {
-        ("permanent", Some(status)) => format!(" was refused with {status}"),
+        ("permanent", Some(status)) => format!(" was rejected with {status}"),
         ("exhausted", _) => " failed at every attempt".to_owned(),
-        ("expired", _) => " ran out of time".to_owned(),
-        (reason, _) => format!(" was given up ({reason})"),
+        ("expired", _) => " reached its deadline".to_owned(),
+        (reason, _) => format!(" failed ({reason})"),
     }
 }
 
 fn ordinal(dead: Count) -> String {
     match (dead.number, dead.or_more) {
         (1, false) => "the first".to_owned(),
-        (number, false) => format!("{number} by now"),
-        (number, true) => format!("more than {number} by now"),
+        (number, false) => format!("{number} so far"),
+        (number, true) => format!("more than {number} so far"),
     }
 }
 

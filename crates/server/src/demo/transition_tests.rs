@@ -90,7 +90,7 @@ fn a_trip_names_the_number_of_held_deliveries() {
     let states = vec![quiet(), with(tripped(105_000))];
     assert_eq!(
         messages(states),
-        "its breaker tripped after 20 failures in a row; 37 deliveries are held, none is lost"
+        "breaker tripped after 20 consecutive failures; 37 deliveries are held, none is lost"
     );
     // The probe may be in flight already in the first snapshot after the trip.
     assert_eq!(kinds(vec![quiet(), with(PROBING)]), ["trip"]);
@@ -101,7 +101,7 @@ fn a_failed_probe_is_reported_even_if_no_snapshot_shows_it() {
     let states = vec![with(tripped(100_100)), with(tripped(104_000))];
     assert_eq!(
         messages(states),
-        "a probe failed, the next one goes in 4 s; 37 deliveries are held"
+        "probe failed, next one in 4 s; 37 deliveries are held"
     );
     let states = vec![with(PROBING), with(tripped(104_000))];
     assert_eq!(kinds(states), ["failed_probe"]);
@@ -122,14 +122,14 @@ fn a_recovery_is_reported_at_its_start_and_end() {
     let mut states = vec![with(PROBING), back(10, 130)];
     assert_eq!(
         messages(states.clone()),
-        "a probe got through: it is back; the 130 that wait will come gently"
+        "probe succeeded; 130 held deliveries are sent gradually"
     );
     states.push(back(27, 60));
     assert_eq!(kinds(states.clone()), [""; 0]);
     states.push(back(57, 3));
     assert_eq!(
         messages(states.clone()),
-        "caught up in 2 s: 10/s, 17/s, 30/s"
+        "backlog drained in 2 s: 10/s, 17/s, 30/s"
     );
     states.push(back(77, 3));
     assert_eq!(kinds(states), [""; 0]);
@@ -145,7 +145,7 @@ fn a_long_drain_is_reported_once_in_between() {
     let mut states = vec![with(PROBING), back(10), back(22), back(37), back(57)];
     assert_eq!(
         messages(states.clone()),
-        "draining gently: 10/s, 12/s, 15/s, 20/s; 38 still wait"
+        "recovering: 10/s, 12/s, 15/s, 20/s; 38 still waiting"
     );
     states.push(back(80));
     assert_eq!(kinds(states.clone()), [""; 0]);
@@ -156,7 +156,7 @@ fn a_long_drain_is_reported_once_in_between() {
     });
     assert_eq!(
         messages(states),
-        "caught up in 11 s: 10/s, 12/s, 15/s, 20/s, 23/s, 50/s, 50/s, 50/s…"
+        "backlog drained in 11 s: 10/s, 12/s, 15/s, 20/s, 23/s, 50/s, 50/s, 50/s…"
     );
 }
 
@@ -182,7 +182,7 @@ fn dead_letters_are_reported_less_and_less_often() {
     assert_eq!(several[0].delivery(), Some("dlv_5"));
     assert_eq!(
         messages(vec![dead(0), dead(1)]),
-        "evt_1 was refused with 422: a dead letter, the first"
+        "evt_1 was rejected with 422: a dead letter, the first"
     );
 }
 

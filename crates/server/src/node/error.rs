@@ -22,7 +22,7 @@ pub enum StartError {
     Vault(#[from] VaultError),
     /// The nodes on this store use a master key that this node was not given.
     #[error(
-        "this database holds what was sealed with {}, and this node does not have it: give every node the same POSTHASTE_MASTER_KEY (or --master-key-file)",
+        "this database contains data encrypted with {}, which this node does not have: set the same POSTHASTE_MASTER_KEY (or --master-key-file) on every node",
         in_use.map_or("a master key".to_owned(), |id| format!("the master key {id}"))
     )]
     NoMasterKey {
@@ -31,7 +31,7 @@ pub enum StartError {
     },
     /// The stored secrets cannot be decrypted with the given keys.
     #[error(
-        "{0}; give every node of this database the same POSTHASTE_MASTER_KEY (or --master-key-file)"
+        "{0}; set the same POSTHASTE_MASTER_KEY (or --master-key-file) on every node of this database"
     )]
     OtherMasterKey(VaultError),
     /// The store cannot be opened.
@@ -71,11 +71,9 @@ impl StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeFailure {
     /// The store can no longer guarantee what it accepted.
-    #[error("{0}; nothing that was acknowledged is lost, start the server again")]
+    #[error("{0}; nothing acknowledged is lost: restart the server")]
     Store(StoreError),
     /// A task has ended that must run as long as the node.
-    #[error(
-        "{0} has ended, which is a fault of posthaste; nothing that was acknowledged is lost, start the server again"
-    )]
+    #[error("internal error: {0} stopped; nothing acknowledged is lost: restart the server")]
     Ended(&'static str),
 }

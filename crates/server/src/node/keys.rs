@@ -59,7 +59,7 @@ pub(super) async fn shared_vault(
 
 fn vault_from_store(text: String) -> Result<Vault, VaultError> {
     tracing::warn!(target: LOG_TARGET,
-        "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
+        "the master key is stored in the database and does not protect secrets from readers of the database: set the same POSTHASTE_MASTER_KEY on every node"
     );
     Vault::open_or_create(KeySource::Text {
         text,
@@ -118,7 +118,7 @@ pub(super) async fn create_first_admin_key(
         CreateResult::Created => Ok(Some(key)),
         CreateResult::Taken if is_shared => Ok(None),
         CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => Err(
-            StoreError::Unavailable("the first admin key could not be stored".to_owned()),
+            StoreError::Unavailable("cannot store the first admin key".to_owned()),
         ),
     }
 }

@@ -91,14 +91,14 @@ impl Node {
         );
         if tasks_ended.is_err() {
             tracing::warn!(target: LOG_TARGET,
-                "the grace period is over; a letter that is being sent may be sent again"
+                "end of the grace period: an email in progress may be sent again"
             );
         }
         if drained.is_err() {
             let in_flight = self.engine.in_flight_count();
             tracing::warn!(target: LOG_TARGET,
                 in_flight,
-                "the grace period is over; what is still in flight will be sent again at the next start"
+                "end of the grace period: attempts in flight are repeated at the next start"
             );
         }
         self.engine_task.abort();
@@ -115,7 +115,7 @@ async fn retire(store: &dyn Store) {
     if let Some(cluster) = store.cluster()
         && let Err(error) = cluster.retire().await
     {
-        tracing::warn!(target: LOG_TARGET, %error, "others will take over when the lease has ended");
+        tracing::warn!(target: LOG_TARGET, %error, "other nodes take over when the lease expires");
     }
 }
 
@@ -123,7 +123,7 @@ async fn close(store: &dyn Store) {
     match timeout(CLOSING_TIME, store.close()).await {
         Ok(Ok(())) => tracing::info!(target: LOG_TARGET, "stopped"),
         Ok(Err(error)) => {
-            tracing::error!(target: LOG_TARGET, %error, "the store did not close properly")
+            tracing::error!(target: LOG_TARGET, %error, "the store did not close cleanly")
         }
         Err(_) => tracing::error!(target: LOG_TARGET, "the store did not close in time"),
     }

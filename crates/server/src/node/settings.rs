@@ -19,6 +19,7 @@ use posthaste_engine::vault::KeySource;
 use posthaste_notify::alerts::AlertSettings;
 use posthaste_notify::notifications::Channels;
 use posthaste_notify::notifications::mail::SendEmail;
+use posthaste_outbox::OutboxSettings;
 use posthaste_store::{Retention, StoreSettings};
 use posthaste_system::random;
 use posthaste_telemetry::traces::OtlpSettings;
@@ -63,6 +64,8 @@ pub struct NodeSettings {
     pub retention: Retention,
     /// Settings of alerts.
     pub alerts: AlertSettings,
+    /// Outboxes to read events from.
+    pub outboxes: Vec<OutboxSettings>,
     /// Time to wait for attempts in flight when stopping.
     pub grace: Duration,
     /// Settings of the export to a collector.
@@ -113,6 +116,7 @@ impl NodeSettings {
                 ..Retention::all(config.retention, 0)
             },
             alerts: config.alerts.clone(),
+            outboxes: config.outbox_settings(),
             grace: Duration::from_millis(config.grace.as_millis()),
             otlp: config.otlp.clone(),
         })

@@ -20,6 +20,7 @@ use posthaste_engine::vault::{KeySource, Vault, VaultError};
 use posthaste_engine::{Engine, EngineSettings, Phase};
 use posthaste_notify::alerts::{AlertChecker, AlertSettings, EndpointAlerts};
 use posthaste_notify::notifications::{self, Channels, NotificationTasks};
+use posthaste_outbox as outbox;
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{Retention, Store, StoreError, StoreSettings};
@@ -108,12 +109,18 @@ impl Node {
         let app = Arc::new(app.telling(telemetry));
         cluster_events.set_app(&app);
         let exporter = start_exporter(&app, settings.roots);
-        let background_tasks = start_background_tasks(
+        let mut background_tasks = start_background_tasks(
             &app,
             settings.retention,
             settings.alerts,
             settings.channels,
             &stopped,
+        );
+        let readers = outbox::start(&app, settings.outboxes, &stopped).into_iter();
+        background_tasks.extend(
+            readers.map(|reader| {
+                BackgroundTask::new("the reader of an outbox", StopsWith::Node, reader)
+            }),
         );
         let api_task = start_api(app, settings.role, settings.dashboard, listener, stopped);
         Ok(Node {
@@ -293,11 +300,15 @@ fn start_background_tasks(
     let replays = tokio::spawn(replayer.run());
     // The names are part of an error message.
     vec![
-        BackgroundTask::new("the watch for alerts", StopsWith::Node, alert_checks),
-        BackgroundTask::new("the herald", StopsWith::Node, notifications),
-        BackgroundTask::new("the housekeeping", StopsWith::Node, retention_runs),
-        BackgroundTask::new("the replayer", StopsWith::Store, replays),
-        BackgroundTask::new("the keeping of figures", StopsWith::Node, stats),
+        BackgroundTask::new("the alert checker", StopsWith::Node, alert_checks),
+        BackgroundTask::new(
+            "the notification dispatcher",
+            StopsWith::Node,
+            notifications,
+        ),
+        BackgroundTask::new("the maintenance task", StopsWith::Node, retention_runs),
+        BackgroundTask::new("the replay task", StopsWith::Store, replays),
+        BackgroundTask::new("the stats writer", StopsWith::Node, stats),
     ]
 }
 

@@ -29,6 +29,8 @@ const BODY_ROUTES: &[(&str, &str)] = &[
     ("POST", "/v1/tenants/acme/replays"),
     ("POST", "/v1/policies/preview"),
     ("POST", "/v1/policies/simulate"),
+    ("POST", "/v1/tenants/acme/requests"),
+    ("POST", "/v1/tenants/acme/signing-secret/rotate"),
 ];
 
 /// One server for all cases, so that a case also meets the state that earlier cases left.
@@ -284,6 +286,14 @@ fn valid_bodies() -> Vec<(usize, Value)> {
             "jitter": {"kind": "full"}, "max_attempts": 5}),
         ),
         (10, json!({"pending": 10, "outage": "1m", "capacity": 50})),
+        (
+            11,
+            json!({
+                "url": "https://example.com/x", "method": "PUT", "payload": {"x": 1}, "timeout": "5s",
+                "headers": {"X-A": "1"}, "retry_policy": {"preset": "swift"}, "delay": "1h",
+            }),
+        ),
+        (12, json!({"overlap": "1h"})),
     ]
 }
 

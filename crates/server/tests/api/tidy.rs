@@ -165,6 +165,28 @@ fn the_architecture_document_is_short() {
     assert!(text.lines().count() <= MAX_ARCHITECTURE_LINES);
 }
 
+/// Returns the words that a glossary explains: the first column of its tables.
+fn glossary_words(text: &str) -> Vec<&str> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
+    let terms = rows.filter_map(|row| row.split(" | ").next());
+    terms.flat_map(|term| term.split(", ")).collect()
+}
+
+#[test]
+fn the_glossary_explains_each_word_once() {
+    let path = workspace().join("docs/internals/glossary.md");
+    let text = fs::read_to_string(path).expect("the glossary");
+    let mut words = glossary_words(&text);
+    words.retain(|word| *word != "Word");
+    assert!(words.len() > 100, "only {} words", words.len());
+    words.sort_unstable();
+    for pair in words.windows(2) {
+        assert_ne!(pair[0], pair[1], "explained twice");
+    }
+    let twice = "| Word | Meaning |\n|---|---|\n| peer, node | A. |\n| peer | B. |";
+    assert_eq!(glossary_words(twice), ["Word", "peer", "node", "peer"]);
+}
+
 /// Maximum length of README.md. Details belong in docs.
 const MAX_README_LINES: usize = 150;
 

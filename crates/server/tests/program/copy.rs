@@ -39,6 +39,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         id: "acme".parse().expect("an id"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         plan: None,
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
@@ -62,6 +63,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     };
     for piece in (0..events).collect::<Vec<_>>().chunks(1_000) {
@@ -173,7 +175,7 @@ async fn the_master_key_is_stored_for_all_nodes_and_wrong_usage_is_reported() {
         .expect("the program runs");
     let (code, printed, complaint) = said(&placed);
     assert_eq!(code, Some(0), "{complaint}");
-    assert!(printed.contains("are in the database now"), "{printed}");
+    assert!(printed.contains("were copied to the database"), "{printed}");
     let kept = database.query("SELECT keys FROM vault");
     let kept = kept[0][0].clone().expect("keys");
     assert!(kept.contains(line.trim()), "the keys as they were");

@@ -110,7 +110,7 @@ fn the_demo_uses_another_port_if_one_is_in_use() {
     let mut demo = Demo::start(&arguments, home.path());
     let text = demo.rest().join("\n");
     assert!(demo.child.wait().unwrap().success(), "{text}");
-    assert!(text.contains(&format!("{address} is taken")), "{text}");
+    assert!(text.contains(&format!("{address} is in use")), "{text}");
     assert!(text.contains("POSTHASTE_KEY=ph_"), "{text}");
     assert!(!text.contains('\u{1b}'), "no colours outside a terminal");
     assert_eq!(entries(home.path()), 0, "something was left behind");

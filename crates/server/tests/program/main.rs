@@ -21,6 +21,7 @@ mod fixture;
 mod isolation;
 mod libraries;
 mod mail;
+mod outbox;
 mod pages;
 mod policy;
 mod private_network;

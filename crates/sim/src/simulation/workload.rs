@@ -4,12 +4,13 @@
 //! Operators pause, disable, delete and edit endpoints, and cancel, replay and retry deliveries. The workload never
 //! changes the watched endpoint. When the fault phase ends, it enables all paused endpoints.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use posthaste_core::delivery::{Delivery, OrderingKey, Status};
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
-use posthaste_core::ingest::{Fingerprint, Ingest, judge};
+use posthaste_core::ingest::{self, EventDecision, Fingerprint};
 use posthaste_core::lane::{EndpointStatus, Health, LaneSettings};
 use posthaste_core::time::{Span, Timestamp};
 
@@ -60,13 +61,16 @@ impl World {
             &key.to_be_bytes(),
             &[u8::from(self.rng.random_ratio(1, 50))],
         ]);
-        let stored = self
-            .keys
-            .get(&key)
-            .copied()
-            .filter(|_| self.mutation != Some(Mutation::ForgetsKeys));
-        match judge(stored, content) {
-            Ingest::New => {
+        let forgets = self.mutation == Some(Mutation::ForgetsKeys);
+        let stored_under =
+            |key| Ok::<_, Infallible>(self.keys.get(&key).copied().filter(|_| !forgets));
+        let Ok(plan) = ingest::plan([Some((key, content))], stored_under);
+        // A conflict is refused, so it makes no event.
+        let Ok([decision]) = plan.as_deref() else {
+            return;
+        };
+        match *decision {
+            EventDecision::Store => {
                 let wall = self.now().wall;
                 let event: EventId = self.id_generator.next(wall);
                 self.keys.insert(key, (event, content));
@@ -80,8 +84,8 @@ impl World {
                 self.event_queue
                     .schedule(delay_ms, Event::HandOver { epoch, deliveries });
             }
-            Ingest::Same(event) => self.ledger.answered(key, event),
-            Ingest::Conflict(_) => {}
+            EventDecision::Stored(event) => self.ledger.answered(key, event),
+            EventDecision::SameAs(_) => unreachable!("the request has one event"),
         }
     }
 

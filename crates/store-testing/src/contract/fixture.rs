@@ -64,6 +64,7 @@ pub(super) fn tenant(name: &str) -> Tenant {
         id: id(name),
         name: format!("The {name} company"),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -102,6 +103,7 @@ pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoin
         sealed_credentials: vec![8, 0, 9],
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: at(number as u64),
         revision: 0,
     }
@@ -149,6 +151,7 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }

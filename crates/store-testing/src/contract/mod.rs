@@ -24,6 +24,7 @@ mod lists;
 mod manual_retries;
 mod missed_events;
 mod notifications;
+mod one_off_requests;
 mod owner_emails;
 mod quotas;
 mod records;
@@ -120,6 +121,14 @@ macro_rules! every_case {
                 deliveries_are_handed_over_in_order_before_the_acknowledgement
                 writes_of_a_class_take_effect_in_the_order_of_the_calls
                 a_request_with_too_many_deliveries_is_refused
+            }
+            one_off_requests {
+                an_origin_endpoint_is_found_by_its_url_only
+                an_origin_endpoint_gets_no_events
+                a_request_is_read_back_with_its_delivery
+                the_policy_of_a_request_decides_its_deadline
+                the_keys_of_a_tenant_are_read_back
+                idle_origins_are_deleted
             }
             quotas {
                 the_quota_per_second_is_enforced

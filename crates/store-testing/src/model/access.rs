@@ -142,7 +142,7 @@ impl Tables {
         let (owner, tenant) = match named {
             TenantObject::Endpoint(endpoint) => {
                 let found = self.endpoints.get(&endpoint)?;
-                if found.row.status == EndpointStatus::Deleted {
+                if found.row.status == EndpointStatus::Deleted || found.row.endpoint.is_origin {
                     return None;
                 }
                 (found.owner, &found.row.endpoint.tenant)

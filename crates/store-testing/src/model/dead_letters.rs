@@ -80,6 +80,7 @@ impl Tables {
         let mut attention_list: Vec<&EndpointRow> = endpoints
             .filter(|owned| owner.is_none_or(|owner| owner == Some(owned.owner)))
             .map(|owned| &owned.row)
+            .filter(|row| !row.endpoint.is_origin)
             .filter(|row| match row.status {
                 EndpointStatus::Enabled => row.health.trip.is_some(),
                 EndpointStatus::Paused => true,

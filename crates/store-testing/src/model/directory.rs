@@ -4,6 +4,8 @@
 //! and endpoints; its events and deliveries stay until their retention ends. Each tenant has a version that tells
 //! it from an earlier one with the same id.
 
+use std::collections::BTreeSet;
+
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
@@ -132,7 +134,16 @@ impl Tables {
         if self.endpoints.contains_key(&endpoint.id) {
             return CreateResult::Taken;
         }
-        if self.existing_endpoints_of(owner).count() >= at_most as usize {
+        if endpoint.is_origin
+            && self
+                .origin_endpoint(&endpoint.tenant, &endpoint.url)
+                .is_some()
+        {
+            return CreateResult::Taken;
+        }
+        let same_kind = self.existing_endpoints_of(owner);
+        let same_kind = same_kind.filter(|row| row.endpoint.is_origin == endpoint.is_origin);
+        if same_kind.count() >= at_most as usize {
             return CreateResult::TooMany;
         }
         let row = EndpointRow {
@@ -174,6 +185,37 @@ impl Tables {
         self.endpoints.get(&endpoint).map(|owned| owned.row.clone())
     }
 
+    pub(super) fn origin_endpoint(&self, tenant: &TenantId, url: &str) -> Option<EndpointId> {
+        let mut existing = self.existing_endpoints_of(self.owner(tenant)?);
+        let found = existing.find(|row| row.endpoint.is_origin && row.endpoint.url == url);
+        found.map(|row| row.endpoint.id)
+    }
+
+    pub(super) fn delete_idle_origins(
+        &mut self,
+        created_before: Timestamp,
+        limit: usize,
+    ) -> Vec<EndpointId> {
+        let used: BTreeSet<EndpointId> = self
+            .deliveries
+            .values()
+            .map(|row| row.delivery.facts().endpoint)
+            .collect();
+        let idle = self.endpoints.iter_mut().filter(|(id, owned)| {
+            let endpoint = &owned.row.endpoint;
+            endpoint.is_origin
+                && owned.row.status != EndpointStatus::Deleted
+                && endpoint.created_at < created_before
+                && !used.contains(id)
+        });
+        let mut deleted = Vec::new();
+        for (id, owned) in idle.take(limit) {
+            set_status(&mut owned.row, EndpointStatus::Deleted, None);
+            deleted.push(*id);
+        }
+        deleted
+    }
+
     pub(super) fn endpoints(
         &self,
         tenant: &TenantId,
@@ -182,7 +224,8 @@ impl Tables {
         let rows = self
             .owner(tenant)
             .into_iter()
-            .flat_map(|owner| self.existing_endpoints_of(owner));
+            .flat_map(|owner| self.existing_endpoints_of(owner))
+            .filter(|row| !row.endpoint.is_origin);
         page(rows.map(|row| (row.endpoint.id, row.clone())), request)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
-use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::quota::QuotaUsage;
 use posthaste_core::subscription::wants;
@@ -103,7 +103,10 @@ impl Tables {
         let owner = self.owner(tenant)?;
         let events = self.usage.get(&(owner, Month::of(now)));
         Some(Usage {
-            endpoints: self.existing_endpoints_of(owner).count() as u64,
+            endpoints: self
+                .existing_endpoints_of(owner)
+                .filter(|row| !row.endpoint.is_origin)
+                .count() as u64,
             events_this_month: events.copied().unwrap_or(0),
         })
     }
@@ -117,16 +120,14 @@ impl Tables {
             let Some(idempotency) = &event.idempotency else {
                 continue;
             };
-            let earlier = offered
-                .get(idempotency.key.as_str())
-                .map(|fingerprint| (EventId(0), *fingerprint));
-            let stored = self.stored_under(owner, event).or(earlier);
-            match judge(stored, idempotency.fingerprint) {
-                ingest::Ingest::New => {
-                    offered.insert(&idempotency.key, idempotency.fingerprint);
+            let key = idempotency.key.as_str();
+            let stored = self.stored_under(owner, event).map(|(_, content)| content);
+            match stored.or(offered.get(key).copied()) {
+                None => {
+                    offered.insert(key, idempotency.fingerprint);
                 }
-                ingest::Ingest::Same(_) => {}
-                ingest::Ingest::Conflict(_) => conflicts.push(index),
+                Some(content) if content == idempotency.fingerprint => {}
+                Some(_) => conflicts.push(index),
             }
         }
         conflicts
@@ -149,7 +150,10 @@ impl Tables {
         };
         let wanted = |row: &&EndpointRow| match event.only {
             Some(only) => row.endpoint.id == only,
-            None => wants(&row.endpoint.event_types, &event.content.event_type),
+            None => {
+                let patterns = &row.endpoint.event_types;
+                !row.endpoint.is_origin && wants(patterns, &event.content.event_type)
+            }
         };
         let routes = self
             .existing_endpoints_of(owner)
@@ -179,6 +183,7 @@ impl Tables {
             deliver_at: event.deliver_at,
             ordering: event.ordering,
             only: event.only,
+            request: event.request,
             idempotency_key: event.idempotency.as_ref().map(|it| it.key.clone()),
             accepted: Vec::new(),
         };
@@ -216,7 +221,7 @@ impl Tables {
     ) -> Delivery {
         let row = &self.events[&event];
         let due_at = row.deliver_at.map_or(now, |at| at.max(now));
-        let ordering = row.ordering;
+        let (ordering, request) = (row.ordering, row.request.clone());
         let delivery = Delivery::schedule(
             self.id_generator.next(now),
             event,
@@ -224,7 +229,8 @@ impl Tables {
             ordering,
             due_at,
             self.give_up_after(endpoint),
-        );
+        )
+        .with_request(request);
         let row = DeliveryRow {
             delivery: delivery.clone(),
             attempts: Vec::new(),

@@ -295,6 +295,10 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.endpoint(endpoint)))
     }
 
+    fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>> {
+        answer(self.read(|tables| tables.origin_endpoint(&tenant, &url)))
+    }
+
     fn endpoints(
         &self,
         tenant: TenantId,
@@ -430,6 +434,15 @@ impl Store for ModelStore {
 
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         answer(self.write(|tables| tables.step_retention(now, &retention)))
+    }
+
+    fn delete_idle_origins(
+        &self,
+        _now: Timestamp,
+        created_before: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<EndpointId>> {
+        answer(self.write(|tables| tables.delete_idle_origins(created_before, limit)))
     }
 
     fn probe(&self, _now: Timestamp) -> Answer<()> {

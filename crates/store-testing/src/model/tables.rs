@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use posthaste_core::delivery::{Delivery, OrderingKey};
+use posthaste_core::delivery::{Delivery, OneOffRequest, OrderingKey};
 use posthaste_core::id::{
     AlertId, AuditId, DeliveryId, EndpointId, EventId, IdGenerator, KeyId, ReplayId, SessionId,
     TenantId,
@@ -49,6 +49,7 @@ pub(super) struct EventRow {
     pub(super) deliver_at: Option<Timestamp>,
     pub(super) ordering: Option<OrderingKey>,
     pub(super) only: Option<EndpointId>,
+    pub(super) request: Option<Arc<OneOffRequest>>,
     pub(super) idempotency_key: Option<String>,
     /// The deliveries that were made on acceptance. Deliveries that a replay added later are not included, so
     /// that the response to the same idempotency key stays the same.

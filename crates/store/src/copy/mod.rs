@@ -79,10 +79,10 @@ pub enum CopyError {
     #[error("{0}")]
     Open(#[from] OpenError),
     /// The file cannot be read.
-    #[error("cannot read what is to be copied: {0}")]
+    #[error("cannot read the source: {0}")]
     Read(String),
     /// The database refuses a statement, or the connection was lost.
-    #[error("{server}: {why}; what was copied so far is kept: run the same command again to go on")]
+    #[error("{server}: {why}; the copy is kept: run the same command again to continue")]
     Write {
         /// The database, without a password.
         server: String,
@@ -90,7 +90,7 @@ pub enum CopyError {
         why: String,
     },
     /// The database is not empty.
-    #[error("{server} holds {what} already; copy into an empty database")]
+    #[error("{server} already contains {what}; copy into an empty database")]
     NotEmpty {
         /// The database, without a password.
         server: String,
@@ -99,21 +99,20 @@ pub enum CopyError {
     },
     /// The database contains a copy of another file, or of an earlier state of this one.
     #[error(
-        "{server} holds a copy that was begun from another file, or from this one before it changed; \
-         drop the database, create it again and begin anew"
+        "{server} contains a copy of another file, or of this file before it changed; drop the database, create it again and start over"
     )]
     AnotherCopy {
         /// The database, without a password.
         server: String,
     },
     /// A server or another copy uses the database.
-    #[error("{server} is in use by a server or by another copy; stop that first")]
+    #[error("{server} is in use by a server or another copy; stop that first")]
     InUse {
         /// The database, without a password.
         server: String,
     },
     /// The database contains no copy to compare with.
-    #[error("nothing was copied to {server} yet")]
+    #[error("nothing has been copied to {server} yet")]
     NotBegun {
         /// The database, without a password.
         server: String,

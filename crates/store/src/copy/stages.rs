@@ -181,9 +181,10 @@ pub(super) const STAGES: [Stage; 13] = [
                     ("plan", Text),
                     ("endpoint_defaults", Text),
                     ("protection", Text),
+                    ("sealed_keys", Bytes),
                 ],
                 sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted, plan, \
-                      endpoint_defaults, protection FROM tenants \
+                      endpoint_defaults, protection, sealed_keys FROM tenants \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
             },
@@ -253,11 +254,12 @@ pub(super) const STAGES: [Stage; 13] = [
                     ("revision", Long),
                     ("inherited", Small),
                     ("protection", Text),
+                    ("is_origin", Flag),
                 ],
                 sql: "SELECT no, id, id, tenant_no, standing, reason, url, description, event_types, policy, \
                       timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
                       signature_style, sealed_credentials, owner_email, owner_email_confirmed, created_at, revision, \
-                      inherited, protection FROM endpoints \
+                      inherited, protection, is_origin FROM endpoints \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
             },
@@ -294,11 +296,12 @@ pub(super) const STAGES: [Stage; 13] = [
                     ("idempotency_key", Text),
                     ("payload_removed_at", Long),
                     ("trace", Text),
+                    ("request", Text),
                     ("payload", Bytes),
                     ("deliveries", Bytes),
                 ],
                 sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
-                      idempotency_key, payload_removed_at, trace, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                      idempotency_key, payload_removed_at, trace, request, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
                 shape: Shape::AcceptedWith,
             },
             Part {

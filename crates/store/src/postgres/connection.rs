@@ -4,15 +4,15 @@
 //! does not depend on the session settings made here, only speed and time limits do. So a proxy that pools by
 //! transaction does no harm.
 
-use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Statement};
 
 use super::db_error::DbError;
 use super::dial::{ServerAddress, ServerUrl, Wire};
@@ -55,7 +55,7 @@ pub(super) struct PgConnection {
     statements: StatementCache<Statement>,
     version: u32,
     /// Time limit for an answer; no limit if absent.
-    time_limit: Cell<Option<Duration>>,
+    time_limit: Mutex<Option<Duration>>,
 }
 
 /// The reason why there is no connection.
@@ -80,15 +80,15 @@ impl std::fmt::Display for ConnectError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ConnectError::Unreachable { address, why } => {
-                write!(formatter, "{address} cannot be reached: {why}")
+                write!(formatter, "cannot reach {address}: {why}")
             }
             ConnectError::Refused(fault) => fault.fmt(formatter),
             ConnectError::Standby(address) => {
-                write!(formatter, "{address} is a standby and takes no writes")
+                write!(formatter, "{address} is a standby and read-only")
             }
             ConnectError::TooOld(version) => write!(
                 formatter,
-                "it is PostgreSQL {}, and 13 is needed",
+                "it is PostgreSQL {}, and 13 or later is required",
                 version / 10_000
             ),
         }
@@ -115,7 +115,7 @@ pub(super) async fn connect(
             Ok(linked) => linked,
             Err(_) => Err(ConnectError::Unreachable {
                 address: address.clone(),
-                why: format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
+                why: format!("no response within {} s", CONNECT_TIMEOUT.as_secs()),
             }),
         };
         match linked {
@@ -149,7 +149,7 @@ async fn reach(
         client,
         statements: StatementCache::default(),
         version: version(&driver),
-        time_limit: Cell::default(),
+        time_limit: Mutex::default(),
     };
     if conn.version < MIN_SERVER_VERSION {
         return Err(ConnectError::TooOld(conn.version));
@@ -157,7 +157,7 @@ async fn reach(
     let standby = tokio::select! {
         standby = set_up(&conn) => standby?,
         lost = &mut driver => {
-            let why = lost.err().map_or("it hung up".to_owned(), |error| error.to_string());
+            let why = lost.err().map_or("it closed the connection".to_owned(), |error| error.to_string());
             let address = address.clone();
             return Err(ConnectError::Unreachable { address, why });
         }
@@ -203,12 +203,16 @@ impl PgConnection {
     /// Sets the time limit for all further answers. A server that does not report its own timeout within this time is
     /// unreachable: the network drops everything that is sent.
     pub(super) fn set_time_limit(&self, time_limit: Duration) {
-        self.time_limit.set(Some(time_limit));
+        self.replace_time_limit(Some(time_limit));
     }
 
     /// Replaces the time limit, and returns the former one.
     pub(super) fn replace_time_limit(&self, time_limit: Option<Duration>) -> Option<Duration> {
-        self.time_limit.replace(time_limit)
+        let mut current = self
+            .time_limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut current, time_limit)
     }
 
     /// Waits for an answer, up to the time limit.
@@ -216,7 +220,11 @@ impl PgConnection {
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, DbError> {
-        let Some(time_limit) = self.time_limit.get() else {
+        let time_limit = *self
+            .time_limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(time_limit) = time_limit else {
             return Ok(answer.await?);
         };
         match timeout(time_limit, answer).await {
@@ -280,6 +288,21 @@ impl PgConnection {
     }
 }
 
+/// Drives a connection until it is lost, and passes the payload of each `NOTIFY` message on.
+pub(super) async fn drive_with_notifications(
+    mut driver: ConnectionDriver,
+    mut receive: impl FnMut(&str),
+) {
+    loop {
+        let message = std::future::poll_fn(|context| driver.poll_message(context)).await;
+        match message {
+            Some(Ok(AsyncMessage::Notification(message))) => receive(message.payload()),
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
 /// A failed attempt to connect.
 pub(super) struct NotConnected {
     /// The time at which the attempt was started.
@@ -327,7 +350,7 @@ impl Connector {
         match self.open().await {
             Ok(conn) => {
                 if self.failures > 0 {
-                    tracing::info!(target: LOG_TARGET, "the database answers again");
+                    tracing::info!(target: LOG_TARGET, "connected to PostgreSQL again");
                 }
                 self.failures = 0;
                 self.next_try_at = None;
@@ -335,10 +358,10 @@ impl Connector {
             }
             Err(not_connected) => {
                 let why = StoreError::Unavailable(format!(
-                    "no connection to the database: {not_connected}"
+                    "cannot connect to PostgreSQL: {not_connected}"
                 ));
                 if self.failures == 0 {
-                    tracing::warn!(target: LOG_TARGET, unlinked = %not_connected, "the database cannot be reached");
+                    tracing::warn!(target: LOG_TARGET, unlinked = %not_connected, "cannot reach PostgreSQL");
                 }
                 self.failures = self.failures.saturating_add(1);
                 let pause = self.settings.pauses.after(self.failures);

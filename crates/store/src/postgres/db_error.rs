@@ -135,9 +135,9 @@ impl fmt::Display for DbError {
                 }
             },
             DbError::TimedOut(limit) => {
-                write!(formatter, "no answer within {} s", limit.as_secs())
+                write!(formatter, "no response within {} s", limit.as_secs())
             }
-            DbError::Corrupt(why) => write!(formatter, "what is stored cannot be read: {why}"),
+            DbError::Corrupt(why) => write!(formatter, "cannot read stored data: {why}"),
         }
     }
 }

@@ -101,16 +101,16 @@ pub struct ServerUrl {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerUrlError {
     /// It cannot be parsed.
-    #[error("is not a PostgreSQL URL like postgres://user@host:5432/database: {0}")]
+    #[error("is not a PostgreSQL URL such as postgres://user@host:5432/database: {0}")]
     Malformed(String),
     /// It has no host.
-    #[error("names no host: write postgres://user@host:5432/database")]
+    #[error("has no host: write postgres://user@host:5432/database")]
     NoHost,
     /// It has more than one `@`, so the host cannot be separated from the password.
-    #[error("has an @ too many: in a name or a password write %40 for @")]
+    #[error("has more than one @: write %40 for @ in a user name or password")]
     AmbiguousHost,
     /// Its `sslmode` is unknown.
-    #[error("sslmode may be disable, prefer, require, verify-ca or verify-full, not {0:?}")]
+    #[error("sslmode must be disable, prefer, require, verify-ca or verify-full, not {0:?}")]
     TlsMode(String),
 }
 

@@ -13,7 +13,8 @@
 //! and one row of `ended`. A whole group of operations needs only a few statements, independent of its size.
 //!
 //! The folders depend on each other in this order: `schema`, `read`, `write`, then `cluster` and `retention`, then the
-//! store itself (`store`, `thread`). Connections, errors and settings are below all of them.
+//! store itself (`store`, `thread`). Connections, errors and settings are below all of them. `outbox_table` is apart: it
+//! reads a table in the database of an application.
 //!
 //! # Guarantees, in addition to those of [`Store`](crate::Store)
 //!
@@ -32,6 +33,7 @@ mod connection;
 mod copy_connection;
 mod db_error;
 mod dial;
+pub mod outbox_table;
 mod pipeline;
 mod read;
 mod retention;

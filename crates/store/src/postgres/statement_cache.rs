@@ -1,6 +1,6 @@
 //! Cache of a connection's prepared statements, by SQL text.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
@@ -11,13 +11,13 @@ const MAX_STATEMENTS: usize = 512;
 /// Prepared statements by SQL text.
 #[derive(Debug)]
 pub(super) struct StatementCache<S> {
-    known: RefCell<FxHashMap<String, S>>,
+    known: Mutex<FxHashMap<String, S>>,
 }
 
 impl<S> Default for StatementCache<S> {
     fn default() -> StatementCache<S> {
         StatementCache {
-            known: RefCell::default(),
+            known: Mutex::default(),
         }
     }
 }
@@ -25,21 +25,26 @@ impl<S> Default for StatementCache<S> {
 impl<S: Clone> StatementCache<S> {
     /// Returns the statement with this text.
     pub(super) fn get(&self, sql: &str) -> Option<S> {
-        self.known.borrow().get(sql).cloned()
+        self.known().get(sql).cloned()
     }
 
     /// Caches a statement. If the cache is full, all other statements are evicted first.
     pub(super) fn keep(&self, sql: &str, statement: S) {
         self.make_partitions(1);
-        self.known.borrow_mut().insert(sql.to_owned(), statement);
+        self.known().insert(sql.to_owned(), statement);
     }
 
     /// Makes sure that this number of statements can be added without evicting any of them.
     pub(super) fn make_partitions(&self, count: usize) {
-        let mut known = self.known.borrow_mut();
+        let mut known = self.known();
         if known.len() + count > MAX_STATEMENTS {
             known.clear();
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, FxHashMap<String, S>> {
+        // No operation panics before it is complete.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,7 +66,7 @@ mod tests {
             }
             let there = together.iter().all(|sql| statements.get(sql) == Some(7));
             assert!(there, "{before}");
-            assert!(statements.known.borrow().len() <= MAX_STATEMENTS);
+            assert!(statements.known().len() <= MAX_STATEMENTS);
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn start(
     match open.recv() {
         Ok(Ok(membership)) => Ok((thread, membership)),
         Ok(Err(error)) => Err(error),
-        Err(_) => Err(no_thread("its thread has stopped".to_owned())),
+        Err(_) => Err(no_thread("its thread stopped".to_owned())),
     }
 }
 
@@ -159,7 +159,7 @@ async fn run_until_closed(
     }
     membership.close();
     if member.await.is_err() {
-        tracing::error!(target: LOG_TARGET, "the membership has panicked");
+        tracing::error!(target: LOG_TARGET, "the membership task panicked");
     }
     for task in tasks {
         task.abort();
@@ -169,7 +169,7 @@ async fn run_until_closed(
     for mut reader in readers {
         match tokio::time::timeout_at(until, &mut reader).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::error!(target: LOG_TARGET, "a reader has panicked"),
+            Ok(Err(_)) => tracing::error!(target: LOG_TARGET, "a reader panicked"),
             // The database does not answer, and closing does not wait longer for these reads.
             Err(_) => reader.abort(),
         }

@@ -213,7 +213,8 @@ fn store(
             event.ordering,
             due_at,
             route.give_up_after,
-        );
+        )
+        .with_request(event.request.clone());
         list.push(event_rows::Listed {
             id: delivery.id(),
             endpoint_no: route.no,
@@ -271,8 +272,8 @@ fn insert_event(
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO events (key, tail, tenant_no, type, created_at, deliver_at, ordering, test, \
-         content_type, idempotency_key, deliveries, payload, trace) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+         content_type, idempotency_key, deliveries, payload, trace, request) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?
     .execute(params![
         key_of(id.0),
@@ -288,6 +289,7 @@ fn insert_event(
         list.as_bytes(),
         event.content.payload.as_ref(),
         event.content.trace.as_ref().map(TraceContext::to_string),
+        event.request.as_deref().map(delivery_rows::to_json),
     ])?;
     Ok(())
 }

@@ -30,7 +30,7 @@ pub fn backup(from: &Path, to: &Path, mut progress: impl FnMut(u64, u64)) -> Res
     if to.exists() {
         return Err(OpenError::Other {
             path: to.to_owned(),
-            why: "it exists already, and a backup never overwrites anything".to_owned(),
+            why: "it already exists; a backup never overwrites a file".to_owned(),
         });
     }
     let source = open_source(from)?;
@@ -52,7 +52,7 @@ fn open_source(from: &Path) -> Result<Connection, OpenError> {
     if !from.exists() {
         return Err(OpenError::Other {
             path: from.to_owned(),
-            why: "there is no such file; name the store that is to be copied".to_owned(),
+            why: "no such file; pass the path of an existing store".to_owned(),
         });
     }
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
@@ -135,7 +135,7 @@ fn copy(
         worker.join().unwrap_or_else(|_| {
             Err(OpenError::Other {
                 path: from.to_owned(),
-                why: "the copy could not be made".to_owned(),
+                why: "the backup failed".to_owned(),
             })
         })
     })

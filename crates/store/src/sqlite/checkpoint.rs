@@ -52,7 +52,7 @@ impl Checkpoints {
         if pages >= self.help_at {
             self.help_at = pages + HELP_AGAIN_PAGES;
             if let Err(error) = passive(conn) {
-                tracing::warn!(target: LOG_TARGET, %error, "a checkpoint failed");
+                tracing::warn!(target: LOG_TARGET, %error, "checkpoint failed");
             }
         } else if pages >= self.woken_at + WAKE_PAGES {
             self.woken_at = pages;
@@ -72,7 +72,7 @@ impl Checkpoints {
             tracing::error!(target: LOG_TARGET, "the checkpoint thread has panicked");
         }
         if let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-            tracing::warn!(target: LOG_TARGET, %error, "the last checkpoint failed; nothing is lost, the log is kept");
+            tracing::warn!(target: LOG_TARGET, %error, "final checkpoint failed; nothing is lost, the write-ahead log is kept");
         }
     }
 }
@@ -80,7 +80,7 @@ impl Checkpoints {
 fn work(conn: &Connection, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
         if let Err(error) = passive(conn) {
-            tracing::warn!(target: LOG_TARGET, %error, "a checkpoint failed");
+            tracing::warn!(target: LOG_TARGET, %error, "checkpoint failed");
         }
     }
 }

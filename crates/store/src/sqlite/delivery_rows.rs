@@ -3,6 +3,8 @@
 //! [`COLUMNS`] and [`read`] belong together: every query that returns deliveries begins with these columns. A row that
 //! cannot be read is an error of that row only.
 
+use std::sync::Arc;
+
 use posthaste_core::classify::{FailureKind, Row as Rule};
 use posthaste_core::delivery::{
     DeadReason, Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
@@ -23,9 +25,10 @@ use crate::delivery_state::stored_state;
 /// The columns that [`read`] needs, of a delivery `d` and its endpoint `e`.
 pub(super) const COLUMNS: &str = "d.key, d.tail, d.event_key, d.event_tail, d.status, d.due, \
     d.trigger, d.first_due, d.give_up_at, d.attempts, d.spent, d.delay_ms, d.granted, d.ordering, \
-    d.ended_at, d.reason, e.id, d.endpoint_no, d.last";
+    d.ended_at, d.reason, e.id, d.endpoint_no, d.last, \
+    CASE WHEN e.is_origin = 1 THEN (SELECT q.request FROM events q WHERE q.key = d.event_key) END";
 /// The number of those columns.
-pub(super) const COLUMN_COUNT: usize = 19;
+pub(super) const COLUMN_COUNT: usize = 20;
 
 /// A delivery as read from its row.
 #[derive(Clone, Debug)]
@@ -70,6 +73,10 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
         granted: match row.get_ref(12)?.as_str_or_null()? {
             Some(text) => from_json::<Vec<(Rule, u32)>>(text)?,
             None => Vec::new(),
+        },
+        request: match row.get_ref(19)?.as_str_or_null()? {
+            Some(text) => Some(Arc::new(from_json(text)?)),
+            None => None,
         },
     };
     let state = match status {

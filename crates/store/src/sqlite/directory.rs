@@ -40,7 +40,8 @@ pub(super) fn create_tenant(
         .conn
         .prepare_cached(
             "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan, \
-             endpoint_defaults, protection) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8, ?9)",
+             endpoint_defaults, protection, sealed_keys) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?10)",
         )?
         .execute(params![
             no,
@@ -52,6 +53,7 @@ pub(super) fn create_tenant(
             tenant.plan,
             defaults_column(&tenant.endpoint_defaults),
             protection_column(&tenant.protection),
+            tenant.sealed_keys,
         ])?;
     let routes = TenantRoutes::new(no, tenant.default_retry_policy.clone());
     context.routes.add(tenant.id.clone(), routes);
@@ -71,7 +73,7 @@ pub(super) fn replace_tenant(
         .conn
         .prepare_cached(
             "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, plan = ?6, endpoint_defaults = ?7, \
-             protection = ?8, revision = revision + 1 \
+             protection = ?8, sealed_keys = ?9, revision = revision + 1 \
              WHERE no = ?1 AND revision = ?2",
         )?
         .execute(params![
@@ -83,6 +85,7 @@ pub(super) fn replace_tenant(
             tenant.plan,
             defaults_column(&tenant.endpoint_defaults),
             protection_column(&tenant.protection),
+            tenant.sealed_keys,
         ])?;
     if changed == 0 {
         return Ok(ReplaceResult::Outdated);
@@ -124,8 +127,7 @@ pub(super) fn delete_tenant(
     Ok(Some(deleted))
 }
 
-const TENANT_COLUMNS: &str =
-    "id, name, policy, limits, created_at, revision, plan, endpoint_defaults, protection";
+const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan, endpoint_defaults, protection, sealed_keys";
 
 fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
     Ok(Tenant {
@@ -138,6 +140,7 @@ fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
         plan: row.get(6)?,
         endpoint_defaults: json_or_default(row.get_ref(7)?.as_str_or_null()?)?,
         protection: json_or_default(row.get_ref(8)?.as_str_or_null()?)?,
+        sealed_keys: row.get(9)?,
     })
 }
 

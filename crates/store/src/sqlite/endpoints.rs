@@ -14,6 +14,7 @@ use super::codes::Code;
 use super::delivery_rows::{endpoint_id, from_json, json_or_default, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
+use super::origins::origin_endpoint;
 use super::routing_table::{Route, policy, read_patterns};
 use super::row_keys::id_bytes;
 use crate::codes::{at, most, ms};
@@ -35,7 +36,14 @@ pub(super) fn create(
     if find(context.conn, endpoint.id)?.is_some() {
         return Ok(CreateResult::Taken);
     }
-    if tenant.endpoints.len() >= at_most as usize {
+    if endpoint.is_origin
+        && origin_endpoint(context.conn, &endpoint.tenant, &endpoint.url)?.is_some()
+    {
+        return Ok(CreateResult::Taken);
+    }
+    let same_kind = tenant.endpoints.iter();
+    let same_kind = same_kind.filter(|route| route.is_origin == endpoint.is_origin);
+    if same_kind.count() >= at_most as usize {
         return Ok(CreateResult::TooMany);
     }
     let no = context.next_no()?;
@@ -44,9 +52,10 @@ pub(super) fn create(
         .prepare_cached(
             "INSERT INTO endpoints (no, id, tenant_no, standing, tripped, health_revision, health, \
              created_at, revision, url, description, event_types, policy, timeout_ms, \
-             max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, owner_email) \
+             max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, owner_email, \
+             is_origin) \
              VALUES (?1, ?2, ?3, 0, 0, 0, ?4, ?5, 0, '', '', '[]', NULL, 0, 0, 0, 0, 0, x'', x'', \
-             NULL)",
+             NULL, ?6)",
         )?
         .execute(params![
             no,
@@ -54,6 +63,7 @@ pub(super) fn create(
             tenant.no,
             to_json(&Health::default()),
             ms(endpoint.created_at),
+            endpoint.is_origin,
         ])?;
     configure(context.conn, no, endpoint)?;
     let give_up_after = context
@@ -64,6 +74,7 @@ pub(super) fn create(
         no,
         id: endpoint.id,
         status: EndpointStatus::Enabled,
+        is_origin: endpoint.is_origin,
         patterns: endpoint.event_types.clone(),
         policy: endpoint.retry_policy.clone(),
         give_up_after,
@@ -244,7 +255,8 @@ pub(super) fn update_health(conn: &Connection, no: i64, health: &Health) -> rusq
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
     e.owner_email, e.created_at, e.revision, e.standing, e.reason, e.health, \
-    e.signature_style, e.sealed_credentials, e.inherited, e.protection, e.owner_email_confirmed \
+    e.signature_style, e.sealed_credentials, e.inherited, e.protection, e.owner_email_confirmed, \
+    e.is_origin \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
@@ -272,6 +284,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
             sealed_credentials: row.get(20)?,
             owner_email: row.get(13)?,
             owner_email_confirmed: row.get(23)?,
+            is_origin: row.get(24)?,
             created_at: at(row.get(14)?),
             revision: row.get::<_, i64>(15)? as u64,
         },
@@ -304,7 +317,7 @@ pub(super) fn endpoints(
     let tenant_no = live_tenant(conn, tenant)?;
     let items = conn
         .prepare_cached(&format!(
-            "SELECT {COLUMNS} WHERE e.tenant_no = ?1 AND e.standing <> 3 \
+            "SELECT {COLUMNS} WHERE e.tenant_no = ?1 AND e.standing <> 3 AND e.is_origin = 0 \
              AND (?2 IS NULL OR e.id < ?2) ORDER BY e.id DESC LIMIT ?3"
         ))?
         .query_map(
@@ -346,6 +359,6 @@ fn attention_sql(of_one: bool) -> String {
     format!(
         "SELECT {COLUMNS} WHERE e.no IN (SELECT no FROM endpoints INDEXED BY troubled WHERE {condition} \
          AND (standing = 0 AND tripped = 1 OR standing = 1 OR standing = 2 AND reason <> '\"manual\"') \
-         ORDER BY standing = 1, id DESC LIMIT ?2) ORDER BY e.standing = 1, e.id DESC"
+         AND is_origin = 0 ORDER BY standing = 1, id DESC LIMIT ?2) ORDER BY e.standing = 1, e.id DESC"
     )
 }

@@ -42,7 +42,7 @@ impl Export {
             why,
         };
         if !path.exists() {
-            return Err(other("there is no such file".to_owned()));
+            return Err(other("no such file".to_owned()));
         }
         recognise(path)?;
         let lock = Lock::take(path)?;
@@ -59,7 +59,7 @@ impl Export {
             });
         }
         if format < SCHEMA_VERSION {
-            let why = "it was written by an older posthaste; start this one on it once, which brings it up to date";
+            let why = "it was written by an older posthaste; start this version with it once to upgrade it";
             return Err(other(why.to_owned()));
         }
         let export = Export { conn, _lock: lock };
@@ -68,7 +68,7 @@ impl Export {
             .map_err(explain)?
             > 0
         {
-            let why = "a large request in it is not completely stored; start posthaste on it once, which completes it";
+            let why = "it contains a partly stored large request; start posthaste with it once to complete it";
             return Err(other(why.to_owned()));
         }
         Ok(export)

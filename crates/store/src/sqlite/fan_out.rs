@@ -12,14 +12,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use posthaste_core::delivery::{DeadReason, Delivery, OrderingKey};
+use posthaste_core::delivery::{DeadReason, Delivery, OneOffRequest, OrderingKey};
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashMap;
 
 use super::accept::add;
-use super::delivery_rows::{DeliveryRow, endpoint_id, parse};
+use super::delivery_rows::{DeliveryRow, endpoint_id, from_json, parse};
 use super::event_rows::{self, DeliveryList, Listed};
 use super::group_commit::{Operation, WriteContext};
 use super::record::put;
@@ -144,6 +144,7 @@ impl FanOut {
                 due_at,
                 give_up_after,
             )
+            .with_request(event.request.clone())
         };
         let Some(route) = route.filter(|route| route.accepts_deliveries()) else {
             let endpoint = endpoint_of(context.conn, listed.endpoint_no)?;
@@ -205,7 +206,8 @@ impl Operation for FanOut {
 
     fn failed(mut self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
         if let Some((reply, _)) = self.reply.take() {
-            let why = format!("the events are stored, and their deliveries follow later: {why}");
+            let why =
+                format!("the events are stored, and their deliveries are created later: {why}");
             reply.give(Err(StoreError::Unavailable(why)));
         }
         Some(self)
@@ -248,6 +250,7 @@ struct StoredEvent {
     created_at: Timestamp,
     deliver_at: Option<Timestamp>,
     ordering: Option<OrderingKey>,
+    request: Option<Arc<OneOffRequest>>,
     list: DeliveryList,
 }
 
@@ -261,7 +264,7 @@ fn event_before(conn: &Connection, first: Key, stored_up_to: Key) -> rusqlite::R
 
 fn stored_event(conn: &Connection, from: Key, last: Key) -> rusqlite::Result<Option<StoredEvent>> {
     conn.prepare_cached(
-        "SELECT key, tail, created_at, deliver_at, ordering, deliveries FROM events \
+        "SELECT key, tail, created_at, deliver_at, ordering, deliveries, request FROM events \
          WHERE key >= ?1 AND key <= ?2 ORDER BY key LIMIT 1",
     )?
     .query_row((from, last), |row| {
@@ -274,6 +277,10 @@ fn stored_event(conn: &Connection, from: Key, last: Key) -> rusqlite::Result<Opt
             deliver_at: row.get::<_, Option<i64>>(3)?.map(at),
             ordering: ordering.map(|key| OrderingKey(key as u64)),
             list: DeliveryList::from_bytes(row.get(5)?),
+            request: match row.get_ref(6)?.as_str_or_null()? {
+                Some(text) => Some(Arc::new(from_json(text)?)),
+                None => None,
+            },
         })
     })
     .optional()

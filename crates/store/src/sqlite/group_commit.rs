@@ -35,6 +35,8 @@ pub(super) struct WriteContext<'a> {
 pub(super) struct WriterCache {
     /// The progress of the retention run.
     pub(super) retention_progress: RunProgress,
+    /// The last origin endpoint that was examined for deliveries; 0 if it was the last one stored.
+    pub(super) origins_up_to: i64,
     /// The stored skew between keys and acceptance times, for events and for deliveries.
     pub(super) clock_skews: Option<(i64, i64)>,
 }

@@ -35,6 +35,7 @@ mod key_scan;
 mod lists;
 mod lock;
 mod open;
+mod origins;
 mod outbox;
 mod owner_emails;
 mod readers;

@@ -115,7 +115,7 @@ impl Readers {
         self.close();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
-                tracing::error!(target: LOG_TARGET, "a reader has panicked");
+                tracing::error!(target: LOG_TARGET, "a reader panicked");
             }
         }
     }
@@ -170,9 +170,9 @@ impl ReadQueue {
             drop(inner);
             // A read that panics must not end the thread, because other reads wait in the same queue.
             if catch_unwind(AssertUnwindSafe(|| job(Ok(conn)))).is_err() {
-                tracing::error!(target: LOG_TARGET, "a read has panicked");
+                tracing::error!(target: LOG_TARGET, "a read panicked");
                 if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
-                    tracing::error!(target: LOG_TARGET, "a snapshot could not be given back");
+                    tracing::error!(target: LOG_TARGET, "cannot end a read transaction");
                 }
             }
         }

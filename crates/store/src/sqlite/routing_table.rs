@@ -24,6 +24,8 @@ pub(super) struct Route {
     pub(super) no: i64,
     pub(super) id: EndpointId,
     pub(super) status: EndpointStatus,
+    /// True if only one-off requests are delivered to it.
+    pub(super) is_origin: bool,
     pub(super) patterns: Vec<Pattern>,
     /// Its own retry policy, as the caller wrote it.
     pub(super) policy: Option<Value>,
@@ -42,7 +44,8 @@ impl Route {
 
 impl Subscriber for Arc<Route> {
     fn patterns(&self) -> Option<&[Pattern]> {
-        self.accepts_deliveries().then_some(&self.patterns)
+        let gets_events = !self.is_origin && self.accepts_deliveries();
+        gets_events.then_some(&self.patterns)
     }
 }
 
@@ -117,7 +120,7 @@ impl RoutingTable {
             by_no.insert(no, (parse(row.get_ref(1)?.as_str()?)?, tenant));
         }
         let mut endpoints = conn.prepare(
-            "SELECT no, id, standing, event_types, policy, tenant_no FROM endpoints \
+            "SELECT no, id, standing, event_types, policy, tenant_no, is_origin FROM endpoints \
              WHERE standing <> 3 ORDER BY no",
         )?;
         let mut rows = endpoints.query([])?;
@@ -130,6 +133,7 @@ impl RoutingTable {
                 no: row.get(0)?,
                 id: endpoint_id(row, 1)?,
                 status: row.get::<_, Code<EndpointStatus>>(2)?.0,
+                is_origin: row.get(6)?,
                 patterns: read_patterns(row.get_ref(3)?.as_str()?)?,
                 give_up_after: settings
                     .policy_for(own.as_ref(), tenant.policy.as_ref())

@@ -5,6 +5,9 @@
 //! with one attempt needs no other row. A delivery that ends adds no index entry, unless it is dead-lettered. The
 //! history index by tenant and endpoint is filled later, in sorted parts.
 //!
+//! The names of tables and columns are contracts; some are older than the names in the code.
+//! `docs/internals/stored-names.md` explains them.
+//!
 //! The schema version is a number. Each migration step raises it by one, in one transaction.
 
 /// Marks posthaste's files: `psth`.
@@ -19,6 +22,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     PROTECTION,
     FAN_OUTS,
     OWNER_EMAILS,
+    ONE_OFF_REQUESTS,
 ];
 
 /// The newest schema version that this program knows.
@@ -65,6 +69,9 @@ CREATE TABLE fan_outs (
 ";
 /// Confirmation of owner addresses, and emails per tenant and day.
 const OWNER_EMAILS: &str = include_str!("owner_emails.sql");
+
+/// One-off requests: origin endpoints, the keys of tenants, and the request of an event.
+const ONE_OFF_REQUESTS: &str = include_str!("one_off_requests.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

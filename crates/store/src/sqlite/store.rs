@@ -22,8 +22,8 @@ use super::readers::{ReadClass, Readers};
 use super::schema::meta;
 use super::write_queue::WriteQueue;
 use super::{
-    backlog, directory, endpoints, event_rows, record, replays, retention, sessions, tenant_lookup,
-    usage,
+    backlog, directory, endpoints, event_rows, origins, record, replays, retention, sessions,
+    tenant_lookup, usage,
 };
 use crate::closed::Closed;
 use crate::codes::ms;
@@ -122,7 +122,7 @@ impl Drop for SqliteStore {
             && writer.thread().id() != std::thread::current().id()
             && writer.join().is_err()
         {
-            tracing::error!(target: LOG_TARGET, "the writer has panicked");
+            tracing::error!(target: LOG_TARGET, "the writer panicked");
         }
     }
 }
@@ -244,6 +244,12 @@ impl Store for SqliteStore {
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
         self.read(ReadClass::Quick, move |conn| {
             endpoints::endpoint(conn, endpoint)
+        })
+    }
+
+    fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>> {
+        self.read(ReadClass::Quick, move |conn| {
+            origins::origin_endpoint(conn, &tenant, &url)
         })
     }
 
@@ -442,6 +448,15 @@ impl Store for SqliteStore {
 
     fn step_retention(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         self.write(move |context| retention::step(context, now, &retention))
+    }
+
+    fn delete_idle_origins(
+        &self,
+        _now: Timestamp,
+        created_before: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<EndpointId>> {
+        self.write(move |context| origins::delete_idle(context, created_before, limit))
     }
 
     fn write_queue_state(&self) -> WriteQueueState {

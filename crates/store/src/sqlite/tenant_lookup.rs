@@ -17,7 +17,7 @@ pub(super) fn tenant_of(
         TenantObject::Endpoint(endpoint) => conn
             .prepare_cached(
                 "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
-                 WHERE e.id = ?1 AND e.standing <> 3 AND t.deleted = 0",
+                 WHERE e.id = ?1 AND e.standing <> 3 AND e.is_origin = 0 AND t.deleted = 0",
             )?
             .query_row([id_bytes(endpoint.0)], read)
             .optional(),

@@ -144,7 +144,7 @@ pub(super) fn usage(
         return Ok(None);
     };
     let endpoints: i64 = conn
-        .prepare_cached("SELECT count(*) FROM endpoints WHERE tenant_no = ?1 AND standing <> 3")?
+        .prepare_cached("SELECT count(*) FROM endpoints WHERE tenant_no = ?1 AND standing <> 3 AND is_origin = 0")?
         .query_row([no], |row| row.get(0))?;
     Ok(Some(Usage {
         endpoints: endpoints as u64,

@@ -278,7 +278,7 @@ impl Writer {
         if !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("ROLLBACK")
         {
-            tracing::error!(target: LOG_TARGET, %error, "a transaction could not be rolled back");
+            tracing::error!(target: LOG_TARGET, %error, "cannot roll back a transaction");
         }
         self.routes.put_back();
         self.meters.put_back();
@@ -288,8 +288,8 @@ impl Writer {
 
     /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.
     fn break_down(&mut self, group: Vec<Taken>, error: &rusqlite::Error) {
-        let why = StoreError::Unavailable(format!("the disk failed: {error}"));
-        tracing::error!(target: LOG_TARGET, %error, "the store is broken");
+        let why = StoreError::Unavailable(format!("disk error: {error}"));
+        tracing::error!(target: LOG_TARGET, %error, "the store has failed");
         if self.closed.broke(why.clone()) {
             self.hand_over.broken(&why);
         }
@@ -313,7 +313,7 @@ impl Writer {
                 // Probably the disk is full. Reads work without the history, but more slowly.
                 Failed::RolledBack(error) | Failed::NotBegun(error) => {
                     self.history.rest();
-                    tracing::warn!(target: LOG_TARGET, %error, "the history could not be extended");
+                    tracing::warn!(target: LOG_TARGET, %error, "cannot extend the history");
                 }
                 Failed::InDoubt(error) => self.break_down(Vec::new(), &error),
             }
@@ -339,7 +339,7 @@ impl Writer {
                 self.conn
                     .query_row(&format!("PRAGMA max_page_count = {limit}"), [], |_| Ok(()))
             {
-                tracing::error!(target: LOG_TARGET, %error, "the file could not be limited");
+                tracing::error!(target: LOG_TARGET, %error, "cannot limit the size of the file");
             }
         }
     }

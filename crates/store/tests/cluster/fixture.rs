@@ -67,7 +67,7 @@ struct IgnoreHandOver;
 impl HandOver for IgnoreHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
     fn broken(&self, why: &StoreError) {
-        panic!("the store is broken: {why}");
+        panic!("the store has failed: {why}");
     }
 }
 

@@ -20,6 +20,7 @@ fn tenant() -> Tenant {
         id: "acme".parse().expect("a name"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -41,6 +42,7 @@ fn event() -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }

@@ -30,6 +30,7 @@ fn make(node: &Node, endpoint: EndpointId) {
         id: "acme".parse().expect("a name"),
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -52,6 +53,7 @@ fn make(node: &Node, endpoint: EndpointId) {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: NOW,
         revision: 0,
     };
@@ -72,6 +74,7 @@ fn accept(node: &Node) {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     };
     let ingest = wait(node.store.accept(NOW, vec![event])).expect("it is accepted");

@@ -115,6 +115,7 @@ pub(crate) fn tenant(id: TenantId) -> Tenant {
         id,
         name: "Acme".to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -140,6 +141,7 @@ pub(crate) fn endpoint(id: EndpointId) -> Endpoint {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: NOW,
         revision: 0,
     }
@@ -162,6 +164,7 @@ pub(crate) fn event(key: Option<&str>) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }

@@ -105,6 +105,7 @@ impl Given {
             id: id(name),
             name: name.to_owned(),
             default_retry_policy: None,
+            sealed_keys: Vec::new(),
             limits: Limits {
                 retention,
                 ..Limits::default()
@@ -238,6 +239,7 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: at(0),
         revision: 0,
     }
@@ -256,6 +258,7 @@ pub(crate) fn event(tenant: &str) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }

@@ -294,7 +294,7 @@ fn a_backup_contains_all_acknowledged_writes() {
     });
     assert!(last.0 == last.1 && last.1 > 0, "{last:?}");
     let refused = backup(&fixture.path(), &copy, |_, _| {}).unwrap_err();
-    assert!(refused.to_string().contains("exists already"), "{refused}");
+    assert!(refused.to_string().contains("already exists"), "{refused}");
     assert_eq!(
         run(fixture.store.counts()).unwrap().pending,
         100,

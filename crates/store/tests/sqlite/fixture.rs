@@ -171,6 +171,7 @@ pub(crate) fn tenant(name: &str) -> Tenant {
         id: id(name),
         name: name.to_owned(),
         default_retry_policy: None,
+        sealed_keys: Vec::new(),
         limits: Limits::default(),
         endpoint_defaults: LimitOverrides::default(),
         protection: ProtectionOverrides::default(),
@@ -196,6 +197,7 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: NOW,
         revision: 0,
     }
@@ -214,6 +216,7 @@ pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
         deliver_at: None,
         ordering: None,
         only: None,
+        request: None,
         received: None,
     }
 }
@@ -252,8 +255,13 @@ pub(crate) fn succeed(
     received
 }
 
-/// Removes what the migration of owner addresses added.
+/// Removes what the migration of owner addresses and the later ones added.
 pub(crate) const WITHOUT_OWNER_EMAILS: &str = "
+    DROP INDEX origin_endpoints;
+    DROP INDEX origins;
+    ALTER TABLE endpoints DROP COLUMN is_origin;
+    ALTER TABLE events DROP COLUMN request;
+    ALTER TABLE tenants DROP COLUMN sealed_keys;
     DROP INDEX endpoints_by_owner;
     ALTER TABLE endpoints DROP COLUMN owner_email_confirmed;
     DROP TABLE email_confirmations;

@@ -56,8 +56,7 @@ impl fmt::Display for LogFilter {
 /// Error for a text that is not a filter. The message describes the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be off, error, warn, info, debug or trace, and may go on with levels for single parts, \
-     as in \"info,posthaste::attempt=off\""
+    "must be off, error, warn, info, debug or trace, optionally followed by levels of single targets, as in \"info,posthaste::attempt=off\""
 )]
 pub struct LogFilterError;
 

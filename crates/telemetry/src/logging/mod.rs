@@ -232,7 +232,7 @@ mod tests {
                 "trigger": "automatic",
                 "status_code": 503,
                 "error_kind": "http",
-                "detail": "the receiver answered 503 Service Unavailable",
+                "detail": "the receiver responded with 503 Service Unavailable",
                 "latency_ms": 12,
                 "will_retry": true,
                 "next_attempt_at": "2023-11-14T22:13:30.000Z",

@@ -121,7 +121,7 @@ fn write_all(mut out: impl Write, waiting: &Receiver<Message>, dropped: &AtomicU
 
 /// Returns the line that reports dropped lines.
 fn gap(count: u64, is_json: bool) -> String {
-    let message = "log lines were left out: whoever reads them is too slow";
+    let message = "log lines were dropped: the reader of the log is too slow";
     if is_json {
         let line = serde_json::json!({
             "level": "WARN", "target": "posthaste::logging", "message": message, "count": count,
@@ -189,7 +189,7 @@ mod tests {
         let _ = is_done.recv();
         let page = page.lock().expect("no test thread panicked");
         assert!(page.starts_with("0\n1\n2\n"), "{page:.40}");
-        let gaps = page.matches("were left out").count();
+        let gaps = page.matches("were dropped").count();
         assert!(gaps >= 1, "dropped lines are reported");
         let written = page.lines().filter(|line| !line.starts_with('{')).count();
         let missing: u64 = page

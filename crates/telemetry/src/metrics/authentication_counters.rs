@@ -30,7 +30,7 @@ impl AuthenticationCounters {
         ];
         vec![Metric::counters(
             "posthaste_failed_authentications_total",
-            "Requests and sign-ins with a wrong key at this node, and those refused unseen because their address had sent too many.",
+            "Requests and sign-ins with a wrong key at this node, and those refused because their address had sent too many wrong keys.",
             "outcome",
             counts,
         )]

@@ -39,7 +39,7 @@ pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     all.extend(histograms(metrics));
     all.push(Metric::gauge(
         "posthaste_held_after_faults",
-        "Deliveries that this node holds after ten internal errors in a row, or whose rows it cannot read; the log names them.",
+        "Deliveries that this node holds after ten consecutive internal errors, or whose rows it cannot read; see the log.",
         metrics.held_after_faults.load(Relaxed),
     ));
     all.extend(of_this_node(gauges));
@@ -72,7 +72,7 @@ fn counters(metrics: &Metrics) -> Vec<Metric> {
         ),
         Metric::counters(
             "posthaste_deliveries_total",
-            "Deliveries that ended on this node, by how; those that carry notices to the operator only if they were cancelled.",
+            "Deliveries that ended on this node, by final status. Operational events are counted only if they were cancelled.",
             "status",
             [
                 ("succeeded", metrics.succeeded.load(Relaxed)),
@@ -82,13 +82,13 @@ fn counters(metrics: &Metrics) -> Vec<Metric> {
         ),
         Metric::counters(
             "posthaste_attempts_total",
-            "Attempts that this node made, by what came of them: success, or what went wrong; none of those that carry notices to the operator.",
+            "Attempts of this node by outcome: success or the kind of failure. Without operational events.",
             "outcome",
             success.into_iter().chain(failures),
         ),
         Metric::counter(
             "posthaste_attempts_not_made_total",
-            "Attempts that a fault on this node's side prevented, such as an egress proxy that is down. They are not counted and are made again; the log says why.",
+            "Attempts prevented by a fault on this node, such as an egress proxy that is down. They do not count against the retry policy and are repeated; see the log.",
             metrics.attempts_prevented.load(Relaxed),
         ),
     ]
@@ -98,17 +98,17 @@ fn histograms(metrics: &Metrics) -> [Metric; 3] {
     [
         Metric::histogram(
             "posthaste_attempt_seconds",
-            "How long attempts of this node took, but for those that carry notices to the operator.",
+            "Duration of this node's attempts. Without operational events.",
             metrics.attempt_seconds.snapshot(),
         ),
         Metric::histogram(
             "posthaste_first_attempt_lag_seconds",
-            "From when an event was accepted to the first byte that this node sent, but for notices to the operator.",
+            "Time from the acceptance of an event to the first byte sent by this node. Without operational events.",
             metrics.first_attempt_lag.snapshot(),
         ),
         Metric::histogram(
             "posthaste_store_commit_seconds",
-            "How long the store took to say that events or results of this node are written, waiting for their turn included.",
+            "Time until the store confirmed a write of events or results of this node, including time in the queue.",
             metrics.commit.snapshot(),
         ),
     ]
@@ -118,17 +118,17 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
     let mut metrics = vec![
         Metric::gauge(
             "posthaste_in_flight",
-            "Attempts of this node that are under way.",
+            "Attempts of this node in progress.",
             gauges.in_flight,
         ),
         Metric::gauge(
             "posthaste_shards_owned",
-            "Of the 256 shards of all endpoints, those that this node sends to.",
+            "Shards (of 256) that this node owns.",
             gauges.shards,
         ),
         Metric::gauge(
             "posthaste_nodes",
-            "Nodes that share the store, as far as this one knows, itself included.",
+            "Nodes that share the store, as known to this node, including itself.",
             gauges.nodes,
         ),
     ];
@@ -151,7 +151,7 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
         };
         metrics.push(Metric::gauges(
             "posthaste_held_back",
-            "Endpoints of this node whose waiting deliveries are held back, by the reason.",
+            "Endpoints of this node whose waiting deliveries are held back, by reason.",
             "reason",
             HeldBackBy::ALL.map(|by| (by.name(), count(by))),
         ));
@@ -159,19 +159,19 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
     if let Some(free) = gauges.store_free_ratio {
         metrics.push(Metric::gauge(
             "posthaste_store_free_ratio",
-            "The share of the disk below this node's store that is free. Not told where the store is a database server.",
+            "Free share of the disk that holds this node's store. Absent if the store is a database server.",
             free,
         ));
     }
     if let Some(process) = gauges.process {
         metrics.push(Metric::gauge(
             "process_resident_memory_bytes",
-            "Memory that this node uses.",
+            "Resident memory of this node.",
             process.memory_bytes,
         ));
         metrics.push(Metric::gauge(
             "process_open_fds",
-            "Files and sockets that this node has open.",
+            "Open file descriptors of this node.",
             process.open_files,
         ));
     }
@@ -183,12 +183,12 @@ fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
     if let Some(counts) = &gauges.counts {
         metrics.push(Metric::gauge(
             "posthaste_pending_deliveries",
-            "Deliveries of the whole store that have not ended; the same on every node.",
+            "Unfinished deliveries in the store; the same on every node.",
             counts.pending,
         ));
         metrics.push(Metric::gauge(
             "posthaste_dead_letters",
-            "Deliveries of the whole store that were given up and are still kept; the same on every node.",
+            "Failed deliveries in the store; the same on every node.",
             counts.dead_letters,
         ));
     }
@@ -196,7 +196,7 @@ fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
         let open = |name: AlertName| alerts.get(&name).copied().unwrap_or_default();
         metrics.push(Metric::gauges(
             "posthaste_alerts",
-            "Alerts of the whole store that go on, by name; the same on every node.",
+            "Active alerts by name; the same on every node.",
             "name",
             AlertName::ALL.map(|name| (name.name(), open(name))),
         ));
@@ -204,14 +204,14 @@ fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
     if let Some(age) = gauges.queue_age {
         metrics.push(Metric::gauge(
             "posthaste_queue_age_seconds",
-            "How long the oldest delivery of the whole store has been due whose endpoint is enabled and not tripped; the same on every node.",
+            "Age of the oldest due delivery to an enabled endpoint whose breaker is not tripped; the same on every node.",
             age.as_millis() as f64 / 1_000.0,
         ));
     }
     if let Some(retrying) = gauges.retrying_over_24h {
         metrics.push(Metric::gauge(
             "posthaste_retrying_over_24h",
-            "Deliveries of the whole store that have been in retry for longer than a day, but for notices to the operator; the same on every node.",
+            "Deliveries that have been retrying for more than 24 hours, without operational events; the same on every node.",
             retrying,
         ));
     }
@@ -222,22 +222,22 @@ fn ratios(health: &Health) -> [Metric; 4] {
     [
         (
             "posthaste_retry_ratio",
-            "Deliveries that needed a retry, of those of the whole store, but for notices to the operator, that had their first attempt in the last hour; the same on every node.",
+            "Share of deliveries with a first attempt in the last hour that needed a retry, without operational events; the same on every node.",
             health.retry_ratio,
         ),
         (
             "posthaste_dead_letter_ratio",
-            "Dead-lettered deliveries, of those of the whole store, but for notices to the operator, that succeeded or were dead-lettered in the last hour; the same on every node.",
+            "Share of deliveries finished in the last hour that were dead-lettered, without operational events; the same on every node.",
             health.dead_letter_ratio,
         ),
         (
             "posthaste_attempts_per_success",
-            "Attempts of the deliveries of the whole store, but for notices to the operator, that succeeded in the last hour, for each of them; the same on every node.",
+            "Attempts per successful delivery in the last hour, without operational events; the same on every node.",
             health.attempts_per_success,
         ),
         (
             "posthaste_second_attempt_success_ratio",
-            "Second attempts of the last hour, of the whole store but for notices to the operator, that succeeded; the same on every node.",
+            "Share of second attempts in the last hour that succeeded, without operational events; the same on every node.",
             health.second_attempt_success_ratio,
         ),
     ]
@@ -285,12 +285,12 @@ fn by_endpoint(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     vec![
         Metric {
             name: "posthaste_endpoint_attempts_total",
-            help: "Attempts of this node by endpoint and by what came of them. Those of endpoints beyond metrics.endpoints are counted together as \"other\".",
+            help: "Attempts of this node by endpoint and outcome. Endpoints beyond metrics.endpoints are counted together as \"other\".",
             values: Values::Counter(attempts),
         },
         Metric {
             name: "posthaste_endpoint_pending",
-            help: "Deliveries of the whole store that wait for an endpoint, of those whose attempts this node counts.",
+            help: "Deliveries in the store that wait for an endpoint, for the endpoints whose attempts this node counts.",
             values: Values::Gauge(pending.collect()),
         },
     ]

@@ -39,7 +39,7 @@ pub fn start(
             let failed = metrics.flush(&*store).await.err();
             // Logged once, because the write is retried every interval.
             if let Some(error) = failed.as_ref().filter(|_| !was_failing) {
-                tracing::warn!(target: LOG_TARGET, %error, "figures cannot be written down; they are kept and will be written as soon as that works");
+                tracing::warn!(target: LOG_TARGET, %error, "cannot persist stats; keeping them in memory and retrying");
             }
             was_failing = failed.is_some();
         }
@@ -50,9 +50,9 @@ pub fn start(
 pub async fn last(metrics: &Metrics, store: &dyn Store) {
     match timeout(FINAL_FLUSH_TIMEOUT, metrics.flush(store)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(target: LOG_TARGET, %error, "the last figures are lost"),
+        Ok(Err(error)) => tracing::warn!(target: LOG_TARGET, %error, "the latest stats are lost"),
         Err(_) => {
-            tracing::warn!(target: LOG_TARGET, "the last figures are lost: the store did not take them in time")
+            tracing::warn!(target: LOG_TARGET, "the latest stats are lost: the store did not accept them in time")
         }
     }
 }
@@ -64,7 +64,7 @@ impl Metrics {
         if dropped > 0 {
             tracing::warn!(target: LOG_TARGET,
                 passed_over = dropped,
-                "more happened than can be kept until it is written: figures of tenants and endpoints are too low"
+                "too many unwritten stats: those of tenants and endpoints are incomplete"
             );
         }
         // Counters that arrive during this flush are written by the next one.

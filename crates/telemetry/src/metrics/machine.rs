@@ -52,6 +52,6 @@ mod tests {
         drop(files);
         let free = free_ratio(directory.path()).expect("Linux reports it");
         assert!((0.0..=1.0).contains(&free), "{free}");
-        assert_eq!(free_ratio(&path), None, "there is no such file");
+        assert_eq!(free_ratio(&path), None, "no such file");
     }
 }

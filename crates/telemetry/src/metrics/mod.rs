@@ -32,6 +32,7 @@
 //! | [`retrying`] | number of deliveries that have been in retry for long |
 //! | [`machine`] | resource usage of the process and the disk |
 //! | [`notification_counters`] | counters of notifications and emails |
+//! | [`outbox_counters`] | counters of rows from outboxes |
 //! | [`request_counters`] | counters of connections, request bodies and accepts |
 //! | [`metric`] | one metric, independent of the output format |
 //! | [`exposition`] | all metrics in the Prometheus format |
@@ -48,6 +49,7 @@ mod lru_map;
 pub mod machine;
 pub mod metric;
 pub mod notification_counters;
+pub mod outbox_counters;
 mod pending_counters;
 mod recent_attempts;
 pub mod request_counters;
@@ -71,6 +73,7 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use authentication_counters::AuthenticationCounters;
 use notification_counters::NotificationCounters;
+use outbox_counters::OutboxCounters;
 use request_counters::RequestCounters;
 
 use crate::AttemptEvent;
@@ -109,6 +112,8 @@ pub struct Metrics {
     pub authentications: AuthenticationCounters,
     /// Counters of notifications.
     pub notifications: NotificationCounters,
+    /// Counters of outboxes.
+    pub outboxes: OutboxCounters,
     /// Counters of the API.
     pub requests: RequestCounters,
     attempt_seconds: Histogram,
@@ -177,6 +182,7 @@ impl Metrics {
             held_after_faults: AtomicU64::new(0),
             authentications: AuthenticationCounters::default(),
             notifications: NotificationCounters::default(),
+            outboxes: OutboxCounters::default(),
             requests: RequestCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),

@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use posthaste_core::time::Timestamp;
-use posthaste_store::Notification;
 use tokio::sync::Notify;
 
 use super::metric::Metric;
@@ -47,8 +45,6 @@ impl EmailOutcome {
 #[derive(Debug, Default)]
 pub struct NotificationCounters {
     waiting: AtomicU64,
-    /// Time of the oldest waiting notification, in milliseconds; 0 if none waits.
-    oldest: AtomicU64,
     dispatched: AtomicU64,
     lost: AtomicU64,
     emails: [AtomicU64; EmailOutcome::ALL.len()],
@@ -66,17 +62,14 @@ impl NotificationCounters {
         self.wake_up.notified().await;
     }
 
-    /// Sets the number of waiting notifications and the time of the oldest.
-    pub fn wait(&self, waiting: usize, first: Option<&Notification>) {
+    /// Sets the number of waiting notifications.
+    pub fn wait(&self, waiting: usize) {
         self.waiting.store(waiting as u64, Ordering::Relaxed);
-        let oldest = first.map_or(0, |first| first.at.0);
-        self.oldest.store(oldest, Ordering::Relaxed);
     }
 
     /// Sets the number of waiting notifications to 0.
     pub fn nothing_waits(&self) {
         self.waiting.store(0, Ordering::Relaxed);
-        self.oldest.store(0, Ordering::Relaxed);
     }
 
     /// Counts dispatched notifications, after which none waits.
@@ -95,12 +88,6 @@ impl NotificationCounters {
         self.emails[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the time of the oldest notification that is not dispatched yet, if there is one.
-    pub fn oldest_waiting(&self) -> Option<Timestamp> {
-        let oldest = self.oldest.load(Ordering::Relaxed);
-        (oldest > 0).then_some(Timestamp(oldest))
-    }
-
     /// Returns the counters as metrics.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let emails = EmailOutcome::ALL
@@ -108,22 +95,22 @@ impl NotificationCounters {
         vec![
             Metric::gauge(
                 "posthaste_notices_waiting",
-                "Notices that nobody has been told of, as far as the node that tells them has looked; 0 on the others.",
+                "Notifications that are not dispatched yet, on the node that dispatches them; 0 on the others.",
                 self.waiting.load(Ordering::Relaxed),
             ),
             Metric::counter(
                 "posthaste_notices_told_total",
-                "Notices that this node told.",
+                "Notifications dispatched by this node.",
                 self.dispatched.load(Ordering::Relaxed),
             ),
             Metric::counter(
                 "posthaste_notices_lost_total",
-                "Notices that this node found missing: more came than are kept.",
+                "Notifications that this node dropped because too many were pending.",
                 self.lost.load(Ordering::Relaxed),
             ),
             Metric::counters(
                 "posthaste_letters_total",
-                "Letters that this node sent or tried to send, by what came of it.",
+                "Emails that this node sent or tried to send, by outcome.",
                 "outcome",
                 emails,
             ),

@@ -202,7 +202,8 @@ impl PendingCounters {
     }
 }
 
-/// Adds to the row of a key. Creates the row if there is free_rows. Returns false if there was none.
+/// Adds to the row of a key. Creates the row if `free_rows` is above zero. Returns false if the row is
+/// missing and cannot be created.
 fn add_to_row<K: Hash + Eq + Clone>(
     buffered: &mut FxHashMap<K, StatCounters>,
     key: &K,

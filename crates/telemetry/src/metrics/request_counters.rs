@@ -129,29 +129,29 @@ impl RequestCounters {
         vec![
             Metric::gauge(
                 "posthaste_open_connections",
-                "Connections to the API of this node that are open.",
+                "Open connections to the API of this node.",
                 self.open_connections.load(Relaxed),
             ),
             Metric::counters(
                 "posthaste_connections_refused_total",
-                "Connections that this node served no request except health checks, by the limit that was reached.",
+                "Connections on which this node served only health checks, by the limit that was reached.",
                 "reason",
                 refused,
             ),
             Metric::gauge(
                 "posthaste_body_bytes_reserved",
-                "Memory of this node that request bodies have reserved, until their events are committed.",
+                "Memory of this node reserved by request bodies until their events are committed.",
                 self.body_bytes.load(Relaxed),
             ),
             Metric::counters(
                 "posthaste_budget_refusals_total",
-                "Requests that this node refused because request bodies had used up a memory budget, by the budget.",
+                "Requests that this node refused because a memory budget for request bodies was used up, by budget.",
                 "budget",
                 budget_refusals,
             ),
             Metric {
                 name: "posthaste_accept_seconds",
-                help: "Time from when this node handed events of a request to the store until they were committed, by the class of the tenant.",
+                help: "Time at this node from handing a request's events to the store until they were committed, by class of the tenant.",
                 values: Values::Histogram(accepts.into()),
             },
         ]

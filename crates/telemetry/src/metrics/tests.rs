@@ -371,6 +371,7 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
             name: String::new(),
             plan: None,
             default_retry_policy: None,
+            sealed_keys: Vec::new(),
             limits: Limits::default(),
             endpoint_defaults: LimitOverrides::default(),
             protection: ProtectionOverrides::default(),

@@ -109,7 +109,7 @@ impl CollectorClient {
             let meaning = match self.send(body.clone()).await {
                 Ok(answer) => {
                     let meaning = classify(&answer, self.clock.wall());
-                    let why = || format!("it answered {}", answer.status());
+                    let why = || format!("it responded with {}", answer.status());
                     self.log_change(meaning, why);
                     meaning
                 }
@@ -164,12 +164,12 @@ impl CollectorClient {
             match is_accepted {
                 true => tracing::info!(target: LOG_TARGET,
                     path = self.target,
-                    "the collector takes what it is told again"
+                    "the collector accepts data again"
                 ),
                 false => tracing::warn!(target: LOG_TARGET,
                     path = self.target,
                     error = why(),
-                    "the collector does not take what it is told; what does not fit into the queue meanwhile is dropped and counted"
+                    "the collector does not accept data; spans and readings that do not fit into the queue are dropped and counted"
                 ),
             }
         }

@@ -75,7 +75,7 @@ impl Exporter {
         let spans = self.state.queue.len();
         if spans > 0 {
             self.state.queue.drop_spans(spans as u64);
-            tracing::warn!(target: LOG_TARGET, spans, "the collector did not take the last spans in time");
+            tracing::warn!(target: LOG_TARGET, spans, "the collector did not accept the last spans in time");
         }
     }
 }

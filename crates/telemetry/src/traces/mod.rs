@@ -112,7 +112,7 @@ impl Telemetry {
         };
         vec![Metric::counters(
             "posthaste_otlp_dropped_total",
-            "Spans, and readings of all metrics, that did not reach the collector: it was not there, was too slow or did not want them. Of this node.",
+            "Spans and metric readings of this node that did not reach the collector: it was unreachable, too slow or rejected them.",
             "signal",
             [
                 ("traces", state.queue.spans_dropped()),

@@ -26,6 +26,7 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         sealed_credentials: Vec::new(),
         owner_email: None,
         owner_email_confirmed: true,
+        is_origin: false,
         created_at: NOON,
         revision: 0,
     };
@@ -158,11 +159,11 @@ fn detail_describes_the_problem() {
     assert_eq!(words(TripReason::FailureRatio, 1), "1 failure in a row");
     assert_eq!(
         words(TripReason::FailureRatio, 0),
-        "too many of the last attempts failed"
+        "too many recent attempts failed"
     );
     assert_eq!(
         words(TripReason::ExhaustedDeliveries, 3),
-        "too many deliveries were given up within a day"
+        "too many deliveries failed within a day"
     );
     assert_eq!(
         detail_of(failing(1, 9, 10)),
@@ -170,12 +171,12 @@ fn detail_describes_the_problem() {
     );
     assert_eq!(
         detail_of(disabled_by(1, gone())),
-        "disabled automatically: the receiver answered 410 Gone"
+        "disabled automatically: the receiver responded with 410 Gone"
     );
     let paused = |pending| detail_of(waiting(candidate(1, EndpointStatus::Paused), pending));
-    assert_eq!(paused(0), "paused by hand; nothing waits");
-    assert_eq!(paused(1), "paused by hand; 1 delivery waits");
-    assert_eq!(paused(7), "paused by hand; 7 deliveries wait");
+    assert_eq!(paused(0), "paused manually; no deliveries waiting");
+    assert_eq!(paused(1), "paused manually; 1 delivery waiting");
+    assert_eq!(paused(7), "paused manually; 7 deliveries waiting");
 }
 
 #[test]

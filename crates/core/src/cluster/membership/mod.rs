@@ -14,9 +14,9 @@
 //!   claims it again with a new epoch or releases it.
 //!
 //! ```text
-//!   Outside ─ Register ─▶ Inside: Beat ▸ look ▸ Fence the dead ▸ Claim · Recall ▸ Release ─┐
-//!      ▲                    │  ▲────────────────────────────────────────────────────────────┘
-//!      └──── Outcast ───────┤
+//!   Outside ─ Register ─▶ Inside: Beat ▸ read the table ▸ Fence ▸ Claim · Revoke ▸ Release ─┐
+//!      ▲                    │  ▲─────────────────────────────────────────────────────────────┘
+//!      └──── Expelled ──────┤
 //!                           └─ Retire ▸ all revoked ▸ Leave ─▶ Gone
 //! ```
 

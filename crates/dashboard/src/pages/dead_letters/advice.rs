@@ -23,10 +23,10 @@ impl FixableBy {
     /// Returns the answer to "can this be fixed?" in words.
     pub(super) fn text(self) -> &'static str {
         match self {
-            FixableBy::ReplayNow => "Yes: it can be replayed now.",
-            FixableBy::EndpointSettings => "Yes, here:",
-            FixableBy::Receiver => "Yes, by whoever runs the receiver:",
-            FixableBy::NotFixable => "No:",
+            FixableBy::ReplayNow => "Replay now:",
+            FixableBy::EndpointSettings => "In the endpoint settings:",
+            FixableBy::Receiver => "On the receiver:",
+            FixableBy::NotFixable => "Cannot be fixed:",
         }
     }
 }
@@ -41,13 +41,13 @@ pub(super) fn advice(
         EndpointStatus::Deleted => {
             return (
                 FixableBy::NotFixable,
-                "the endpoint was deleted, and these cannot be sent any more.",
+                "the endpoint was deleted, so these deliveries cannot be sent again.",
             );
         }
         EndpointStatus::Disabled => {
             return (
                 FixableBy::EndpointSettings,
-                "the endpoint is disabled. Mend what disabled it, enable it, then replay.",
+                "the endpoint is disabled. Fix the cause, enable the endpoint, then replay.",
             );
         }
         EndpointStatus::Enabled | EndpointStatus::Paused => {}
@@ -56,31 +56,31 @@ pub(super) fn advice(
         Some(FailureKind::Http) => http_advice(status),
         Some(FailureKind::Timeout) => (
             FixableBy::Receiver,
-            "it took too long to answer. It should answer first and work afterwards; or the endpoint is given more time.",
+            "it responded too slowly. It should respond first and process the event afterwards. You can also raise the endpoint's timeout.",
         ),
         Some(FailureKind::Dns) => (
             FixableBy::EndpointSettings,
-            "the host's name was not found. Check how the URL is written, and the name's DNS records.",
+            "the host name does not resolve. Check the spelling of the URL and the DNS records of the host.",
         ),
         Some(FailureKind::Tls) => (
             FixableBy::Receiver,
-            "no secure connection came about. Its certificate may have expired, be for another name, or be signed by nobody known.",
+            "the TLS handshake failed. Check that the certificate has not expired, matches the host name and is signed by a public authority.",
         ),
         Some(FailureKind::Connection) => (
             FixableBy::Receiver,
-            "nobody took the connection, or it broke off. Check that the receiver runs and that its firewall lets us in.",
+            "it refused or dropped the connection. Check that it is running and that its firewall allows requests from this server.",
         ),
         Some(FailureKind::Validation) => (
             FixableBy::EndpointSettings,
-            "the address may not be called. Change the URL to one that is public and uses https.",
+            "the destination is not allowed. Use an https URL with a public address.",
         ),
         Some(FailureKind::WebhookDisabled) => (
             FixableBy::ReplayNow,
-            "The endpoint was disabled then and is not any more.",
+            "the endpoint was disabled at that time, and is enabled again.",
         ),
         Some(FailureKind::Unknown) | None => (
             FixableBy::Receiver,
-            "what went wrong is not known. Look at the attempts of one of them.",
+            "the cause is unknown. Look at the attempts of one delivery.",
         ),
     }
 }
@@ -90,32 +90,32 @@ fn http_advice(status: Option<u16>) -> (FixableBy, &'static str) {
     match status {
         Some(300..=399) => (
             FixableBy::EndpointSettings,
-            "the receiver has moved, and nobody follows it there. Change the URL to where it is now.",
+            "the receiver redirects, and redirects are not followed. Change the URL to the new location.",
         ),
         Some(401 | 403 | 407) => (
             FixableBy::Receiver,
-            "it refuses our credentials. Check the secret or token it expects, and what stands before it.",
+            "it rejects the credentials. Check the secret or token that it expects, and any proxy in front of it.",
         ),
         Some(404 | 405 | 410) => (
             FixableBy::EndpointSettings,
-            "nothing takes this at that address. Check the path in the URL.",
+            "the receiver does not accept requests at this path. Check the path of the URL.",
         ),
-        Some(413) => (FixableBy::Receiver, "the payload is too large for it."),
+        Some(413) => (FixableBy::Receiver, "the payload exceeds its size limit."),
         Some(429) => (
             FixableBy::EndpointSettings,
-            "it asks to be sent less. Lower the endpoint's rate, then replay.",
+            "the receiver limits the rate of requests. Lower the endpoint's rate limit, then replay.",
         ),
         Some(400..=499) => (
             FixableBy::Receiver,
-            "it refuses the content. Its answer may say why; the same will be refused again until it changes.",
+            "it rejects the content. Its response may say why. A replay is rejected again until this is fixed.",
         ),
         Some(500..=599) => (
             FixableBy::Receiver,
-            "it had a fault of its own. Once that is mended, replay.",
+            "it had an internal error. Replay once it is fixed.",
         ),
         Some(_) | None => (
             FixableBy::Receiver,
-            "it did not answer 2xx. Look at the attempts of one of them.",
+            "it did not respond with 2xx. Look at the attempts of one delivery.",
         ),
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         );
         let (fixable_by, text) = advice(http, Some(503), EndpointStatus::Disabled);
         assert_eq!(fixable_by, FixableBy::EndpointSettings);
-        assert!(text.contains("enable it"), "{text}");
+        assert!(text.contains("enable the endpoint"), "{text}");
         let disabled = Some(FailureKind::WebhookDisabled);
         assert_eq!(
             advice(disabled, None, EndpointStatus::Enabled).0,
@@ -147,8 +147,8 @@ mod tests {
         assert!(advice_for(FailureKind::Http, Some(401)).contains("credentials"));
         assert!(advice_for(FailureKind::Http, Some(404)).contains("path"));
         assert!(advice_for(FailureKind::Http, Some(429)).contains("rate"));
-        assert!(advice_for(FailureKind::Http, Some(302)).contains("moved"));
-        assert!(advice_for(FailureKind::Http, Some(500)).contains("fault of its own"));
+        assert!(advice_for(FailureKind::Http, Some(302)).contains("redirects"));
+        assert!(advice_for(FailureKind::Http, Some(500)).contains("internal error"));
         let all = FailureKind::ALL.map(|kind| advice_for(kind, None));
         let distinct: std::collections::BTreeSet<&str> = all.into_iter().collect();
         assert_eq!(distinct.len(), FailureKind::ALL.len());

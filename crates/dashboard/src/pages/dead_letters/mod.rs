@@ -35,7 +35,7 @@ const SUMMARY_GROUPS: usize = 5;
 /// Number of newest replays that are checked for running ones.
 const REPLAYS_CHECKED: usize = 10;
 /// Lifetimes that can be chosen for a customer's link.
-const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), ("7d", "a week")];
+const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "1 hour"), ("24h", "1 day"), ("7d", "7 days")];
 /// Default lifetime of a customer's link.
 const DEFAULT_LINK_LIFETIME: &str = "24h";
 
@@ -103,13 +103,13 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     };
     let next_cursor = groups.next_cursor.as_deref();
     let page = Page::new(Tab::DeadLetters, "Dead letters")
-        .lead(html! { "What was given up, by endpoint and cause." })
+        .lead(html! { "Failed deliveries by endpoint and cause." })
         .live("running", running_replays(&request, &running.data, &lookup))
         .live(
             "groups",
             html! {
                 @if !endpoint.is_empty() {
-                    p.hint { "Only those of one endpoint. " a href=(request.tenant_link("/dead-letters")) { "Show all" } }
+                    p.hint { "Filtered by endpoint. " a href=(request.tenant_link("/dead-letters")) { "Show all" } }
                 }
                 @if groups.data.is_empty() { (empty_list(empty_list_text(endpoint, cursor, next_cursor.is_some()))) }
                 @for group in &groups.data { (card(&request, group)) }
@@ -122,19 +122,17 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
 /// Text for an empty list. It claims no more than was checked.
 fn empty_list_text(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
     match (endpoint, cursor, has_older) {
-        (_, _, true) => {
-            "Nothing was given up for these endpoints. Older ones may have dead letters."
-        }
-        ("", "", false) => "Nothing was given up. All is well.",
-        ("", _, false) => "Nothing was given up for older endpoints.",
-        (_, _, false) => "Nothing was given up for this endpoint.",
+        (_, _, true) => "No dead letters for these endpoints. Older endpoints may have some.",
+        ("", "", false) => "No dead letters.",
+        ("", _, false) => "No dead letters for older endpoints.",
+        (_, _, false) => "No dead letters for this endpoint.",
     }
 }
 
 fn running_replays(request: &PageRequest, running: &[Replay], lookup: &EndpointLookup) -> Markup {
     html! {
         @if !running.is_empty() {
-            h2 { "Being replayed" }
+            h2 { "Running replays" }
             (replays::table(request, running, lookup))
         }
     }
@@ -147,15 +145,15 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
     let all = request.tenant_link("/dead-letters");
     Ok(html! {
         @if !groups.data.is_empty() {
-            div.titled { h2 { "Given up" } a href=(all) { "All dead letters" } }
+            div.titled { h2 { "Dead letters" } a href=(all) { "View all" } }
             table.stack {
-                caption.unseen { "What was given up, by endpoint and cause" }
-                thead { tr { th scope="col" { "Endpoint" } th scope="col" { "Why" } th.number scope="col" { "How many" } th scope="col" { "The newest" } } }
+                caption.unseen { "Failed deliveries by endpoint and cause" }
+                thead { tr { th scope="col" { "Endpoint" } th scope="col" { "Cause" } th.number scope="col" { "Count" } th scope="col" { "Newest" } } }
                 tbody { @for group in &groups.data { tr {
                     th scope="row" { a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (group.endpoint_url) } }
-                    td data-label="Why" { (badge(BadgeKind::Bad, group.error_kind.map_or("it failed", status_text::failure_kind))) }
-                    td.number data-label="How many" { (count_text(group)) }
-                    td data-label="The newest" { (time(&group.newest_at)) }
+                    td data-label="Cause" { (badge(BadgeKind::Bad, group.error_kind.map_or("unknown error", status_text::failure_kind))) }
+                    td.number data-label="Count" { (count_text(group)) }
+                    td data-label="Newest" { (time(&group.newest_at)) }
                 } } }
             }
         }
@@ -170,13 +168,14 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
     let (fixable_by, advice) = advice(group.error_kind, status, endpoint_status);
     let cause = group
         .error_kind
-        .map_or("it failed", status_text::failure_kind);
+        .map_or("unknown error", status_text::failure_kind);
     let newest_link = request.tenant_link(&format!("/deliveries/{}", group.newest.id));
     let endpoint_link = request.tenant_link(&format!("/endpoints/{}", group.endpoint_id));
     html! {
         section.card.group {
             h2 {
                 @match endpoint_status {
+                    _ if group.newest.request.is_some() => span { (group.endpoint_url) },
                     EndpointStatus::Deleted => span { (group.endpoint_url) },
                     EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => {
                         a href=(endpoint_link) { (group.endpoint_url) }
@@ -191,22 +190,22 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
                 }
             }
             dl.facts {
-                dt { "How often" } dd { strong { (count_text(group)) } }
-                dt { "Why" }
+                dt { "Count" } dd { strong { (count_text(group)) } }
+                dt { "Cause" }
                 dd {
                     @if let Some(error) = error { (error.detail) "; see " } @else { "See " }
-                    a href=(newest_link) { "the newest, " (group.newest.event_type) }
+                    a href=(newest_link) { "the latest delivery, " (group.newest.event_type) }
                 }
                 dt { "Since" }
                 dd {
-                    (time(&group.oldest_at)) ", the newest " (time(&group.newest_at))
+                    (time(&group.oldest_at)) ", latest " (time(&group.newest_at))
                 }
-                dt { "Can it be mended" }
+                dt { "How to fix" }
                 dd {
                     (fixable_by.text()) " " (advice)
-                    @if endpoint_status == EndpointStatus::Paused { " It is paused: what is replayed waits until it is resumed." }
+                    @if endpoint_status == EndpointStatus::Paused { " The endpoint is paused: replayed deliveries wait until it is resumed." }
                     @if matches!(endpoint_status, EndpointStatus::Disabled | EndpointStatus::Paused) {
-                        " " a href=(endpoint_link) { "To the endpoint" }
+                        " " a href=(endpoint_link) { "Open endpoint" }
                     }
                 }
             }
@@ -214,7 +213,7 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
                 @if can_be_replayed(group) {
                     (replay_form(request, group))
                 }
-                a.button href=(request.tenant_link(&deliveries_path(&group.endpoint_id, kind_name(group)))) { "Choose some" }
+                a.button href=(request.tenant_link(&deliveries_path(&group.endpoint_id, kind_name(group)))) { "Select deliveries" }
                 @if !request.is_portal() { (link_form(request, group)) }
             }
         }
@@ -224,7 +223,7 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
 fn replay_form(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
     let count = count_text(group);
     let question = format!(
-        "Replay {count} to {}? They are sent again, paced like any other traffic.",
+        "Replay {count} to {}? The endpoint's limits apply.",
         group.endpoint_url
     );
     html! {
@@ -250,13 +249,13 @@ fn link_form(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
         form.act.link method="post" action=(request.tenant_link("/dead-letters/link")) {
             (csrf_field(request))
             (group_fields(group))
-            label.unseen for=(id) { "How long the link leads here" }
+            label.unseen for=(id) { "Link expires after" }
             select #(id) name="expires_in" {
                 @for (value, label) in LINK_LIFETIMES {
                     option value=(value) selected[value == DEFAULT_LINK_LIFETIME] { "for " (label) }
                 }
             }
-            button #(element_id(group, "link")) type="submit" { "Make a link for the customer" }
+            button #(element_id(group, "link")) type="submit" { "Create link for the customer" }
         }
     }
 }
@@ -280,16 +279,16 @@ async fn create_link(request: PageRequest, form: Form) -> Result<ActionResult, P
         .await?;
     let body = html! {
         div.card {
-            p { "Send this to the customer. It shows these dead letters, and of this tenant's part all the rest." }
-            p { (copyable(&link.url, "the link")) }
+            p { "Send this link to the customer. It opens these dead letters in the tenant's portal." }
+            p { (copyable(&link.url, "link")) }
             p.hint {
-                "It leads there until " (time(&link.expires_at)) ". Whoever has it can see and do what the tenant can, "
-                "and it is not shown again."
+                "Expires " (time(&link.expires_at)) ". Anyone with this link can view and manage the tenant's webhooks. "
+                "Copy it now: it is not shown again."
             }
-            p { a href=(request.tenant_link("/dead-letters")) { "Back to the dead letters" } }
+            p { a href=(request.tenant_link("/dead-letters")) { "Back to dead letters" } }
         }
     };
-    let page = Page::new(Tab::DeadLetters, "A link for the customer")
+    let page = Page::new(Tab::DeadLetters, "Link for the customer")
         .breadcrumb("Dead letters", request.tenant_link("/dead-letters"))
         .static_section("link", body);
     Ok(ActionResult::Page(page))
@@ -301,11 +300,11 @@ mod tests {
 
     #[test]
     fn empty_list_text_claims_no_more_than_was_checked() {
-        assert!(empty_list_text("", "", false).contains("All is well"));
+        assert!(empty_list_text("", "", false) == "No dead letters.");
         for (endpoint, cursor, has_older) in [("", "", true), ("", "x", false), ("ep_1", "", false)]
         {
             let text = empty_list_text(endpoint, cursor, has_older);
-            assert!(!text.contains("All is well"), "{text}");
+            assert!(text != "No dead letters.", "{text}");
         }
     }
 

@@ -113,16 +113,16 @@ impl Filters {
             .map(|(name, label)| (*name, label.as_str()))
             .collect();
         html! {
-            form.filters.card action=(link) role="search" aria-label="Which deliveries" {
+            form.filters.card action=(link) role="search" aria-label="Filter deliveries" {
                 (state.field("status", "Status", state.choice("status", Some("any"), &statuses)))
                 (state.field("endpoint", "Endpoint", state.endpoint("any", endpoints)))
                 (state.field("event_type", "Event type", state.text("event_type", "invoice.paid")))
-                (state.field("error_kind", "Failed for", state.failure_kind("any")))
+                (state.field("error_kind", "Failure reason", state.failure_kind("any")))
                 (state.field("since", "Since", state.text("since", "2h, or 2026-11-15 14:30")))
                 (state.field("until", "Until", state.text("until", "2026-11-15 15:00")))
-                (state.field("id", "Id, or its beginning", state.text("id", "dlv_…, evt_…, ep_…")))
+                (state.field("id", "Id or id prefix", state.text("id", "dlv_…, evt_…, ep_…")))
                 div.do {
-                    button.primary type="submit" { "Show" }
+                    button.primary type="submit" { "Apply" }
                     @if self.is_set() { a href=(link) { "Clear" } }
                 }
             }

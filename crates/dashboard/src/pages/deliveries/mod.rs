@@ -34,19 +34,11 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let mut filters = Filters::read(&request);
     let mut lookup = EndpointLookup::newest(&request).await?;
     let deliveries = load(&request, &mut filters).await?;
-    lookup
-        .look_up(&request, &endpoint_ids(&deliveries.data))
-        .await?;
+    lookup.look_up_all(&request, &deliveries.data).await?;
     let page = Page::new(Tab::Deliveries, "Deliveries")
         .static_section("filters", filters.form(&request, &lookup))
         .live("deliveries", list(&request, &filters, &deliveries, &lookup));
     Ok(page.into())
-}
-
-/// Returns the endpoint ids of deliveries.
-pub(super) fn endpoint_ids(deliveries: &[DeliverySummary]) -> Vec<&str> {
-    let ids = deliveries.iter();
-    ids.map(|delivery| delivery.endpoint_id.as_str()).collect()
 }
 
 /// Loads the deliveries that match the valid filters.
@@ -76,7 +68,7 @@ fn list(
     let next_cursor = deliveries.next_cursor.as_deref();
     let is_selectable = filters.is_failed_only();
     let table = |style| {
-        let caption = "Deliveries, the newest first";
+        let caption = "Deliveries, newest first";
         table::table(request, caption, &deliveries.data, lookup, style)
     };
     html! {
@@ -86,7 +78,7 @@ fn list(
             form method="post" action=(request.tenant_link("/deliveries/replay")) {
                 (csrf_field(request))
                 (table(TableStyle::Selectable))
-                div.actions { button.primary type="submit" { "Replay the chosen ones" } }
+                div.actions { button.primary type="submit" { "Replay selected" } }
             }
         } @else {
             (table(TableStyle::ReadOnly))
@@ -97,10 +89,10 @@ fn list(
 
 fn empty_list_text(filters: &Filters, has_older: bool) -> &'static str {
     match (filters.is_set(), has_older) {
-        (_, true) => "None among the newest. Older ones may match.",
-        (true, false) => "No delivery matches.",
+        (_, true) => "No match among the newest deliveries. Older ones may match.",
+        (true, false) => "No matching deliveries.",
         (false, false) => {
-            "There are no deliveries yet. Each event makes one for every endpoint that wants it."
+            "No deliveries yet. Each event creates one delivery per subscribed endpoint."
         }
     }
 }
@@ -113,7 +105,7 @@ async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Proble
         return Ok(ActionResult::Page(none_selected_page(&back)));
     }
     if selected.len() > PER_PAGE {
-        let message = format!("may be at most {PER_PAGE}; replay by filter what is more");
+        let message = format!("may be at most {PER_PAGE}; start a replay with a filter for more");
         return Err(Problem::invalid_field(SELECTED_FIELD, message));
     }
     let mut refused: Vec<(&str, Problem)> = Vec::new();
@@ -136,18 +128,19 @@ async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Proble
 
 fn none_selected_page(back: &str) -> Page {
     let body = html! {
-        p { "No delivery was ticked, so nothing was done." }
-        p { a href=(back) { "Back to the failed deliveries" } }
+        p { "Select at least one delivery." }
+        p { a href=(back) { "Back to failed deliveries" } }
     };
-    Page::new(Tab::Deliveries, "Nothing chosen").static_section("chosen", body)
+    Page::new(Tab::Deliveries, "No deliveries selected").static_section("chosen", body)
 }
 
 fn some_refused_page(back: &str, selected: usize, refused: &[(&str, Problem)]) -> Page {
     let retried = selected - refused.len();
     let body = html! {
-        p { (retried) " of " (selected) " are being tried again. The others could not be:" }
+        p { (retried) " of " (selected) " deliveries are being retried. These could not be retried:" }
         ul { @for (id, problem) in refused { li { code { (id) } ": " (problem.detail) } } }
-        p { a href=(back) { "Back to the failed deliveries" } }
+        p { a href=(back) { "Back to failed deliveries" } }
     };
-    Page::new(Tab::Deliveries, "Not all could be replayed").static_section("chosen", body)
+    Page::new(Tab::Deliveries, "Some deliveries could not be retried")
+        .static_section("chosen", body)
 }

@@ -38,7 +38,7 @@ pub(in crate::pages) fn table(
                         th scope="col" {
                             label.choice {
                                 input type="checkbox" data-all=(SELECTED_FIELD);
-                                span.unseen { "Choose all" }
+                                span.unseen { "Select all" }
                             }
                         }
                     }
@@ -47,7 +47,7 @@ pub(in crate::pages) fn table(
                     th scope="col" { "Endpoint" }
                     th scope="col" { "Accepted" }
                     th scope="col" { "Attempts" }
-                    th scope="col" { "What happens next" }
+                    th scope="col" { "Next step" }
                 }
             }
             tbody {
@@ -71,7 +71,7 @@ fn row(
                 td {
                     label.choice {
                         input type="checkbox" name=(SELECTED_FIELD) value=(delivery.id);
-                        span.unseen { "Choose " (delivery.id) }
+                        span.unseen { "Select " (delivery.id) }
                     }
                 }
             }
@@ -80,10 +80,10 @@ fn row(
                 " " code.id { (delivery.id) }
             }
             td data-label="Status" { (delivery_badge(delivery.status.name())) }
-            td data-label="Endpoint" { (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) }
+            td data-label="Endpoint" { (endpoint_lookup::destination(request, delivery, endpoint)) }
             td data-label="Accepted" { (time(&delivery.created_at)) }
             td data-label="Attempts" { (delivery.attempt_count) " of " (delivery.max_attempts) }
-            td data-label="Next" {
+            td data-label="Next step" {
                 (status_text::next_step(delivery, endpoint, request.now))
                 @if let Some(error) = &delivery.last_error {
                     p.soft.error { "Last error: " (error.detail) }

@@ -71,10 +71,10 @@ fn chart(
         }
     });
     let title = match origin {
-        TimeOrigin::Due => "The attempts of this delivery",
-        TimeOrigin::Released => "The attempts to come, once it is let go",
-        TimeOrigin::Overdue => "The attempts to come, once it is its turn",
-        TimeOrigin::Next => "The attempts to come, if this one fails",
+        TimeOrigin::Due => "Attempts of this delivery",
+        TimeOrigin::Released => "Expected attempts after the delivery is released",
+        TimeOrigin::Overdue => "Expected attempts once the delivery is sent",
+        TimeOrigin::Next => "Expected attempts if this one fails",
     };
     DeliveryChart {
         title: title.to_owned(),
@@ -119,11 +119,11 @@ fn description(past: &[Attempt], expected: usize) -> String {
         parts.push(format!("attempt {}: {}", attempt.number, outcome(attempt)));
     }
     parts.push(match expected {
-        0 => "none is scheduled".to_owned(),
-        1 => "1 may still come".to_owned(),
-        count => format!("{count} may still come"),
+        0 => "none scheduled".to_owned(),
+        1 => "1 more possible".to_owned(),
+        count => format!("{count} more possible"),
     });
-    format!("{}. The tables below say the same.", parts.join("; "))
+    format!("{}. The tables below have the same data.", parts.join("; "))
 }
 
 /// The outcome of an attempt in a few words.
@@ -142,9 +142,9 @@ fn ms(at: &str) -> u64 {
 
 fn removed_text(removed: u32) -> String {
     match removed {
-        1 => "The first attempt was removed: it is kept no longer.".to_owned(),
+        1 => "The first attempt was removed after its retention period.".to_owned(),
         more => format!(
-            "The first {} attempts were removed: they are kept no longer.",
+            "The first {} attempts were removed after their retention period.",
             count(u64::from(more))
         ),
     }
@@ -154,8 +154,8 @@ fn removed_text(removed: u32) -> String {
 pub(super) fn past_table(delivery: &Delivery, content_type: &str) -> Markup {
     if delivery.attempts.is_empty() {
         let text = match delivery.status.is_terminal() {
-            true => "None was made.",
-            false => "None has been made yet.",
+            true => "No attempts were made.",
+            false => "No attempts yet.",
         };
         return html! { p.empty { (text) } };
     }
@@ -167,21 +167,21 @@ pub(super) fn past_table(delivery: &Delivery, content_type: &str) -> Markup {
         }
         @if left_out > 0 {
             p.hint {
-                "These are the last " (count(MAX_SHOWN as u64)) " attempts. There were "
-                (count(left_out as u64)) " before; the API gives them all."
+                "Showing the last " (count(MAX_SHOWN as u64)) " attempts. The API also returns the "
+                (count(left_out as u64)) " earlier ones."
             }
         }
         table.stack.attempts {
-            caption { "Attempts that were made" }
+            caption { "Attempts made" }
             thead {
                 tr {
                     th.number scope="col" { "No." }
-                    th scope="col" { "Began" }
+                    th scope="col" { "Started" }
                     th scope="col" { "Outcome" }
                     th scope="col" { "Status" }
-                    th.number scope="col" { "Took" }
-                    th scope="col" { "Tried" }
-                    th scope="col" { "Led to" }
+                    th.number scope="col" { "Duration" }
+                    th scope="col" { "Trigger" }
+                    th scope="col" { "Result" }
                 }
             }
             tbody {
@@ -198,7 +198,7 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
     html! {
         tr {
             th.number scope="row" { span.unseen { "Attempt " } (attempt.number) }
-            td data-label="Began" { (time(&attempt.started_at)) }
+            td data-label="Started" { (time(&attempt.started_at)) }
             td data-label="Outcome" {
                 @match attempt.error_kind {
                     None => (badge(BadgeKind::Good, "delivered")),
@@ -209,9 +209,9 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
             td data-label="Status" {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
             }
-            td.number data-label="Took" { (latency(attempt.latency_ms)) }
-            td data-label="Tried" { (status_text::trigger_text(attempt.trigger)) }
-            td data-label="Led to" { (consequence(attempt, delivery)) }
+            td.number data-label="Duration" { (latency(attempt.latency_ms)) }
+            td data-label="Trigger" { (status_text::trigger_text(attempt.trigger)) }
+            td data-label="Result" { (consequence(attempt, delivery)) }
         }
     }
 }
@@ -219,7 +219,7 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
 /// The duration of an attempt.
 fn latency(ms: u64) -> String {
     match ms {
-        0 => "under 1ms".to_owned(),
+        0 => "<1ms".to_owned(),
         ms => duration(ms),
     }
 }
@@ -233,13 +233,13 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
     html! {
         @if attempt.is_success() { "done" }
         @else if let Some(at) = &attempt.next_attempt_at {
-            "another at " (time(at))
+            "next attempt at " (time(at))
             @if let Some(wait_ms) = attempt.retry_after_ms {
-                ", since the receiver asked to wait " (duration(wait_ms))
+                " (Retry-After: " (duration(wait_ms)) ")"
             }
         }
         @else if is_last && delivery.status == Status::Failed { (status_text::dead_reason_text(delivery.reason)) }
-        @else { "given up" }
+        @else { "no retry" }
     }
 }
 
@@ -247,26 +247,26 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
 fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Markup {
     html! {
         details #{ "attempt-" (attempt.number) } {
-            summary { "What was sent and what came back" span.unseen { " at attempt " (attempt.number) } }
-            h3 { "Answer" }
+            summary { "Request and response" span.unseen { " of attempt " (attempt.number) } }
+            h3 { "Response" }
             @match &attempt.response_snippet {
-                Some(snippet) => pre tabindex="0" aria-label="How the answer began" { (snippet) },
-                None => p.soft { "No content is kept of it." },
+                Some(snippet) => pre tabindex="0" aria-label="Beginning of the response body" { (snippet) },
+                None => p.soft { "No response body was stored." },
             }
             @match &attempt.response_headers {
                 Some(headers) => {
-                    h3 { "Headers of the answer" }
+                    h3 { "Response headers" }
                     dl.facts.mono { @for (name, value) in by_name(headers) { dt { (name) } dd { (value) } } }
                 }
-                None => p.soft { "No headers are kept of it." },
+                None => p.soft { "No response headers were stored." },
             }
-            h3 { "Headers that were sent" }
+            h3 { "Request headers" }
             dl.facts.mono {
                 @for (name, value) in sent_headers(attempt, delivery, content_type) { dt { (name) } dd { (value) } }
             }
             p.hint {
-                "Beside these went the endpoint's own headers and the signature, which is not stored: it is made "
-                "anew for each attempt."
+                "The endpoint's custom headers and the signature are not shown. The signature is computed "
+                "for each attempt and not stored."
             }
         }
     }
@@ -327,10 +327,10 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
         }
     };
     let caption = match origin {
-        TimeOrigin::Due => "Attempts still to come, if each before fails",
-        TimeOrigin::Released => "Attempts still to come, once it is let go",
-        TimeOrigin::Overdue => "Attempts still to come, once it is its turn",
-        TimeOrigin::Next => "Attempts still to come, if this one fails",
+        TimeOrigin::Due => "Expected attempts, if each one fails",
+        TimeOrigin::Released => "Expected attempts after the delivery is released",
+        TimeOrigin::Overdue => "Expected attempts once the delivery is sent",
+        TimeOrigin::Next => "Expected attempts if this one fails",
     };
     let left_out = delivery.timeline.len().saturating_sub(MAX_SHOWN);
     html! {
@@ -351,7 +351,7 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
                         td data-label="Earliest" { (at(&upcoming.earliest_at)) }
                         td data-label="Expected" { (at(&upcoming.expected_at)) }
                         td data-label="Latest" {
-                            @if origin != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
+                            @if origin != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) { "at the deadline" }
                             @else { (at(&upcoming.latest_at)) }
                         }
                     }
@@ -359,10 +359,10 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
             }
         }
         p.hint {
-            @if left_out > 0 { (count(left_out as u64)) " more may follow. " }
-            @if origin != TimeOrigin::Due { "Times are counted from the first of these. " }
+            @if left_out > 0 { (count(left_out as u64)) " more are possible. " }
+            @if origin != TimeOrigin::Due { "Times are relative to the first of these attempts. " }
             "No retry is scheduled after " (time(&delivery.give_up_at))
-            ". If the delivery is held back until then, its retry policy decides: it is sent late, or it fails as expired."
+            ". If the delivery is still held back then, its retry policy decides: it is sent late, or it fails as expired."
         }
     }
 }
@@ -394,7 +394,7 @@ mod tests {
         assert!(
             chart
                 .description
-                .contains("attempt 3: 503; 2 may still come")
+                .contains("attempt 3: 503; 2 more possible")
         );
     }
 
@@ -402,11 +402,11 @@ mod tests {
     fn attempts_without_a_known_start_render_the_same_at_any_time() {
         let give_up_at = Timestamp(1_794_744_000_000 + 3_600_000).to_string();
         for (status, next_at, text) in [
-            ("held", None, "let go"),
+            ("held", None, "released"),
             ("in_progress", None, "next"),
             // Overdue.
-            ("retrying", Some("2026-11-15T11:59:00.000Z"), "turn"),
-            ("pending", Some("2026-11-15T11:59:00.000Z"), "turn"),
+            ("retrying", Some("2026-11-15T11:59:00.000Z"), "is sent"),
+            ("pending", Some("2026-11-15T11:59:00.000Z"), "is sent"),
         ] {
             let at = |shift: u64| {
                 let at = |ms: u64| Timestamp(1_794_744_000_000 + shift + ms).to_string();
@@ -431,7 +431,7 @@ mod tests {
             let markup = expected_table(&now, now_at).0;
             assert_eq!(markup, expected_table(&later, later_at).0, "{status}");
             assert!(markup.contains("1m 1s"), "{markup}");
-            assert!(markup.contains("when it is given up"), "{markup}");
+            assert!(markup.contains("at the deadline"), "{markup}");
             let draw = |delivery: &Delivery, now| {
                 let charts = charts(delivery, now).into_iter();
                 charts.map(|chart| chart.draw().write()).collect::<Vec<_>>()
@@ -441,7 +441,7 @@ mod tests {
             // One chart for past attempts, one for expected attempts.
             assert_eq!(drawn.len(), 2, "{status}");
             assert!(drawn[1].contains(text), "{}", drawn[1]);
-            assert!(drawn[1].contains("3 may still come"), "{}", drawn[1]);
+            assert!(drawn[1].contains("3 more possible"), "{}", drawn[1]);
         }
     }
 
@@ -453,7 +453,7 @@ mod tests {
         assert!(
             past_table(&cancelled, "application/json")
                 .0
-                .contains("None was made.")
+                .contains("No attempts were made.")
         );
     }
 
@@ -480,11 +480,11 @@ mod tests {
         delivery.timeline = vec![next; 1_000];
         let markup = past_table(&delivery, "application/json").0;
         assert_eq!(markup.matches("<details").count(), MAX_SHOWN);
-        assert!(markup.contains("There were 900 before"), "{markup}");
+        assert!(markup.contains("the 900 earlier ones"), "{markup}");
         assert!(markup.contains("id=\"attempt-1000\""), "{markup}");
         let markup = expected_table(&delivery, NOW).0;
         assert_eq!(markup.matches("<tr>").count(), MAX_SHOWN + 1);
-        assert!(markup.contains("900 more may follow."), "{markup}");
+        assert!(markup.contains("900 more are possible."), "{markup}");
         let described = charts(&delivery, NOW)[0].description.clone();
         assert!(
             described.starts_with("988 attempts before; attempt 989: 503"),
@@ -512,7 +512,7 @@ mod tests {
             markup.contains("<dt>posthaste-attempt</dt><dd>3</dd>"),
             "{markup}"
         );
-        assert!(markup.contains("asked to wait 2s"), "{markup}");
+        assert!(markup.contains("(Retry-After: 2s)"), "{markup}");
         assert!(!markup.contains("<script>"), "{markup}");
     }
 }

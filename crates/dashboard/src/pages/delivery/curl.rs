@@ -12,7 +12,9 @@ pub(super) const PAYLOAD_FILE: &str = "payload.bin";
 
 /// A request to repeat.
 pub(super) struct CurlRequest<'a> {
-    /// URL of the endpoint.
+    /// Method of the request.
+    pub(super) method: &'a str,
+    /// URL of the endpoint or of the one-off request.
     pub(super) url: &'a str,
     /// Headers of the request.
     pub(super) headers: Vec<(&'a str, String)>,
@@ -35,11 +37,15 @@ impl CurlRequest<'_> {
     /// Returns the command.
     pub(super) fn command(&self) -> String {
         let mut lines = vec![format!(
-            "curl --globoff --request POST {}",
+            "curl --globoff --request {} {}",
+            self.method,
             quoted(self.url)
         )];
         for (name, value) in &self.headers {
             lines.push(format!("--header {}", quoted(&format!("{name}: {value}"))));
+        }
+        if self.payload.len() == 0 {
+            return lines.join(" \\\n  ");
         }
         lines.push(match self.payload {
             Payload::Json(text) | Payload::Text(text) if !self.needs_file() => {
@@ -69,6 +75,7 @@ mod tests {
 
     fn request(payload: &Payload) -> CurlRequest<'_> {
         CurlRequest {
+            method: "POST",
             url: "https://example.com/a?b=[1]&c='$(reboot)'",
             headers: vec![
                 ("webhook-id", "dlv_1".to_owned()),

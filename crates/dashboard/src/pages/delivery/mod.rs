@@ -35,9 +35,7 @@ pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let delivery: Delivery = request.tenant_get(&path(&request, "")).await?;
     let mut lookup = EndpointLookup::empty();
-    lookup
-        .look_up(&request, &[delivery.endpoint_id.as_str()])
-        .await?;
+    lookup.look_up_all(&request, [&delivery.summary]).await?;
     let endpoint = lookup.get(&delivery.endpoint_id);
     // A payload may be large and never changes, so live updates do not read it again.
     let event: Option<Event> = match request.cached_value.get() {
@@ -127,10 +125,10 @@ fn status_section(
             @match possible_action(delivery, endpoint) {
                 PossibleAction::None => {}
                 PossibleAction::EnableEndpoint => p.hint {
-                    "The endpoint is disabled: " a href=(endpoint_link) { "enable it" } " before you try again."
+                    "The endpoint is disabled: " a href=(endpoint_link) { "enable it" } " before you retry."
                 }
-                PossibleAction::EndpointDeleted => p.hint { "The endpoint is gone: this cannot be sent any more." }
-                PossibleAction::SendAgain => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
+                PossibleAction::EndpointDeleted => p.hint { "The endpoint was deleted, so this delivery cannot be sent." }
+                PossibleAction::SendAgain => form.act method="post" action=(link("/retry")) data-ask="This delivery succeeded. Send it again?" {
                     (csrf_field(request))
                     button type="submit" { "Send again" }
                 }
@@ -177,9 +175,9 @@ fn possible_action(delivery: &Delivery, endpoint: &EndpointSummary) -> PossibleA
 
 fn cancel_form(request: &PageRequest, link: &str) -> Markup {
     html! {
-        form.act method="post" action=(link) data-ask="Call this delivery off? Nothing more is sent." {
+        form.act method="post" action=(link) data-ask="Cancel this delivery? Nothing more is sent." {
             (csrf_field(request))
-            button.danger type="submit" { "Cancel it" }
+            button.danger type="submit" { "Cancel delivery" }
         }
     }
 }
@@ -192,23 +190,28 @@ fn facts_section(
 ) -> Markup {
     html! {
         div.card {
-            h2 { "Facts" }
+            h2 { "Details" }
             dl.facts {
-                dt { "Delivery" } dd { (copyable(&delivery.id, "the id of the delivery")) }
+                dt { "Delivery" } dd { (copyable(&delivery.id, "delivery id")) }
                 dt { "Event" }
                 dd {
                     a href=(request.tenant_link(&format!("/events/{}", delivery.event_id))) { (event.r#type) } " "
-                    (copyable(&delivery.event_id, "the id of the event"))
+                    (copyable(&delivery.event_id, "event id"))
                 }
-                dt { "Endpoint" }
-                dd {
-                    (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) " "
-                    (copyable(&delivery.endpoint_id, "the id of the endpoint"))
+                @if delivery.request.is_some() {
+                    dt { "Request" }
+                    dd { (endpoint_lookup::destination(request, delivery, endpoint)) }
+                } @else {
+                    dt { "Endpoint" }
+                    dd {
+                        (endpoint_lookup::link(request, &delivery.endpoint_id, endpoint)) " "
+                        (copyable(&delivery.endpoint_id, "endpoint id"))
+                    }
                 }
                 dt { "Accepted" } dd { (time(&delivery.created_at)) }
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
                 @if let Some(key) = &event.idempotency_key { dt { "Idempotency key" } dd { code { (key) } } }
-                dt { "Attempts allowed" } dd { (delivery.max_attempts) }
+                dt { "Max attempts" } dd { (delivery.max_attempts) }
             }
         }
     }
@@ -216,11 +219,11 @@ fn facts_section(
 
 /// Renders a command that repeats the delivery.
 fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) -> Markup {
-    let Some(url) = endpoint
-        .url
-        .as_ref()
-        .filter(|_| event.payload_removed_at.is_none())
-    else {
+    let (method, url) = match &delivery.request {
+        Some(target) => (target.method.as_str(), Some(&target.url)),
+        None => ("POST", endpoint.url.as_ref()),
+    };
+    let Some(url) = url.filter(|_| event.payload_removed_at.is_none()) else {
         return html! {};
     };
     let next = delivery.attempt_count + 1;
@@ -230,22 +233,24 @@ fn curl_section(delivery: &Delivery, event: &Event, endpoint: &EndpointSummary) 
     headers.extend(own.map(|(name, value)| (name.as_str(), value.clone())));
     let payload = payload::payload(event);
     let repeated = CurlRequest {
+        method,
         url,
         headers,
         payload: &payload,
     };
     let command = repeated.command();
     html! {
-        h2 { "Repeat it by hand" }
+        h2 { "Reproduce with curl" }
         p.hint {
-            "It has no signature: a receiver that verifies wants one made anew, over this very body and a "
-            code { "webhook-timestamp" } " of now."
+            "The command is unsigned. A receiver that verifies signatures needs one computed over this body and a current "
+            code { "webhook-timestamp" } "."
+            @if delivery.request.is_some() { " Custom headers are not shown: they are encrypted." }
             @if repeated.needs_file() {
-                " The payload is too long or no plain text: save it as " code { (PAYLOAD_FILE) } " first."
+                " The payload is too long or not plain text: save it as " code { (PAYLOAD_FILE) } " first."
             }
         }
-        div.over { (copy_button(&command, "the command")) }
-        pre tabindex="0" aria-label="A curl command" { (command) }
+        div.over { (copy_button(&command, "command")) }
+        pre tabindex="0" aria-label="curl command" { (command) }
     }
 }
 

@@ -64,28 +64,34 @@ pub(in crate::pages) fn section(event: &Event) -> Markup {
         return html! {
             h2 { "Payload" }
             p.empty {
-                "It was removed " (time(at)) ", as it is kept no longer. It cannot be sent again; "
-                "all that is known of it otherwise is still here."
+                "Removed at " (time(at)) " after its retention period. It cannot be sent again. "
+                "The rest of the delivery is still shown."
             }
         };
     }
     let payload = payload(event);
+    if payload.len() == 0 && event.content_type.is_none() {
+        return html! {
+            h2 { "Payload" }
+            p.empty { "The request has no body." }
+        };
+    }
     html! {
         h2 { "Payload" }
         p.soft { (count(payload.len() as u64)) " bytes of " code { (content_type(event)) } }
         @match &payload {
             Payload::Json(raw) => {
-                (text_block("payload-pretty", "Laid out", "the payload, laid out", &indented(raw), true))
-                (text_block("payload-raw", "Raw, as it is sent", "the payload as it is sent", raw, false))
+                (text_block("payload-pretty", "Formatted", "formatted payload", &indented(raw), true))
+                (text_block("payload-raw", "Raw", "raw payload", raw, false))
             }
-            Payload::Text(text) => (text_block("payload-raw", "As it is sent", "the payload as it is sent", text, true)),
+            Payload::Text(text) => (text_block("payload-raw", "Raw", "raw payload", text, true)),
             Payload::Bytes(bytes) => {
                 @if bytes.len() > MAX_HEX_BYTES {
-                    p.hint { "It is no text. Here are its first " (count(MAX_HEX_BYTES as u64)) " bytes." }
+                    p.hint { "Binary content. First " (count(MAX_HEX_BYTES as u64)) " bytes." }
                 } @else {
-                    p.hint { "It is no text." }
+                    p.hint { "Binary content." }
                 }
-                pre tabindex="0" aria-label="The payload in hex" { (hex_dump(bytes)) }
+                pre tabindex="0" aria-label="Payload in hexadecimal" { (hex_dump(bytes)) }
             }
         }
     }
@@ -100,8 +106,8 @@ fn text_block(id: &str, title: &str, what: &str, text: &str, is_open: bool) -> M
                 div.over { (copy_button(text, what)) }
             } @else {
                 p.hint {
-                    "The first " (count(visible.len() as u64)) " bytes of " (count(text.len() as u64))
-                    ". The API gives it whole."
+                    "First " (count(visible.len() as u64)) " bytes of " (count(text.len() as u64))
+                    ". The API returns the complete payload."
                 }
             }
             pre tabindex="0" aria-label=(title) { (visible) }
@@ -168,7 +174,7 @@ mod tests {
     fn removed_payload_is_reported_as_removed() {
         let removed = event(r#""payload":null,"payload_removed_at":"2026-11-16T12:00:00.000Z""#);
         let markup = section(&removed).0;
-        assert!(markup.contains("It was removed"), "{markup}");
+        assert!(markup.contains("Removed at"), "{markup}");
         assert!(markup.contains("2026-11-16"), "{markup}");
         assert!(!markup.contains("4 bytes"), "{markup}");
     }
@@ -197,7 +203,7 @@ mod tests {
         let event = event(&format!(r#""payload":"{long}""#));
         let markup = section(&event).0;
         assert!(
-            markup.contains("The first 32,767 bytes of 65,538"),
+            markup.contains("First 32,767 bytes of 65,538"),
             "{}",
             &markup[..400]
         );

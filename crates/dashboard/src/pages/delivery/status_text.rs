@@ -32,24 +32,24 @@ pub(in crate::pages) fn next_step(
     match delivery.status {
         Status::Pending | Status::Retrying if is_due(delivery, now) => {
             match delivery.held_back_by {
-                Some(by) => html! { "held back by: " (held_back_text(by, None)) },
-                None => html! { "is due, waits for its turn" },
+                Some(by) => html! { "held back: " (held_back_text(by, None)) },
+                None => html! { "due, queued behind other deliveries" },
             }
         }
         Status::Pending => {
             html! { "first attempt at " (time_or_unknown(&delivery.next_attempt_at)) }
         }
-        Status::InProgress => html! { "attempt " (delivery.attempt_count + 1) " is under way" },
+        Status::InProgress => html! { "attempt " (delivery.attempt_count + 1) " is in progress" },
         Status::Retrying => {
-            html! { "tries again at " (time_or_unknown(&delivery.next_attempt_at)) }
+            html! { "next attempt at " (time_or_unknown(&delivery.next_attempt_at)) }
         }
         Status::Held if delivery.is_held_after_faults() => {
-            html! { "held: repeated internal errors of posthaste" }
+            html! { "held: repeated internal errors" }
         }
         Status::Held => html! { "held: " (held_reason(endpoint)) },
         Status::Succeeded => html! { "delivered at " (time_or_unknown(&delivery.finished_at)) },
-        Status::Failed => html! { "given up: " (dead_reason_text(delivery.reason)) },
-        Status::Cancelled => html! { "called off at " (time_or_unknown(&delivery.finished_at)) },
+        Status::Failed => html! { "failed: " (dead_reason_text(delivery.reason)) },
+        Status::Cancelled => html! { "cancelled at " (time_or_unknown(&delivery.finished_at)) },
     }
 }
 
@@ -71,44 +71,44 @@ pub(super) fn summary(
     let probe_at = health.and_then(|health| health.breaker.until.as_deref());
     match delivery.status {
         Status::Pending if is_due => html! {
-            "Its first attempt is due. " (wait_reason(delivery, health))
+            "The first attempt is due. " (wait_reason(delivery, health))
         },
         Status::Retrying if is_due => html! {
-            "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last with: " (error) }
+            "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last error: " (error) }
             ". The next attempt is due. " (wait_reason(delivery, health))
         },
         Status::Pending => html! {
-            "Waits for its first attempt, which is due at " (time_or_unknown(&delivery.next_attempt_at)) "."
+            "First attempt at " (time_or_unknown(&delivery.next_attempt_at)) "."
         },
         Status::InProgress => html! {
-            "Attempt " (delivery.attempt_count + 1) " is under way."
-            @if let Some(error) = last_error { " The one before failed: " (error) "." }
+            "Attempt " (delivery.attempt_count + 1) " is in progress."
+            @if let Some(error) = last_error { " The previous attempt failed: " (error) "." }
         },
         Status::Retrying => html! {
-            "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last with: " (error) }
-            ". It tries again at " (time_or_unknown(&delivery.next_attempt_at))
-            @if remaining > 0 { ", and up to " (times(remaining)) " more before " (time(&delivery.give_up_at)) }
-            @else { ", for the last time" }
+            "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last error: " (error) }
+            ". Next attempt at " (time_or_unknown(&delivery.next_attempt_at))
+            @if remaining > 0 { ", then up to " (times(remaining)) " more before " (time(&delivery.give_up_at)) }
+            @else { " (the last one)" }
             "."
         },
         Status::Held if delivery.is_held_after_faults() => html! {
-            "Held after " (attempts) ": it could not be sent because of repeated internal errors of posthaste, which the "
-            "log names. It is sent again when an operator retries it."
+            "Held after " (attempts) ": repeated internal errors prevented sending; see "
+            "posthaste's log. An operator must retry or cancel it."
         },
         Status::Held => html! {
             "Held after " (attempts) ": " (held_reason(endpoint)) ". " (held_until(endpoint))
             @if let Some(at) = probe_at { " The next probe is due at " (to_the_second(at)) "." }
         },
         Status::Succeeded => html! {
-            "Delivered at " (time_or_unknown(&delivery.finished_at)) ", by attempt " (delivery.attempt_count) "."
+            "Delivered at " (time_or_unknown(&delivery.finished_at)) " on attempt " (delivery.attempt_count) "."
         },
         Status::Failed => html! {
-            "Given up at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) ": "
+            "Failed at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) ": "
             (dead_reason_text(delivery.reason)) "."
-            @if let Some(error) = last_error { " The last failure: " (error) "." }
+            @if let Some(error) = last_error { " Last error: " (error) "." }
         },
         Status::Cancelled => html! {
-            "Called off at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) "."
+            "Cancelled at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) "."
         },
     }
 }
@@ -116,7 +116,7 @@ pub(super) fn summary(
 /// Returns the reason why a due delivery is not sent yet, and its end if that does not change by the second.
 fn wait_reason(delivery: &DeliverySummary, health: Option<&EndpointHealth>) -> Markup {
     let Some(by) = delivery.held_back_by else {
-        return html! { "It waits for its turn: others come first." };
+        return html! { "It is queued behind other deliveries." };
     };
     let limits = health.map(|health| &health.limits_in_force);
     let until = match by {
@@ -130,7 +130,7 @@ fn wait_reason(delivery: &DeliverySummary, health: Option<&EndpointHealth>) -> M
         | HeldBackBy::ServerInFlight => None,
     };
     html! {
-        "Held back by: " (held_back_text(by, limits))
+        "Held back: " (held_back_text(by, limits))
         @if let Some(at) = until { ", until " (to_the_second(at)) }
         "."
     }
@@ -148,52 +148,52 @@ fn held_reason(endpoint: &EndpointSummary) -> &'static str {
 
 fn held_until(endpoint: &EndpointSummary) -> &'static str {
     match endpoint.status {
-        EndpointStatus::Paused => "It goes on when somebody resumes the endpoint.",
-        EndpointStatus::Enabled => "It goes on when a probe finds the receiver well again.",
-        EndpointStatus::Disabled | EndpointStatus::Deleted => "It is about to be given up.",
+        EndpointStatus::Paused => "It is sent after the endpoint is resumed.",
+        EndpointStatus::Enabled => "It is sent after a probe succeeds.",
+        EndpointStatus::Disabled | EndpointStatus::Deleted => "It is about to fail.",
     }
 }
 
 /// Returns the reason why a delivery was dead-lettered.
 pub(in crate::pages) fn dead_reason_text(reason: Option<DeadReason>) -> &'static str {
     match reason {
-        Some(DeadReason::Permanent) => "the receiver refused it for good",
-        Some(DeadReason::Exhausted) => "no attempt left",
-        Some(DeadReason::Expired) => "no time left for another attempt",
+        Some(DeadReason::Permanent) => "permanent failure",
+        Some(DeadReason::Exhausted) => "no attempts left",
+        Some(DeadReason::Expired) => "deadline reached",
         Some(DeadReason::EndpointDisabled) => "the endpoint was disabled",
         Some(DeadReason::EndpointDeleted) => "the endpoint was deleted",
-        Some(DeadReason::UnsafeDestination) => "the destination may not be called",
-        None => "it failed",
+        Some(DeadReason::UnsafeDestination) => "destination not allowed",
+        None => "unknown error",
     }
 }
 
 /// Returns the trigger of an attempt, in words.
 pub(super) fn trigger_text(trigger: Trigger) -> &'static str {
     match trigger {
-        Trigger::Automatic => "by itself",
-        Trigger::Manual => "by hand",
-        Trigger::Probe => "as a probe",
+        Trigger::Automatic => "automatic",
+        Trigger::Manual => "manual",
+        Trigger::Probe => "probe",
     }
 }
 
 /// Returns a failure kind in words.
 pub(in crate::pages) fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::Http => "refused by the receiver",
-        FailureKind::Timeout => "no answer in time",
-        FailureKind::Dns => "name not found",
-        FailureKind::Tls => "no secure connection",
-        FailureKind::Connection => "connection failed",
+        FailureKind::Http => "HTTP error",
+        FailureKind::Timeout => "timeout",
+        FailureKind::Dns => "DNS error",
+        FailureKind::Tls => "TLS error",
+        FailureKind::Connection => "connection error",
         FailureKind::Validation => "destination not allowed",
         FailureKind::WebhookDisabled => "endpoint disabled or deleted",
-        FailureKind::Unknown => "something unforeseen",
+        FailureKind::Unknown => "unknown error",
     }
 }
 
 /// Formats a number of attempts: `1 attempt`, `3 attempts`.
 pub(in crate::pages) fn attempts(count: u32) -> String {
     match count {
-        0 => "no attempt".to_owned(),
+        0 => "no attempts".to_owned(),
         1 => "1 attempt".to_owned(),
         count => format!("{count} attempts"),
     }
@@ -215,7 +215,7 @@ fn without_full_stop(text: &str) -> &str {
 fn time_or_unknown(at: &Option<String>) -> Markup {
     match at {
         Some(at) => time(at),
-        None => html! { "a time unknown" },
+        None => html! { "unknown time" },
     }
 }
 
@@ -279,15 +279,15 @@ mod tests {
     #[test]
     fn retrying_delivery_shows_next_attempt_and_remaining_attempts() {
         let (next_step, summary) = texts(json!({}), EndpointStatus::Enabled);
-        assert_eq!(next_step, "tries again at 2026-11-15 12:01:10");
+        assert_eq!(next_step, "next attempt at 2026-11-15 12:01:10");
         assert_eq!(
             summary,
-            "Failed 3 times, last with: answered 503. It tries again at 2026-11-15 12:01:10, \
-             and up to 5 times more before 2026-11-15 13:00:00."
+            "Failed 3 times, last error: answered 503. Next attempt at 2026-11-15 12:01:10, \
+             then up to 5 times more before 2026-11-15 13:00:00."
         );
         let (_, summary) = texts(json!({"max_attempts": 4}), EndpointStatus::Enabled);
         assert!(
-            summary.ends_with("2026-11-15 12:01:10, for the last time."),
+            summary.ends_with("2026-11-15 12:01:10 (the last one)."),
             "{summary}"
         );
     }
@@ -297,20 +297,20 @@ mod tests {
         // The API shows a due delivery with the current time.
         let due = Timestamp(1_794_744_070_000);
         let (next_step, summary) = texts_at(due, json!({}), EndpointStatus::Enabled);
-        assert_eq!(next_step, "is due, waits for its turn");
+        assert_eq!(next_step, "due, queued behind other deliveries");
         assert_eq!(
             summary,
-            "Failed 3 times, last with: answered 503. The next attempt is due. \
-             It waits for its turn: others come first."
+            "Failed 3 times, last error: answered 503. The next attempt is due. \
+             It is queued behind other deliveries."
         );
         let limited = json!({
             "held_back_by": "rate_limit", "held_back_until": "2026-11-15T12:01:10.000Z",
         });
         let (next_step, summary) = texts_at(due, limited, EndpointStatus::Enabled);
-        assert_eq!(next_step, "held back by: rate limit");
+        assert_eq!(next_step, "held back: rate limit");
         // The end of a rate limit moves with every delivery, and would change the page every second.
         assert!(
-            summary.ends_with("is due. Held back by: rate limit (100/s)."),
+            summary.ends_with("is due. Held back: rate limit (100/s)."),
             "{summary}"
         );
         let quiet = json!({
@@ -319,12 +319,12 @@ mod tests {
         let (_, summary) = texts_at(due, quiet, EndpointStatus::Enabled);
         assert_eq!(
             summary,
-            "Its first attempt is due. Held back by: Retry-After: the receiver asked for a pause, \
+            "The first attempt is due. Held back: Retry-After: the receiver asked to wait, \
              until 2026-11-15 12:05:00."
         );
         let before = Timestamp(1_794_744_068_000);
         let (next_step, _) = texts_at(before, json!({}), EndpointStatus::Enabled);
-        assert_eq!(next_step, "tries again at 2026-11-15 12:01:10");
+        assert_eq!(next_step, "next attempt at 2026-11-15 12:01:10");
     }
 
     #[test]
@@ -339,23 +339,23 @@ mod tests {
         );
         let (disabled, summary) = texts(held.clone(), EndpointStatus::Disabled);
         assert_eq!(disabled, "held: the endpoint is disabled");
-        assert!(summary.contains("about to be given up"), "{summary}");
+        assert!(summary.contains("about to fail"), "{summary}");
         let (paused, summary) = texts(held, EndpointStatus::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
-        assert!(summary.contains("resumes"), "{summary}");
+        assert!(summary.contains("resumed"), "{summary}");
     }
 
     #[test]
     fn delivery_held_after_internal_errors_does_not_blame_its_endpoint() {
-        let detail = "held after 10 internal errors in a row; see the log of posthaste, then retry or cancel it";
+        let detail = "held after 10 consecutive internal errors; see posthaste's log, then retry or cancel it";
         let held = json!({
             "status": "held", "next_attempt_at": null,
             "last_error": {"kind": "unknown", "status_code": null, "detail": detail},
         });
         let (next_step, summary) = texts(held, EndpointStatus::Enabled);
-        assert_eq!(next_step, "held: repeated internal errors of posthaste");
+        assert_eq!(next_step, "held: repeated internal errors");
         assert!(!summary.contains("breaker"), "{summary}");
-        assert!(summary.contains("retries it"), "{summary}");
+        assert!(summary.contains("retry or cancel it"), "{summary}");
     }
 
     #[test]
@@ -369,17 +369,14 @@ mod tests {
             texts(change, EndpointStatus::Enabled)
         };
         assert_eq!(ended("succeeded", "").0, "delivered at 2026-11-15 12:30:00");
-        assert_eq!(
-            ended("cancelled", "").0,
-            "called off at 2026-11-15 12:30:00"
-        );
-        assert_eq!(ended("failed", "exhausted").0, "given up: no attempt left");
+        assert_eq!(ended("cancelled", "").0, "cancelled at 2026-11-15 12:30:00");
+        assert_eq!(ended("failed", "exhausted").0, "failed: no attempts left");
         let (next_step, summary) = ended("failed", "endpoint_disabled");
-        assert_eq!(next_step, "given up: the endpoint was disabled");
+        assert_eq!(next_step, "failed: the endpoint was disabled");
         assert_eq!(
             summary,
-            "Given up at 2026-11-15 12:30:00 after 3 attempts: the endpoint was disabled. \
-             The last failure: answered 503."
+            "Failed at 2026-11-15 12:30:00 after 3 attempts: the endpoint was disabled. \
+             Last error: answered 503."
         );
     }
 }

@@ -74,8 +74,8 @@ pub(super) async fn disable(request: PageRequest, form: Form) -> Result<ActionRe
     }
     let question = Question {
         title: "Disable the endpoint?",
-        meaning: "What waits for it fails, and nothing more is sent to it. After it is enabled again, what it missed can be replayed. To hold deliveries without losing any, pause it instead.",
-        answer: "Yes, disable it",
+        meaning: "Waiting deliveries fail and nothing more is sent. After enabling the endpoint you can replay missed events. To hold deliveries instead, pause the endpoint.",
+        answer: "Disable endpoint",
     };
     confirmation(&request, "disable", &question).await
 }
@@ -84,8 +84,8 @@ pub(super) async fn delete(request: PageRequest, form: Form) -> Result<ActionRes
     if !form.is_ticked(CONFIRMED_FIELD) {
         let question = Question {
             title: "Delete the endpoint?",
-            meaning: "What waits for it fails, nothing more is sent to it, and that cannot be undone. What was delivered can be looked up until it ages out.",
-            answer: "Yes, delete it",
+            meaning: "Waiting deliveries fail and nothing more is sent. This cannot be undone. Past deliveries stay visible until their retention period ends.",
+            answer: "Delete endpoint",
         };
         return confirmation(&request, "delete", &question).await;
     }
@@ -119,7 +119,7 @@ async fn confirmation(
                 input type="hidden" name=(CONFIRMED_FIELD) value="yes";
                 div.actions {
                     button.danger type="submit" { (question.answer) }
-                    a href=(link) { "No, go back" }
+                    a href=(link) { "Cancel" }
                 }
             }
         }

@@ -28,7 +28,7 @@ pub(in crate::pages) fn subscription_text(endpoint: &Endpoint) -> String {
 pub(super) fn rate_text(endpoint: &Endpoint) -> String {
     let rate = &endpoint.rate_limit;
     format!(
-        "{}, up to {} at once after a pause",
+        "{}, burst {}",
         format::rate(rate.per_second),
         format::count(u64::from(rate.burst))
     )
@@ -38,8 +38,8 @@ pub(super) fn rate_text(endpoint: &Endpoint) -> String {
 pub(super) fn policy_origin_text(origin: SettingOrigin) -> &'static str {
     match origin {
         SettingOrigin::Endpoint => "set for this endpoint",
-        SettingOrigin::Tenant => "the tenant's default",
-        SettingOrigin::Server => "the server's default",
+        SettingOrigin::Tenant => "tenant default",
+        SettingOrigin::Server => "server default",
     }
 }
 
@@ -64,22 +64,22 @@ pub(in crate::pages) fn badges(endpoint: &Endpoint, health: &EndpointHealth) -> 
 pub(super) fn status_text(endpoint: &Endpoint, health: &EndpointHealth) -> &'static str {
     match (endpoint.status, endpoint.disabled_reason) {
         (EndpointStatus::Enabled, _) if !is_passing(&health.breaker) => {
-            "It is enabled, and its breaker holds deliveries back: none is lost."
+            "Enabled, but its breaker is tripped: deliveries are held and none are lost."
         }
-        (EndpointStatus::Enabled, _) => "Events it wants are delivered to it.",
+        (EndpointStatus::Enabled, _) => "Enabled: matching events are delivered.",
         (EndpointStatus::Paused, _) => {
-            "Somebody paused it. Deliveries are held, and none is lost; resume it to let them go."
+            "Paused manually. Deliveries are held and none are lost; resume the endpoint to send them."
         }
         (_, Some(DisabledReason::Gone)) => {
-            "It was disabled because the receiver answered 410 Gone: nothing is there any more. Nothing is sent to it."
+            "Disabled because the receiver responded with 410 Gone. Nothing is sent."
         }
         (_, Some(DisabledReason::PermanentFailures)) => {
-            "It was disabled because the receiver refused too many deliveries in a row for good. Nothing is sent to it."
+            "Disabled because the receiver permanently rejected too many deliveries in a row. Nothing is sent."
         }
         (_, Some(DisabledReason::FailingForDays)) => {
-            "It was disabled because it did nothing but fail for days. Nothing is sent to it."
+            "Disabled because all attempts failed for days. Nothing is sent."
         }
-        (_, Some(DisabledReason::Manual) | None) => "Somebody disabled it. Nothing is sent to it.",
+        (_, Some(DisabledReason::Manual) | None) => "Disabled manually. Nothing is sent.",
     }
 }
 
@@ -92,26 +92,26 @@ pub(super) fn is_passing(breaker: &EndpointBreaker) -> bool {
 /// disabled, so that nothing is sent anyway.
 pub(super) fn breaker_text(breaker: &EndpointBreaker, is_sending: bool) -> Markup {
     let why = match breaker.reason {
-        Some(TripReason::FailureRatio) => "too large a share of the latest attempts failed",
+        Some(TripReason::FailureRatio) => "too many recent attempts failed",
         Some(TripReason::ConsecutiveFailures) => "too many attempts in a row failed",
-        Some(TripReason::ExhaustedDeliveries) => "too many deliveries were given up within a day",
-        Some(TripReason::Refusals) => "the receiver refused too many deliveries in a row",
+        Some(TripReason::ExhaustedDeliveries) => "too many deliveries failed within a day",
+        Some(TripReason::Refusals) => "the receiver rejected too many deliveries in a row",
         None => "the receiver kept failing",
     };
     html! {
         @match breaker.state {
             BreakerState::Tripped if !is_sending => {
-                "Tripped: " (why) ". Nothing is sent, as a probe neither, until the endpoint takes part again."
+                "Tripped: " (why) ". Neither deliveries nor probes are sent until the endpoint is enabled or resumed."
             }
             BreakerState::Tripped => {
                 "Tripped: " (why) ". Deliveries are held"
                 @if let Some(until) = &breaker.until { " until " (to_the_second(until)) }
-                "; then one is sent as a probe, and if it succeeds the rest follows, gently."
+                "; then one is sent as a probe. If it succeeds, the others are sent gradually."
             }
             BreakerState::Probing => {
-                "Probing: " (why) ". One delivery is sent as a probe; if it succeeds the rest follows, gently."
+                "Probing: " (why) ". One delivery is sent as a probe. If it succeeds, the others are sent gradually."
             }
-            BreakerState::Passing => { "Passing: attempts go through as they come due." }
+            BreakerState::Passing => { "Passing: attempts are sent when due." }
         }
     }
 }
@@ -126,7 +126,7 @@ pub(in crate::pages) fn success_text(health: &EndpointHealth) -> String {
     match health.latency_ms.p50 {
         Some(_) => format!("{} %", (health.success_ratio * 1_000.0).round() / 10.0),
         // Without attempts the ratio means nothing.
-        None => "nothing was sent lately".to_owned(),
+        None => "no data".to_owned(),
     }
 }
 
@@ -134,22 +134,18 @@ pub(in crate::pages) fn success_text(health: &EndpointHealth) -> String {
 pub(super) fn latency_text(health: &EndpointHealth) -> Option<String> {
     let ms = |ms: f64| format::duration(ms.ceil() as u64);
     let (p50, p99) = (health.latency_ms.p50?, health.latency_ms.p99?);
-    Some(format!(
-        "half within {}, 99 of 100 within {}",
-        ms(p50),
-        ms(p99)
-    ))
+    Some(format!("p50 {} · p99 {}", ms(p50), ms(p99)))
 }
 
 /// Returns the size of the backlog in words.
 pub(in crate::pages) fn backlog_text(health: &EndpointHealth) -> String {
     let waiting = match health.pending {
-        0 => "nothing waits".to_owned(),
+        0 => "empty".to_owned(),
         count => format!("{} waiting", format::count(count)),
     };
     match health.in_flight {
         0 => waiting,
-        count => format!("{waiting}, {} being sent", format::count(u64::from(count))),
+        count => format!("{waiting}, {} in flight", format::count(u64::from(count))),
     }
 }
 
@@ -169,7 +165,7 @@ pub(super) fn lowered_limits_text(endpoint: &Endpoint, health: &EndpointHealth) 
         || limits.per_second < endpoint.rate_limit.per_second;
     is_lowered.then(|| {
         format!(
-            "{}, {} at once; lowered because of the receiver's answers (configured: {}, {} at once)",
+            "{}, {} in flight; lowered by backpressure (configured: {}, {} in flight)",
             format::rate(limits.per_second),
             limits.in_flight,
             format::rate(endpoint.rate_limit.per_second),
@@ -184,10 +180,10 @@ pub(in crate::pages) fn next_attempt(endpoint: &Endpoint, health: &EndpointHealt
     html! {
         @match (&health.next_attempt_at, endpoint.status) {
             (Some(at), _) => { (to_the_second(at)) }
-            (None, EndpointStatus::Paused) if has_backlog => { "when it is resumed" }
-            (None, EndpointStatus::Enabled) if has_backlog => { "not known right now" }
-            (None, EndpointStatus::Enabled | EndpointStatus::Paused) => { "none is due" }
-            (None, EndpointStatus::Disabled | EndpointStatus::Deleted) => { "none: it is disabled" }
+            (None, EndpointStatus::Paused) if has_backlog => { "after resuming" }
+            (None, EndpointStatus::Enabled) if has_backlog => { "unknown" }
+            (None, EndpointStatus::Enabled | EndpointStatus::Paused) => { "none scheduled" }
+            (None, EndpointStatus::Disabled | EndpointStatus::Deleted) => { "none (disabled)" }
         }
     }
 }
@@ -251,19 +247,16 @@ pub(super) mod tests {
         let shown = badges(&endpoint(&json!({})), &health(&often)).0;
         assert!(shown.contains("failing"), "{shown}");
         let words = status_text(&endpoint(&json!({})), &health(&tripped));
-        assert!(words.contains("breaker holds"), "{words}");
+        assert!(words.contains("breaker is tripped"), "{words}");
     }
 
     #[test]
     fn without_attempts_no_success_is_claimed() {
-        assert_eq!(success_text(&health(&json!({}))), "nothing was sent lately");
+        assert_eq!(success_text(&health(&json!({}))), "no data");
         let busy =
             health(&json!({"success_ratio": 0.9876, "latency_ms": {"p50": 12.2, "p99": 80.0}}));
         assert_eq!(success_text(&busy), "98.8 %");
-        assert_eq!(
-            latency_text(&busy).as_deref(),
-            Some("half within 13ms, 99 of 100 within 80ms")
-        );
+        assert_eq!(latency_text(&busy).as_deref(), Some("p50 13ms · p99 80ms"));
     }
 
     #[test]
@@ -298,9 +291,7 @@ pub(super) mod tests {
         let lowered = health(&json!({"limits_in_force": {"in_flight": 1, "per_second": 10.0}}));
         assert_eq!(
             lowered_limits_text(&endpoint, &lowered).as_deref(),
-            Some(
-                "10/s, 1 at once; lowered because of the receiver's answers (configured: 50/s, 10 at once)"
-            )
+            Some("10/s, 1 in flight; lowered by backpressure (configured: 50/s, 10 in flight)")
         );
     }
 
@@ -308,13 +299,13 @@ pub(super) mod tests {
     fn the_next_attempt_or_its_absence_is_explained() {
         let waiting = health(&json!({"pending": 3}));
         let paused = endpoint(&json!({"status": "paused"}));
-        assert_eq!(next_attempt(&paused, &waiting).0, "when it is resumed");
+        assert_eq!(next_attempt(&paused, &waiting).0, "after resuming");
         let disabled = endpoint(&json!({"status": "disabled", "disabled_reason": "gone"}));
-        assert_eq!(next_attempt(&disabled, &waiting).0, "none: it is disabled");
+        assert_eq!(next_attempt(&disabled, &waiting).0, "none (disabled)");
         assert!(status_text(&disabled, &waiting).contains("410 Gone"));
         assert_eq!(
             next_attempt(&endpoint(&json!({})), &health(&json!({}))).0,
-            "none is due"
+            "none scheduled"
         );
         assert_eq!(backlog_text(&waiting), "3 waiting");
     }

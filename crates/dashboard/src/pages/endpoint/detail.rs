@@ -84,8 +84,8 @@ pub(super) async fn page(
         .live(
             "policy",
             html! { div.card {
-                h2 { "When it is tried again" }
-                p.hint { "The policy is " (policy.name()) ", " (policy_origin_text(endpoint.retry_policy_from)) "." }
+                h2 { "Retry schedule" }
+                p.hint { "Retry policy: " (policy.name()) " (" (policy_origin_text(endpoint.retry_policy_from)) ")." }
                 (policy.render())
             } },
         )
@@ -157,14 +157,14 @@ fn status_section(
             @if !endpoint.description.is_empty() { p { (endpoint.description) } }
             p { (status_text(endpoint, health)) }
             dl.facts {
-                @if let Some(reason) = attention_reason { dt { "What is wrong" } dd { (reason) } }
+                @if let Some(reason) = attention_reason { dt { "Problem" } dd { (reason) } }
                 dt { "Breaker" } dd { (breaker_text(&health.breaker, endpoint.status == EndpointStatus::Enabled)) }
                 dt { "Backlog" } dd { (backlog_text(health)) }
                 @if let Some(held_back) = held_back(health) { dt { "Held back by" } dd { (held_back) } }
-                @if let Some(limits) = lowered_limits_text(endpoint, health) { dt { "Limits in force" } dd { (limits) } }
-                @if let Some(at) = &health.quiet_until { dt { "Retry-After" } dd { "the receiver asked for a pause until " (to_the_second(at)) } }
+                @if let Some(limits) = lowered_limits_text(endpoint, health) { dt { "Effective limits" } dd { (limits) } }
+                @if let Some(at) = &health.quiet_until { dt { "Retry-After" } dd { "the receiver asked to wait until " (to_the_second(at)) } }
                 dt { "Next attempt" } dd { (next_attempt(endpoint, health)) }
-                dt { "Success lately" } dd {
+                dt { "Recent success" } dd {
                     (success_text(health))
                     @if health.consecutive_failures > 0 { "; the last " (health.consecutive_failures) " failed" }
                 }
@@ -173,19 +173,19 @@ fn status_section(
             div.actions {
                 @match endpoint.status {
                     EndpointStatus::Enabled => {
-                        (action_button(request, &link("test"), "primary", "Send a test event"))
+                        (action_button(request, &link("test"), "primary", "Send test event"))
                         (action_button(request, &link("pause"), "", "Pause"))
-                        @if !is_passing(&health.breaker) { (action_button(request, &link("resume"), "", "Close the breaker")) }
+                        @if !is_passing(&health.breaker) { (action_button(request, &link("resume"), "", "Close breaker")) }
                     }
                     EndpointStatus::Paused => {
                         (action_button(request, &link("resume"), "primary", "Resume"))
-                        (action_button(request, &link("test"), "", "Send a test event"))
+                        (action_button(request, &link("test"), "", "Send test event"))
                     }
                     EndpointStatus::Disabled | EndpointStatus::Deleted => { (action_button(request, &link("enable"), "primary", "Enable")) }
                 }
                 a.button href=(link("edit")) { "Edit" }
-                a href=(request.tenant_link(&format!("/deliveries?endpoint={}", endpoint.id))) { "Its deliveries" }
-                a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", endpoint.id))) { "Its dead letters" }
+                a href=(request.tenant_link(&format!("/deliveries?endpoint={}", endpoint.id))) { "View deliveries" }
+                a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", endpoint.id))) { "View dead letters" }
             }
         }
     }
@@ -204,37 +204,37 @@ fn failures_section(
         endpoint.id
     ));
     html! {
-        h2 { "Last errors" }
+        h2 { "Recent failures" }
         @if failures.is_empty() && health.consecutive_failures > 0 {
-            p.empty { "The last attempts failed. What they were for waits: " a href=(held_link) { "look at what is held" } "." }
+            p.empty { "The last attempts failed, and their deliveries wait: " a href=(held_link) { "view held deliveries" } "." }
         } @else if failures.is_empty() {
-            (empty_list("No delivery to this endpoint has failed lately."))
+            (empty_list("No recent failures."))
         } @else {
             table.stack {
                 caption.unseen { "Deliveries that failed or are being retried, newest first" }
                 thead { tr {
                     th scope="col" { "Delivery" } th scope="col" { "Status" } th scope="col" { "Event" }
-                    th scope="col" { "What went wrong" } th scope="col" { "Since" }
+                    th scope="col" { "Error" } th scope="col" { "Since" }
                 } }
                 tbody { @for delivery in failures { tr {
                     th scope="row" { a href=(request.tenant_link(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
                     td data-label="Status" { (delivery_badge(delivery.status.name())) }
                     td data-label="Event" { (delivery.event_type) }
-                    td.words data-label="What went wrong" { (error_text(delivery.last_error.as_ref())) }
+                    td.words data-label="Error" { (error_text(delivery.last_error.as_ref())) }
                     td data-label="Since" { (time(&delivery.created_at)) }
                 } } }
             }
-            p { a href=(failed_link) { "All that failed" } }
+            p { a href=(failed_link) { "View all failed deliveries" } }
         }
     }
 }
 
 fn error_text(error: Option<&LastError>) -> String {
     match error {
-        None => "not tried yet".to_owned(),
+        None => "no attempts yet".to_owned(),
         Some(error) => {
             let reason = match (error.kind, error.status_code) {
-                (FailureKind::Http, Some(code)) => format!("answered {code}"),
+                (FailureKind::Http, Some(code)) => format!("HTTP {code}"),
                 (kind, _) => humanize(kind.name()),
             };
             match error.detail.is_empty() {
@@ -249,8 +249,8 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
     let headers = endpoint.headers.0.iter();
     let names: Vec<&str> = headers.map(|(name, _)| name.as_str()).collect();
     let style = match endpoint.signature_style.as_str() {
-        "github" => "Standard Webhooks, and as GitHub signs",
-        "stripe" => "Standard Webhooks, and as Stripe signs",
+        "github" => "Standard Webhooks and GitHub",
+        "stripe" => "Standard Webhooks and Stripe",
         _ => "Standard Webhooks",
     };
     let auth = endpoint.auth.as_ref().map(EndpointAuth::kind);
@@ -258,19 +258,19 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
         div.card {
             h2 { "Settings" }
             dl.facts {
-                dt { "Id" } dd { (copyable(&endpoint.id, "the id")) }
-                dt { "Takes" } dd { (subscription_text(endpoint)) }
-                dt { "Time limit" } dd { (endpoint.timeout) " for each attempt" (inherited(endpoint.timeout_from)) }
-                dt { "In flight" } dd { "at most " (endpoint.max_in_flight) " at once" (inherited(endpoint.max_in_flight_from)) }
-                dt { "Rate" } dd { "at most " (rate_text(endpoint)) (inherited(endpoint.rate_limit_from)) }
+                dt { "Id" } dd { (copyable(&endpoint.id, "id")) }
+                dt { "Event types" } dd { (subscription_text(endpoint)) }
+                dt { "Timeout" } dd { (endpoint.timeout) " per attempt" (inherited(endpoint.timeout_from)) }
+                dt { "Max concurrent requests" } dd { (endpoint.max_in_flight) (inherited(endpoint.max_in_flight_from)) }
+                dt { "Rate limit" } dd { (rate_text(endpoint)) (inherited(endpoint.rate_limit_from)) }
                 dt { "Protection" } dd { (protection_text(endpoint)) }
-                dt { "Order" } dd {
-                    @if endpoint.ordered { "one after the other, for each ordering key" }
-                    @else { "as they come" }
+                dt { "Ordering" } dd {
+                    @if endpoint.ordered { "ordered, per ordering key" }
+                    @else { "not ordered" }
                 }
                 dt { "Signatures" } dd { (style) }
-                dt { "Own headers" } dd {
-                    @if names.is_empty() { "none" } @else { (names.join(", ")) span.hint { " (values are shown when it is edited)" } }
+                dt { "Custom headers" } dd {
+                    @if names.is_empty() { "none" } @else { (names.join(", ")) span.hint { " (values are shown on the Edit page)" } }
                 }
                 dt { "Authorization" } dd { (auth.map_or("none".to_owned(), humanize)) }
                 dt { "Client certificate" } dd {
@@ -292,7 +292,7 @@ fn settings_section(request: &PageRequest, endpoint: &Endpoint) -> Markup {
 
 fn owner(request: &PageRequest, endpoint: &Endpoint) -> Markup {
     let Some(email) = &endpoint.owner_email else {
-        return html! { "nobody is named" };
+        return html! { "none" };
     };
     let link = request.tenant_link(&format!("/endpoints/{}/confirm-owner", endpoint.id));
     html! {
@@ -300,7 +300,7 @@ fn owner(request: &PageRequest, endpoint: &Endpoint) -> Markup {
         @match endpoint.owner_email_status {
             Some(OwnerEmailStatus::Pending) => {
                 " " span.badge { "not confirmed" }
-                p.hint { "The address gets no emails until its owner opens the link that was sent to it." }
+                p.hint { "No emails are sent to this address until its owner opens the confirmation link." }
                 (action_button(request, &link, "", "Send again"))
             }
             Some(OwnerEmailStatus::Confirmed) | None => { span.hint { " (confirmed)" } }
@@ -311,15 +311,15 @@ fn owner(request: &PageRequest, endpoint: &Endpoint) -> Markup {
 fn inherited(origin: SettingOrigin) -> &'static str {
     match origin {
         SettingOrigin::Endpoint => "",
-        SettingOrigin::Tenant => " (default of the tenant)",
-        SettingOrigin::Server => " (default)",
+        SettingOrigin::Tenant => " (tenant default)",
+        SettingOrigin::Server => " (server default)",
     }
 }
 
 /// Lists the thresholds that the endpoint sets itself.
 fn protection_text(endpoint: &Endpoint) -> String {
     let Some(protection) = &endpoint.protection else {
-        return "the default".to_owned();
+        return "default".to_owned();
     };
     let own = serde_json::to_value(protection).unwrap_or_default();
     let mut settings = Vec::new();
@@ -338,18 +338,18 @@ fn missed_form(request: &PageRequest, since: &str, errors: &FieldErrors) -> Mark
     let field = Field::new(
         "since",
         "Since (UTC)",
-        "Every event from then on that it wants and never got is sent now, paced like any other traffic.",
+        "Sends every matching event since then that the endpoint has not received. The endpoint's limits apply.",
         since,
         errors,
     );
     html! {
         div.card #missed-form {
-            h2 { "Replay what it missed" }
+            h2 { "Replay missed events" }
             (errors.summary())
             form.narrow method="post" action=(request.tenant_link(&format!("{}/missed", path(request)))) {
                 (csrf_field(request))
                 (field.line("datetime-local"))
-                div.actions { button type="submit" { "Replay what it missed" } }
+                div.actions { button type="submit" { "Replay missed events" } }
             }
         }
     }
@@ -361,7 +361,7 @@ fn stop_section(request: &PageRequest) -> Markup {
         div.card {
             h2 { "Stop sending" }
             p.hint {
-                "Pausing holds deliveries and loses none. Disabling fails what waits; it can be replayed after enabling. Deleting ends it for good; its history stays until it ages out."
+                "Pause holds deliveries. Disable fails waiting deliveries; you can replay them after enabling. Delete is permanent; past deliveries stay visible until their retention period ends."
             }
             div.actions {
                 // Each leads to a page that asks for confirmation.

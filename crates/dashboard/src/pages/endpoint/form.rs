@@ -187,7 +187,7 @@ impl EndpointForm {
             CUSTOM_POLICY => match serde_json::from_str(self.value("retry_policy")) {
                 Ok(policy) => policy,
                 Err(error) => {
-                    errors = errors.with("retry_policy", format!("is not JSON: {error}"));
+                    errors = errors.with("retry_policy", format!("is not valid JSON: {error}"));
                     Value::Null
                 }
             },
@@ -206,8 +206,10 @@ impl EndpointForm {
                 Ok(value) => document[name] = value,
                 // The input may contain a secret, so the message does not quote the parser's error.
                 Err(_) => {
-                    errors =
-                        errors.with(name, "is not JSON: look at the example, or leave it empty")
+                    errors = errors.with(
+                        name,
+                        "is not valid JSON: follow the example, or leave it empty",
+                    )
                 }
             }
         }
@@ -257,14 +259,12 @@ fn headers(text: &str) -> Result<Map<String, Value>, String> {
     let mut headers = Map::new();
     for line in lines(text) {
         let Some((name, value)) = line.split_once(':') else {
-            return Err(
-                "each line must be a name, a colon and a value: X-Team: billing".to_owned(),
-            );
+            return Err("must have one header per line, such as X-Team: billing".to_owned());
         };
         let name = name.trim();
         let value = json!(value.trim());
         if headers.insert(name.to_owned(), value).is_some() {
-            return Err(format!("{name} stands here twice"));
+            return Err(format!("{name} is listed twice"));
         }
     }
     Ok(headers)

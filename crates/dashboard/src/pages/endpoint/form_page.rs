@@ -32,7 +32,7 @@ async fn new_page(
     errors: &FieldErrors,
 ) -> Result<Page, Problem> {
     let presets = policy_presets(request).await?;
-    let page = Page::new(Tab::Endpoints, "Add an endpoint");
+    let page = Page::new(Tab::Endpoints, "Add endpoint");
     Ok(with_form(
         request,
         page,
@@ -57,12 +57,12 @@ pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionRes
     let link = request.tenant_link(&format!("/endpoints/{}", created.id));
     let body = html! {
         div.card {
-            p { "Events it wants are delivered to it from now on. This is its signing secret:" }
+            p { "Matching events are delivered from now on. This is the signing secret:" }
             (secret_text(&created.secret, created.public_key.as_deref()))
-            div.actions { a.button.primary href=(link) { "To the endpoint" } }
+            div.actions { a.button.primary href=(link) { "Open endpoint" } }
         }
     };
-    let page = Page::new(Tab::Endpoints, "The endpoint is there")
+    let page = Page::new(Tab::Endpoints, "Endpoint created")
         .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
         .breadcrumb(created.url.clone(), link)
         .static_section("shown", body);
@@ -84,7 +84,7 @@ async fn edit_page(
 ) -> Result<Page, Problem> {
     let presets = policy_presets(request).await?;
     let link = request.tenant_link(&path(request));
-    let page = Page::new(Tab::Endpoints, "Edit the endpoint");
+    let page = Page::new(Tab::Endpoints, "Edit endpoint");
     let page = page
         .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
         .breadcrumb(endpoint.url.clone(), link.clone());
@@ -136,7 +136,7 @@ fn with_form(
     action: &str,
     is_new: bool,
 ) -> Page {
-    let label = if is_new { "Add the endpoint" } else { "Save" };
+    let label = if is_new { "Create endpoint" } else { "Save" };
     let body = html! {
         (errors.summary())
         form.narrow method="post" action=(action) {
@@ -158,17 +158,17 @@ fn with_form(
 
 fn destination_fields(form: &EndpointForm, errors: &FieldErrors, sends_email: bool) -> Markup {
     let owner_hint = match sends_email {
-        true => "Who is told by mail when it fails, is about to be disabled, or recovers.",
-        false => "Whom to ask when it breaks. This server sends no mail.",
+        true => "Gets an email when the endpoint fails, will be disabled or recovers.",
+        false => "Contact for problems with this endpoint. This server sends no emails.",
     };
     html! {
         fieldset {
-            legend { "Where events go" }
-            (form.field("url", "URL", "Where deliveries are sent to.", errors).line("url"))
+            legend { "Destination" }
+            (form.field("url", "URL", "Deliveries are sent to this URL.", errors).line("url"))
             (form.field("description", "Description", "", errors).line("text"))
             (form.field("event_types", "Event types",
-                "One in a line, such as invoice.paid or invoice.*; none means all.", errors).lines(3))
-            (form.field("owner_email", "Owner's e-mail", owner_hint, errors).line("email"))
+                "One per line, for example invoice.paid or invoice.*. Empty means all.", errors).lines(3))
+            (form.field("owner_email", "Owner email", owner_hint, errors).line("email"))
         }
     }
 }
@@ -179,16 +179,16 @@ fn retry_fields(
     presets: &[String],
     lab: &str,
 ) -> Markup {
-    let choices: Vec<(&str, &str)> = [("", "The default")]
+    let choices: Vec<(&str, &str)> = [("", "Default")]
         .into_iter()
         .chain(policy_choices(presets))
         .collect();
     html! {
         fieldset {
-            legend { "When it is tried again" }
+            legend { "Retries" }
             (form.field("policy", "Retry policy", "", errors).choice(&choices))
-            p.hint { a href=(lab) { "Look at them in the retry lab" } }
-            (form.field("retry_policy", "Written out, as JSON", "Counts only if it is chosen above.", errors).lines(6))
+            p.hint { a href=(lab) { "Compare policies in the retry lab" } }
+            (form.field("retry_policy", "Policy as JSON", "Used only if “Custom JSON” is selected above.", errors).lines(6))
         }
     }
 }
@@ -196,14 +196,14 @@ fn retry_fields(
 fn limit_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
     html! {
         fieldset {
-            legend { "How gently" }
-            (form.field("timeout", "Time limit of an attempt", "From 1s to 60s; empty means the default.", errors).line("text"))
-            (form.field("max_in_flight", "At most so many at once", "Empty means the default.", errors).line("text"))
-            (form.field("per_second", "At most so many a second", "Empty means the default.", errors).line("text"))
-            (form.field("burst", "At most so many at once after a pause", "Empty means two seconds' worth.", errors).line("text"))
+            legend { "Rate limits" }
+            (form.field("timeout", "Timeout per attempt", "1s to 60s. Empty means the default.", errors).line("text"))
+            (form.field("max_in_flight", "Max concurrent requests", "Empty means the default.", errors).line("text"))
+            (form.field("per_second", "Max requests per second", "Empty means the default.", errors).line("text"))
+            (form.field("burst", "Burst size", "Empty means two seconds at the rate limit.", errors).line("text"))
             label.choice {
                 input type="checkbox" name="ordered" value="yes" checked[form.is_ordered];
-                " One after the other, for each ordering key"
+                " Ordered delivery (per ordering key)"
             }
         }
     }
@@ -211,21 +211,21 @@ fn limit_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
 
 fn protection_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
     let on_gone = [
-        ("", "The default"),
+        ("", "Default"),
         ("true", "Disable the endpoint"),
         ("false", "Keep it enabled"),
     ];
     html! {
         fieldset {
             legend { "Protection" }
-            p.hint { "When deliveries are held, and when the endpoint is disabled. Empty means the default of the tenant or the server." }
+            p.hint { "When deliveries are held, and when the endpoint is disabled. Empty means the default of the tenant or server." }
             (form.field("refusals", "Hold deliveries after this many refusals",
-                "Without a success between them, such as 401, 404 or 422.", errors).line("text"))
+                "Without a success in between, for example 401, 404 or 422.", errors).line("text"))
             (form.field("consecutive_failures", "Hold deliveries after this many failures in a row",
-                "Such as 503 or a timeout.", errors).line("text"))
-            (form.field("disable_after", "Disable after failing for", "A duration, such as 5d.", errors).line("text"))
-            (form.field("warn_before", "Warn the owner before", "A duration, such as 1d.", errors).line("text"))
-            (form.field("on_gone", "When the receiver answers 410 Gone", "", errors).choice(&on_gone))
+                "For example 503 or a timeout.", errors).line("text"))
+            (form.field("disable_after", "Disable after failing for", "A duration, for example 5d.", errors).line("text"))
+            (form.field("warn_before", "Warn the owner in advance by", "A duration, for example 1d.", errors).line("text"))
+            (form.field("on_gone", "When the receiver responds with 410 Gone", "", errors).choice(&on_gone))
         }
     }
 }
@@ -233,16 +233,16 @@ fn protection_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
 fn authentication_fields(form: &EndpointForm, errors: &FieldErrors, is_new: bool) -> Markup {
     let styles = [
         ("standard", "Standard Webhooks"),
-        ("github", "Standard Webhooks, and as GitHub signs"),
-        ("stripe", "Standard Webhooks, and as Stripe signs"),
+        ("github", "Standard Webhooks and GitHub"),
+        ("stripe", "Standard Webhooks and Stripe"),
     ];
     let kinds = [
-        ("", "One that both sides share (hmac)"),
-        ("ed25519", "A key pair (ed25519)"),
+        ("", "Shared secret (hmac)"),
+        ("ed25519", "Key pair (ed25519)"),
     ];
     let if_empty = match is_new {
         true => "Empty means none.",
-        false => "Empty leaves it as it is; null removes it.",
+        false => "Empty keeps the current value; null removes it.",
     };
     let auth_hint = format!(
         "As JSON: {{\"kind\": \"bearer\", \"token\": \"…\"}}, {{\"kind\": \"basic\", \"username\": \"…\", \"password\": \"…\"}}, or oauth2. {if_empty}"
@@ -252,13 +252,13 @@ fn authentication_fields(form: &EndpointForm, errors: &FieldErrors, is_new: bool
     );
     html! {
         fieldset {
-            legend { "How the receiver knows who sends" }
+            legend { "Authentication" }
             (form.field("signature_style", "Signatures", "", errors).choice(&styles))
             @if is_new {
-                (form.field("secret_kind", "Signing secret", "It is made, and shown once it is there.", errors).choice(&kinds))
-                (form.field("secret", "Or one to take over", "whsec_… or whsk_…; empty means a fresh one.", errors).line("text"))
+                (form.field("secret_kind", "Signing secret", "Generated, and shown after the endpoint is created.", errors).choice(&kinds))
+                (form.field("secret", "Import a secret", "whsec_… or whsk_…. Empty generates a new one.", errors).line("text"))
             }
-            (form.field("headers", "Own headers", "One in a line: X-Team: billing", errors).lines(3))
+            (form.field("headers", "Custom headers", "One per line, for example X-Team: billing", errors).lines(3))
             (form.field("auth", "Authorization", &auth_hint, errors).lines(3))
             (form.field("client_certificate", "Client certificate", &certificate_hint, errors).lines(3))
         }

@@ -19,20 +19,20 @@ pub(super) fn section(request: &PageRequest) -> Markup {
     let none = FieldErrors::default();
     let overlap = Field::new(
         "overlap",
-        "Earlier secrets sign along for",
-        "Give receivers this long to change over: 24h, 7d; 0s ends the earlier ones at once.",
+        "Keep the old secret valid for",
+        "Time for receivers to switch, for example 24h or 7d. 0s invalidates the old secret immediately.",
         "24h",
         &none,
     );
     html! {
         div.card {
             h2 { "Signing secret" }
-            p { "Receivers verify with it that deliveries come from here." }
-            (action_button(request, &link("secret"), "", "Show the secret"))
-            form.narrow.spaced method="post" action=(link("rotate")) data-ask="Really change the secret for a new one?" {
+            p { "Receivers use it to verify that deliveries come from this server." }
+            (action_button(request, &link("secret"), "", "Show secret"))
+            form.narrow.spaced method="post" action=(link("rotate")) data-ask="Replace the secret with a new one?" {
                 (csrf_field(request))
                 (overlap.line("text"))
-                div.actions { button type="submit" { "Rotate the secret" } }
+                div.actions { button type="submit" { "Rotate secret" } }
             }
         }
     }
@@ -54,7 +54,7 @@ pub(super) async fn rotate(request: PageRequest, form: Form) -> Result<ActionRes
     let secret: EndpointSecret = request
         .tenant_call(Verb::Post, &target, Some(document))
         .await?;
-    secret_page(&request, "The new signing secret", &secret).await
+    secret_page(&request, "New signing secret", &secret).await
 }
 
 async fn secret_page(
@@ -67,9 +67,9 @@ async fn secret_page(
         div.card {
             (secret_text(&secret.secret, secret.public_key.as_deref()))
             @if !secret.previous.is_empty() {
-                h2 { "Earlier secrets that still sign along" }
+                h2 { "Old secrets that are still valid" }
                 ul { @for earlier in &secret.previous {
-                    li { (copyable(&earlier.secret, "an earlier secret")) " until " (time(&earlier.valid_until)) }
+                    li { (copyable(&earlier.secret, "old secret")) " until " (time(&earlier.valid_until)) }
                 } }
             }
             div.actions { a.button href=(request.tenant_link(&path(request))) { "Done" } }
@@ -83,11 +83,11 @@ async fn secret_page(
 /// Renders a secret for the person who configures the receiver.
 pub(super) fn secret_text(secret: &str, public_key: Option<&str>) -> Markup {
     html! {
-        p { "Give it to the receiver, and to nobody else. The endpoint's page shows it again to whoever asks for it there." }
-        p { (copyable(secret, "the secret")) }
+        p { "Give it to the receiver only. The endpoint's page can show it again." }
+        p { (copyable(secret, "secret")) }
         @if let Some(key) = public_key {
-            p { "Receivers verify with the public half:" }
-            p { (copyable(key, "the public key")) }
+            p { "Receivers verify with the public key:" }
+            p { (copyable(key, "public key")) }
         }
     }
 }

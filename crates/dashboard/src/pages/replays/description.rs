@@ -6,7 +6,6 @@
 use maud::Markup;
 use posthaste_api::resources::{Replay, ReplayFilter};
 use posthaste_charts::format::count;
-use posthaste_core::delivery::Status;
 use posthaste_store::ReplayStatus;
 
 use crate::components::{BadgeKind, badge};
@@ -26,14 +25,14 @@ pub(super) fn status_badge(status: ReplayStatus) -> Markup {
 /// Returns the progress in words.
 pub(super) fn progress_text(replay: &Replay) -> String {
     match (replay.total, replay.replayed) {
-        (0, 0) => "nothing to send".to_owned(),
+        (0, 0) => "no matching deliveries".to_owned(),
         (total, replayed) => {
             let skipped = match replay.skipped {
                 0 => String::new(),
-                skipped => format!(", {} passed over", count(skipped)),
+                skipped => format!(", {} skipped", count(skipped)),
             };
             let total = count(total.max(replayed));
-            format!("{} of {total} gone through{skipped}", count(replayed))
+            format!("{} of {total} processed{skipped}", count(replayed))
         }
     }
 }
@@ -41,16 +40,16 @@ pub(super) fn progress_text(replay: &Replay) -> String {
 /// Returns the filter in words.
 pub(super) fn filter_text(filter: &ReplayFilter, lookup: &EndpointLookup) -> String {
     let mut text = match (&filter.missed_since, &filter.status) {
-        (Some(_), _) => "Everything missed".to_owned(),
-        (None, Some(status)) => format!("All that {}", past(*status)),
-        (None, None) => "Everything".to_owned(),
+        (Some(_), _) => "Missed events".to_owned(),
+        (None, Some(status)) => format!("All {} deliveries", status.name()),
+        (None, None) => "All deliveries".to_owned(),
     };
     if let Some(event_type) = &filter.event_type {
         text.push_str(&format!(" of type {event_type}"));
     }
     if let Some(endpoint) = &filter.endpoint {
         let url = lookup.get(endpoint).url.as_deref();
-        text.push_str(&format!(" for {}", url.unwrap_or(endpoint)));
+        text.push_str(&format!(" to {}", url.unwrap_or(endpoint)));
     }
     if let Some(kind) = filter.error_kind {
         text.push_str(&format!(" ({})", status_text::failure_kind(kind)));
@@ -78,19 +77,6 @@ pub(super) fn deliveries_query(filter: &ReplayFilter) -> String {
     query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
 }
 
-fn past(status: Status) -> &'static str {
-    match status {
-        Status::Cancelled => "were called off",
-        // `failed` and `succeeded` are verbs already.
-        Status::Failed
-        | Status::Succeeded
-        | Status::Pending
-        | Status::InProgress
-        | Status::Retrying
-        | Status::Held => status.name(),
-    }
-}
-
 /// Formats a time as plain text for use inside a link, where no relative time is added.
 fn plain(at: &str) -> String {
     let at = at.split('.').next().unwrap_or(at);
@@ -110,14 +96,14 @@ mod tests {
     fn the_filter_is_described_in_words() {
         let none = EndpointLookup::empty();
         let all = filter(json!({"status": "failed"}));
-        assert_eq!(filter_text(&all, &none), "All that failed");
+        assert_eq!(filter_text(&all, &none), "All failed deliveries");
         let one = filter(json!({
             "status": "failed", "endpoint": "ep_1", "error_kind": "timeout", "event_type": "a.b",
             "since": "2026-11-15T12:00:00.000Z", "until": "2026-11-15T13:00:00.000Z",
         }));
         assert_eq!(
             filter_text(&one, &none),
-            "All that failed of type a.b for ep_1 (no answer in time), since 2026-11-15 12:00:00, \
+            "All failed deliveries of type a.b to ep_1 (timeout), since 2026-11-15 12:00:00, \
              until 2026-11-15 13:00:00"
         );
         assert_eq!(
@@ -129,7 +115,7 @@ mod tests {
             filter(json!({"endpoint": "ep_1", "missed_since": "2026-11-15T12:00:00.000Z"}));
         assert_eq!(
             filter_text(&missed, &none),
-            "Everything missed for ep_1, since 2026-11-15 12:00:00"
+            "Missed events to ep_1, since 2026-11-15 12:00:00"
         );
     }
 
@@ -145,19 +131,13 @@ mod tests {
             created_at: String::new(),
             finished_at: None,
         };
-        assert_eq!(
-            progress_text(&replay(1_500, 20)),
-            "20 of 1,500 gone through"
-        );
-        assert_eq!(progress_text(&replay(10, 12)), "12 of 12 gone through");
-        assert_eq!(progress_text(&replay(0, 0)), "nothing to send");
+        assert_eq!(progress_text(&replay(1_500, 20)), "20 of 1,500 processed");
+        assert_eq!(progress_text(&replay(10, 12)), "12 of 12 processed");
+        assert_eq!(progress_text(&replay(0, 0)), "no matching deliveries");
         let passed_over = Replay {
             skipped: 3,
             ..replay(10, 7)
         };
-        assert_eq!(
-            progress_text(&passed_over),
-            "7 of 10 gone through, 3 passed over"
-        );
+        assert_eq!(progress_text(&passed_over), "7 of 10 processed, 3 skipped");
     }
 }

@@ -31,7 +31,7 @@ const TIME_FIELDS: [&str; 3] = ["since", "until", "missed_since"];
 const STATUSES: [(&str, &str); 3] = [
     ("failed", "failed"),
     ("succeeded", "succeeded"),
-    ("cancelled", "were called off"),
+    ("cancelled", "cancelled"),
 ];
 
 /// The values of the form.
@@ -70,7 +70,7 @@ impl ReplayForm {
     pub(super) fn add_api_errors(&mut self, problem: &Problem) -> bool {
         let has_endpoint = !self.state.value("endpoint").is_empty();
         if problem.code == Code::NotFound && has_endpoint {
-            return self.state.add_error("endpoint", "is not there any more");
+            return self.state.add_error("endpoint", "no longer exists");
         }
         self.state.add_api_errors(problem)
     }
@@ -84,24 +84,24 @@ impl ReplayForm {
                 (csrf_field(request))
                 h2 { "New replay" }
                 p.hint {
-                    "Sends again every delivery that fits, in the background. Whoever receives them sees the same "
-                    code { "webhook-id" } " and can tell that it had them."
+                    "Sends matching deliveries again, in the background. Receivers get the same "
+                    code { "webhook-id" } " again and can recognise duplicates."
                 }
-                (state.field("status", "Deliveries that", state.choice("status", None, &STATUSES)))
-                (state.field("endpoint", "To", state.endpoint("every endpoint", endpoints)))
-                (state.field("event_type", "Of type", state.text("event_type", "invoice.paid")))
-                (state.field("error_kind", "Failed for", state.failure_kind("any reason")))
+                (state.field("status", "Status", state.choice("status", None, &STATUSES)))
+                (state.field("endpoint", "Endpoint", state.endpoint("all endpoints", endpoints)))
+                (state.field("event_type", "Event type", state.text("event_type", "invoice.paid")))
+                (state.field("error_kind", "Failure reason", state.failure_kind("any")))
                 (state.field("since", "Accepted since", state.text("since", "2h, or 2026-11-15 14:30")))
                 (state.field("until", "Accepted before", state.text("until", "2026-11-15 15:00")))
                 details #missed open[is_missed] {
-                    summary { "Or everything an endpoint missed" }
+                    summary { "Or replay the events that an endpoint missed" }
                     p.hint {
-                        "What failed, and also events it wants now that it was never sent. It needs an endpoint, and "
-                        "stands instead of what the deliveries did and why."
+                        "Failed deliveries, and events that the endpoint is subscribed to now but never received. Requires an endpoint; "
+                        "status and failure reason are ignored."
                     }
                     (state.field("missed_since", "Missed since", state.text("missed_since", "1d, or 2026-11-14 09:00")))
                 }
-                div.actions { button.primary type="submit" { "Replay" } }
+                div.actions { button.primary type="submit" { "Start replay" } }
             }
         }
     }

@@ -55,7 +55,7 @@ async fn list_page(request: &PageRequest, form: &ReplayForm) -> Result<Page, Pro
         .live(
             "replays",
             html! {
-                @if replays.data.is_empty() { (empty_list("Nothing has been replayed yet.")) }
+                @if replays.data.is_empty() { (empty_list("No replays yet.")) }
                 @else { (table(request, &replays.data, &lookup)) }
                 (pager(cursor, replays.next_cursor.as_deref(), link))
             },
@@ -80,13 +80,13 @@ pub(super) async fn look_up_endpoints(
 pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &EndpointLookup) -> Markup {
     html! {
         table.stack {
-            caption { "Replays, the newest first" }
+            caption { "Replays, newest first" }
             thead {
                 tr {
-                    th scope="col" { "What" }
+                    th scope="col" { "Filter" }
                     th scope="col" { "Status" }
                     th scope="col" { "Progress" }
-                    th scope="col" { "Begun" }
+                    th scope="col" { "Started" }
                 }
             }
             tbody {
@@ -99,7 +99,7 @@ pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &Endpoint
                         }
                         td data-label="Status" { (status_badge(replay.status)) }
                         td data-label="Progress" { (progress(replay)) }
-                        td data-label="Begun" { (time(&replay.created_at)) }
+                        td data-label="Started" { (time(&replay.created_at)) }
                     }
                 }
             }
@@ -112,7 +112,7 @@ pub(super) fn progress(replay: &Replay) -> Markup {
     let words = progress_text(replay);
     html! {
         @if replay.total > 0 && replay.status == ReplayStatus::Running {
-            progress max=(replay.total) value=(replay.replayed.min(replay.total)) aria-label="How far it is" { (words) }
+            progress max=(replay.total) value=(replay.replayed.min(replay.total)) aria-label="Progress" { (words) }
             " "
         }
         span { (words) }
@@ -140,20 +140,20 @@ fn progress_section(request: &PageRequest, replay: &Replay) -> Markup {
             p { (status_badge(replay.status)) " " (progress(replay)) }
             p.hint {
                 @match (&replay.finished_at, replay.status) {
-                    (Some(at), ReplayStatus::Cancelled) => { "Stopped at " (time(at)) ". What it had set going goes on." }
+                    (Some(at), ReplayStatus::Cancelled) => { "Stopped at " (time(at)) ". Deliveries that it already started continue." }
                     (Some(at), ReplayStatus::Running | ReplayStatus::Done) => {
-                        "Done at " (time(at)) ". What somebody else had sent again meanwhile, or whose endpoint takes part no more, "
-                        "was left as it is. How each fares, their deliveries tell."
+                        "Done at " (time(at)) ". Deliveries are skipped if they were sent again in the meantime or their endpoint is disabled or deleted. "
+                        "The list of deliveries shows the results."
                     }
-                    (None, _) => "It is paced like any other traffic: the endpoint's limits hold, and others come first.",
+                    (None, _) => "The endpoint's limits apply, and new deliveries are sent first.",
                 }
             }
             @if replay.status == ReplayStatus::Running {
                 div.actions {
                     form.act method="post" action=(request.tenant_link(&path(request, "/cancel")))
-                        data-ask="Stop this replay? What it has set going already goes on." {
+                        data-ask="Stop this replay? Deliveries that it already started continue." {
                         (csrf_field(request))
-                        button.danger type="submit" { "Stop it" }
+                        button.danger type="submit" { "Stop replay" }
                     }
                 }
             }
@@ -166,13 +166,13 @@ fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup
         request.tenant_link(&format!("/deliveries{}", deliveries_query(&replay.filter)));
     html! {
         div.card {
-            h2 { "What was asked for" }
+            h2 { "Details" }
             p { (filter_text(&replay.filter, lookup)) "." }
             dl.facts {
-                dt { "Replay" } dd { (copyable(&replay.id, "the id of the replay")) }
-                dt { "Begun" } dd { (time(&replay.created_at)) }
+                dt { "Replay" } dd { (copyable(&replay.id, "replay id")) }
+                dt { "Started" } dd { (time(&replay.created_at)) }
             }
-            p { a href=(deliveries) { "The deliveries it is about" } }
+            p { a href=(deliveries) { "View matching deliveries" } }
         }
     }
 }

@@ -17,7 +17,7 @@ const MAX_NAME_CHARS: usize = 100;
 
 /// Error for a text that is not an email address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be one e-mail address, such as ops@example.com")]
+#[error("must be one email address, such as ops@example.com")]
 pub struct AddressError;
 
 /// Parses an address. The domain is converted to its ASCII (DNS) form, which every mail server accepts.
@@ -131,7 +131,7 @@ impl fmt::Debug for Sender {
 /// Error for a text that is not a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be one e-mail address, such as \"posthaste@example.com\" or \"posthaste <posthaste@example.com>\""
+    "must be one email address, such as \"posthaste@example.com\" or \"posthaste <posthaste@example.com>\""
 )]
 pub struct SenderError;
 

@@ -52,7 +52,7 @@ pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
         text.push('\n');
     }
     if email.lines.len() > groups.len() {
-        text.push_str("What happened, in order:\n");
+        text.push_str("Timeline:\n");
         for line in &email.lines {
             let what = describe(&[line]);
             text.push_str(&format!(
@@ -67,9 +67,9 @@ pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
         let more = with_separators(email.omitted);
         text.push_str(&match groups.is_empty() {
             true => {
-                format!("{more} more came while the last letter was sent, and found no room.\n\n")
+                format!("{more} more notifications arrived while the last email was sent, and are not listed.\n\n")
             }
-            false => format!("{more} more did not find room in this letter.\n\n"),
+            false => format!("{more} more are not listed in this email.\n\n"),
         });
     }
     // Only the operator receives alerts, and only the operator can see all of them.
@@ -87,7 +87,7 @@ pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
         text.push_str(&format!("All alerts: {url}/dashboard/alerts\n\n"));
     }
     text.push_str(&format!(
-        "-- \nposthaste wrote this to {}, who owns an endpoint (its owner_email) or runs the server (mail.to).\n",
+        "-- \nSent by posthaste to {}, as the owner of an endpoint (owner_email) or the operator of the server (mail.to).\n",
         sanitized(&email.recipient, address::MAX_ADDRESS_BYTES)
     ));
     EmailText {
@@ -151,8 +151,9 @@ pub fn test_message(
     now: Timestamp,
 ) -> Result<Message, AddressError> {
     let text = EmailText {
-        subject: "[posthaste] Letters arrive".to_owned(),
-        text: "This letter was sent by `posthaste mail test`. Nothing is wrong.\n".to_owned(),
+        subject: "[posthaste] Test email".to_owned(),
+        text: "This email was sent by `posthaste mail test` to check the mail settings.\n"
+            .to_owned(),
     };
     let message_key = format!("{recipient}\ntrial\n{}", now.0);
     assemble(recipient, &text, from, &message_key, now)
@@ -261,7 +262,7 @@ impl Group<'_> {
         let endpoint = self.lines[0].endpoint.as_deref();
         facts.extend(endpoint.map(|id| sanitized(id, MAX_ID_BYTES)));
         let raised = self.lines.iter().find_map(|line| alert(line));
-        facts.extend(raised.map(|name| format!("what to do: {}", runbook::section(name))));
+        facts.extend(raised.map(|name| format!("runbook: {}", runbook::section(name))));
         facts
     }
 
@@ -296,7 +297,10 @@ impl Group<'_> {
 
 fn subject_line(groups: &[Group<'_>], omitted: u64) -> String {
     let Some(worst) = groups.first() else {
-        return format!("[posthaste] {} more notices", with_separators(omitted));
+        return format!(
+            "[posthaste] {} more notifications",
+            with_separators(omitted)
+        );
     };
     let first = worst.descriptions().into_iter().next().unwrap_or_default();
     let more = match groups.len() - 1 {
@@ -369,8 +373,8 @@ mod tests {
                  {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
                  {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
                  {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
-                 -- \nposthaste wrote this to ops@example.com, who owns an endpoint (its owner_email) or runs the \
-                 server (mail.to).\n"
+                 -- \nSent by posthaste to ops@example.com, as the owner of an endpoint (owner_email) or the operator \
+                 of the server (mail.to).\n"
             )
         );
         let without = email_text(
@@ -403,7 +407,7 @@ mod tests {
         let text = email_text(&all, None);
         assert!(
             text.subject
-                .starts_with("[posthaste] Endpoint ep2.example.com of acme: it was disabled")
+                .starts_with("[posthaste] Endpoint ep2.example.com of acme: disabled")
         );
         assert!(text.subject.ends_with("(and 1 more)"), "{}", text.subject);
         let lines: Vec<&str> = text.text.lines().collect();
@@ -414,11 +418,11 @@ mod tests {
         let [below, first, .., last, _, more] = &lines[8..=14] else {
             panic!("{lines:#?}");
         };
-        assert_eq!(*below, "What happened, in order:");
+        assert_eq!(*below, "Timeline:");
         let begin = "  2026-11-05 19:04:05 UTC  Endpoint https://ep1";
         assert!(first.starts_with(begin), "{first}");
         assert!(last.ends_with("3 deliveries failed"), "{last}");
-        assert_eq!(*more, "1,234 more did not find room in this letter.");
+        assert_eq!(*more, "1,234 more are not listed in this email.");
     }
 
     #[test]
@@ -474,7 +478,7 @@ mod tests {
         for fact in [
             "  from 2026-11-05 19:04:05 UTC to 2026-11-05 19:05:05 UTC\n",
             "  ep1\n",
-            "  what to do: docs/operations.md#queue_age\n",
+            "  runbook: docs/operations.md#queue_age\n",
         ] {
             assert!(text.contains(fact), "no {fact:?} in {text}");
         }
@@ -485,8 +489,8 @@ mod tests {
         let mut full = email(Vec::new());
         full.omitted = 1_234;
         let text = email_text(&full, None);
-        assert_eq!(text.subject, "[posthaste] 1,234 more notices");
-        let start = "1,234 more came while the last letter was sent, and found no room.\n\n-- ";
+        assert_eq!(text.subject, "[posthaste] 1,234 more notifications");
+        let start = "1,234 more notifications arrived while the last email was sent, and are not listed.\n\n-- ";
         assert!(text.text.starts_with(start), "{}", text.text);
     }
 
@@ -508,7 +512,7 @@ mod tests {
                 "{wanted}\n{headers}"
             );
         }
-        assert!(body.starts_with("Endpoint https://ep1.example.com/in of acme: it takes"));
+        assert!(body.starts_with("Endpoint https://ep1.example.com/in of acme: recovered"));
     }
 
     #[test]

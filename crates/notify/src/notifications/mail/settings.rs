@@ -75,30 +75,30 @@ impl MailSettings {
                 ("mail.to", !self.to.is_empty()),
             ];
             if let Some((key, _)) = given.iter().find(|(_, given)| *given) {
-                let message = format!("is needed with {key}: without it no letters are sent");
+                let message = format!("is required with {key}: without it no emails are sent");
                 errors.push(("mail.server", message));
             }
             return errors;
         };
         if self.from.is_none() {
-            let message = "is needed with mail.server: letters must come from somebody";
+            let message = "is required with mail.server: it is the sender's address";
             errors.push(("mail.from", message.to_owned()));
         }
         let has_password = self.password.is_some() || server.password.is_some();
         match (&server.user, has_password) {
             (Some(_), false) => {
-                let message =
-                    "is needed, best in POSTHASTE_MAIL_PASSWORD: mail.server names a user";
+                let message = "is required because mail.server has a user name; set it in POSTHASTE_MAIL_PASSWORD";
                 errors.push(("mail.password", message.to_owned()));
             }
             (None, true) => {
-                let message = "must name the user whose password is given, as in smtp://user@host";
+                let message =
+                    "must have the user name that the password belongs to, as in smtp://user@host";
                 errors.push(("mail.server", message.to_owned()));
             }
             (Some(_), true) | (None, false) => {}
         }
         if server.is_smtps && !self.tls.is_none_or(|tls| tls == MailTls::Implicit) {
-            let message = "contradicts mail.server: smtps:// is TLS from the first byte";
+            let message = "conflicts with mail.server: smtps:// means implicit TLS";
             errors.push(("mail.tls", message.to_owned()));
         }
         errors
@@ -109,7 +109,7 @@ impl MailSettings {
         let server = self.server.as_ref()?;
         let is_unencrypted = self.security(server) == Security::None && server.user.is_some();
         is_unencrypted
-            .then(|| format!("mail.tls is \"none\": the password for {server} is sent in the open"))
+            .then(|| format!("mail.tls is \"none\": the password for {server} is sent unencrypted"))
     }
 
     /// Returns the email sender, if there is a mail server. Links in emails lead to `base_url`, if it is set.
@@ -154,7 +154,7 @@ pub enum MailTls {
 
 /// Error for an unknown encryption mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be \"required\" (STARTTLS), \"implicit\" (TLS from the first byte) or \"none\"")]
+#[error("must be \"required\" (STARTTLS), \"implicit\" (TLS on connect) or \"none\"")]
 pub struct UnknownTls;
 
 impl FromStr for MailTls {
@@ -183,8 +183,7 @@ pub struct ServerUrl {
 /// Error for a text that is not a mail server URL. The text is not repeated, because it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be a URL such as \"smtp://user@smtp.example.com:587\" or \"smtps://user@smtp.example.com\"; what is special \
-     in a user's name must be percent-encoded"
+    "must be a URL such as \"smtp://user@smtp.example.com:587\" or \"smtps://user@smtp.example.com\"; percent-encode special characters in the user name"
 )]
 pub struct ServerUrlError;
 
@@ -373,7 +372,7 @@ mod tests {
         assert_eq!(settings.warning(), None);
         settings.tls = Some(MailTls::None);
         let warning = settings.warning().expect("a warning");
-        assert!(warning.contains("in the open") && !warning.contains("hunter2"));
+        assert!(warning.contains("unencrypted") && !warning.contains("hunter2"));
         settings.server = Some("smtp://127.0.0.1:25".parse().expect("a server"));
         assert_eq!(settings.warning(), None);
     }

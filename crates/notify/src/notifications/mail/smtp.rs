@@ -167,8 +167,12 @@ impl SmtpMailer {
 
     /// Sends a message. Returns the server's response.
     async fn transmit(&self, message: &Message) -> Result<String, EmailError> {
-        let timed_out =
-            |_| EmailError::Later(format!("not taken within {} s", self.timeout.as_secs_f64()));
+        let timed_out = |_| {
+            EmailError::Later(format!(
+                "not accepted within {} s",
+                self.timeout.as_secs_f64()
+            ))
+        };
         let session = self.run_session(message.envelope(), message.formatted());
         let (mut connection, response) =
             timeout(self.timeout, session).await.map_err(timed_out)??;
@@ -234,7 +238,7 @@ impl SmtpMailer {
                 || encoded.iter().any(|text| response.contains(text.as_str()))
         });
         match contains_password {
-            true => "the server answered with the password, which is not repeated here".to_owned(),
+            true => "the server's response contained the password and is not shown".to_owned(),
             false => sanitized(response, MAX_RESPONSE_CHARS),
         }
     }
@@ -254,7 +258,7 @@ fn parameters(
     match server.supports_feature(Extension::SmtpUtfEight) {
         true => Ok(vec![MailParameter::SmtpUtfEight]),
         false => Err(EmailError::Never(
-            "the server does not take addresses that are not ASCII".to_owned(),
+            "the server does not support non-ASCII addresses".to_owned(),
         )),
     }
 }
@@ -278,12 +282,12 @@ enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Ehlo => "greeting the server",
-            Step::Auth => "signing in",
-            Step::MailFrom => "naming the sender",
-            Step::RcptTo => "naming the recipient",
-            Step::Data => "announcing the letter",
-            Step::Message => "handing over the letter",
+            Step::Ehlo => "the greeting",
+            Step::Auth => "authenticating",
+            Step::MailFrom => "the sender",
+            Step::RcptTo => "the recipient",
+            Step::Data => "the start of the message",
+            Step::Message => "the message",
         })
     }
 }
@@ -406,7 +410,7 @@ mod tests {
         let mailer = SmtpMailer::new(server, Roots::none(), Some(login), from, None);
         for response in ["not hunter2", "AHUAaHVudGVyMg==", "aHVudGVyMg=="] {
             assert!(
-                mailer.redacted(response).contains("not repeated"),
+                mailer.redacted(response).contains("not shown"),
                 "{response}"
             );
         }

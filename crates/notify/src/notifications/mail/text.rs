@@ -103,27 +103,26 @@ pub(super) fn describe(lines: &[&EmailLine]) -> String {
     match NotificationKind::of(last) {
         NotificationKind::Disabled => {
             let why = reason_suffix(last, "cause", disable_cause_text);
-            format!("it was disabled{times}{why}; nothing is sent to it until it is enabled again")
+            format!("disabled{times}{why}; nothing is sent until it is enabled again")
         }
         NotificationKind::DisableWarning => {
             let why = reason_suffix(last, "cause", disable_cause_text);
-            format!("it will be disabled if this goes on{why}")
+            format!("will be disabled if it keeps failing{why}")
         }
         NotificationKind::BreakerTripped => {
             let why = reason_suffix(last, "reason", trip_reason_text);
-            format!("its breaker tripped{times}{why}; deliveries to it wait, and are not lost")
+            format!("breaker tripped{times}{why}; deliveries are held, not lost")
         }
         NotificationKind::Recovered => {
-            format!("it takes deliveries again{}", repeat_suffix(lines.len()))
+            format!("recovered{}", repeat_suffix(lines.len()))
         }
         NotificationKind::DeliveryFailed => describe_failures(lines),
         NotificationKind::EmailLimitReached => {
-            "it has reached its daily limit of emails to owners of endpoints; \
-             further ones are dropped until 00:00 UTC"
+            "reached its daily limit of emails to endpoint owners; more are dropped until 00:00 UTC"
                 .to_owned()
         }
         NotificationKind::AlertRaised => format!("raised{times}{}", alert_details(last)),
-        NotificationKind::AlertResolved => format!("over{}", repeat_suffix(lines.len())),
+        NotificationKind::AlertResolved => format!("resolved{}", repeat_suffix(lines.len())),
         NotificationKind::Unknown => {
             let details = in_brackets(&details(&last.detail, &[]));
             format!("{}{times}{details}", short_text(&last.name))
@@ -237,22 +236,20 @@ fn alert_details(line: &EmailLine) -> String {
 
 fn alert_meaning(name: AlertName) -> &'static str {
     match name {
-        AlertName::RetryRatio => "too many attempts are repetitions",
-        AlertName::DeadLetterRatio => "too many deliveries are given up",
-        AlertName::AttemptsPerSuccess => "a success takes too many attempts",
+        AlertName::RetryRatio => "retry rate too high",
+        AlertName::DeadLetterRatio => "dead-letter rate too high",
+        AlertName::AttemptsPerSuccess => "too many attempts per success",
         AlertName::SecondAttemptSuccessRatio => "too few second attempts succeed",
-        AlertName::RetryingOver24h => {
-            "too many deliveries have been in retry for longer than a day"
-        }
-        AlertName::DeadLettersGrowing => "many deliveries were given up lately",
-        AlertName::BreakerTripped => "it keeps failing, and is left alone for a while",
-        AlertName::DisableWarning => "it will be disabled if this goes on",
-        AlertName::EndpointDisabled => "posthaste disabled it",
-        AlertName::QueueAge => "something that could be sent has been waiting for too long",
-        AlertName::HeldBack => "a limit has held its deliveries back for too long",
-        AlertName::StoreSlow => "the store takes long to write",
-        AlertName::StoreNearlyFull => "the store has little room left",
-        AlertName::NotificationsStuck => "notices cannot be told",
+        AlertName::RetryingOver24h => "too many deliveries retrying for over 24 hours",
+        AlertName::DeadLettersGrowing => "dead letters are growing",
+        AlertName::BreakerTripped => "endpoint down, deliveries held",
+        AlertName::DisableWarning => "endpoint will be disabled if it keeps failing",
+        AlertName::EndpointDisabled => "endpoint disabled automatically",
+        AlertName::QueueAge => "deliveries wait too long",
+        AlertName::HeldBack => "deliveries held back by a limit for too long",
+        AlertName::StoreSlow => "store writes are slow",
+        AlertName::StoreNearlyFull => "store nearly full",
+        AlertName::NotificationsStuck => "notifications are not sent",
         AlertName::HeldAfterFaults => "deliveries are held after repeated internal errors",
     }
 }
@@ -272,19 +269,19 @@ fn reason_suffix(
 
 fn trip_reason_text(code: &str) -> Option<&'static str> {
     match code {
-        "failure_ratio" => Some("too large a share of recent requests failed"),
-        "consecutive_failures" => Some("too many requests failed in a row"),
-        "exhausted_deliveries" => Some("too many deliveries were given up within a day"),
-        "refusals" => Some("too many deliveries in a row were refused"),
+        "failure_ratio" => Some("too many recent requests failed"),
+        "consecutive_failures" => Some("too many consecutive failures"),
+        "exhausted_deliveries" => Some("too many deliveries failed within a day"),
+        "refusals" => Some("too many deliveries in a row were rejected"),
         _ => None,
     }
 }
 
 fn disable_cause_text(code: &str) -> Option<&'static str> {
     match code {
-        "gone" => Some("it answered 410 Gone"),
-        "permanent_failures" => Some("too many deliveries in a row were refused for good"),
-        "failing_for_days" => Some("nothing but failure for days"),
+        "gone" => Some("the receiver responded with 410 Gone"),
+        "permanent_failures" => Some("too many deliveries in a row were permanently rejected"),
+        "failing_for_days" => Some("all attempts failed for days"),
         _ => None,
     }
 }
@@ -293,7 +290,7 @@ fn disable_cause_text(code: &str) -> Option<&'static str> {
 /// know a token.
 pub(super) fn public_url_text(text: &str) -> String {
     let url = without_secrets(text);
-    url.map_or("that cannot be shown".to_owned(), |url| {
+    url.map_or("(URL not shown)".to_owned(), |url| {
         sanitized(&url, MAX_URL_CHARS)
     })
 }
@@ -378,18 +375,18 @@ mod tests {
             (
                 "endpoint.breaker_tripped",
                 json!({"reason": "consecutive_failures"}),
-                "its breaker tripped: too many requests failed in a row; deliveries to it wait, and are not lost",
+                "breaker tripped: too many consecutive failures; deliveries are held, not lost",
             ),
-            ("endpoint.recovered", json!({}), "it takes deliveries again"),
+            ("endpoint.recovered", json!({}), "recovered"),
             (
                 "endpoint.disable_warning",
                 json!({"cause": "failing_for_days"}),
-                "it will be disabled if this goes on: nothing but failure for days",
+                "will be disabled if it keeps failing: all attempts failed for days",
             ),
             (
                 "endpoint.disabled",
                 json!({"cause": "gone"}),
-                "it was disabled: it answered 410 Gone; nothing is sent to it until it is enabled again",
+                "disabled: the receiver responded with 410 Gone; nothing is sent until it is enabled again",
             ),
             (
                 "delivery.failed",
@@ -414,8 +411,7 @@ mod tests {
                             "value": 0.23456, "threshold": 0.2, "window": "1h"});
         assert_eq!(
             text_of("alert.raised", raised),
-            "Alert retry_ratio, endpoint https://hooks.example.com/in of acme: raised: too many attempts are \
-             repetitions (value 0.235, threshold 0.2, window 1h)"
+            "Alert retry_ratio, endpoint https://hooks.example.com/in of acme: raised: retry rate too high (value 0.235, threshold 0.2, window 1h)"
         );
         let everywhere = EmailLine {
             tenant: None,
@@ -427,7 +423,7 @@ mod tests {
             )
         };
         assert_eq!(topic(&everywhere), "Alert queue_age");
-        assert_eq!(describe(&[&everywhere]), "over");
+        assert_eq!(describe(&[&everywhere]), "resolved");
         for name in AlertName::ALL {
             let text = text_of("alert.raised", json!({"name": name.name()}));
             assert!(text.contains(alert_meaning(name)), "{text}");
@@ -449,12 +445,9 @@ mod tests {
         );
         let tripped = line("endpoint.breaker_tripped", json!({}));
         let text = describe(&[&tripped, &tripped]);
-        assert!(text.starts_with("its breaker tripped 2 times;"), "{text}");
+        assert!(text.starts_with("breaker tripped 2 times;"), "{text}");
         let back = line("endpoint.recovered", json!({}));
-        assert_eq!(
-            describe(&[&back, &back]),
-            "it takes deliveries again (2 times)"
-        );
+        assert_eq!(describe(&[&back, &back]), "recovered (2 times)");
     }
 
     #[test]
@@ -463,7 +456,7 @@ mod tests {
             ("https://user:hunter2@a.example/x", "https://a.example/x"),
             ("https://a.example/x?token=hunter2#y", "https://a.example/x"),
             ("https://a.example:8443", "https://a.example:8443/"),
-            ("not a url hunter2", "that cannot be shown"),
+            ("not a url hunter2", "(URL not shown)"),
         ] {
             assert_eq!(public_url_text(url), shown);
         }

@@ -34,9 +34,9 @@ Examples:
   posthaste demo --duration 30s
   posthaste demo --listen 127.0.0.1:0 --json
 
-Within half a minute it shows retries, a tripped breaker, a dead letter and a gentle recovery;
-after a minute a receiver that was down comes back to all that was held for it. It keeps its
-data in a temporary folder and removes it when it ends.";
+Within half a minute it shows retries, a tripped breaker, a dead letter and a gradual recovery;
+after a minute a receiver that was down comes back and gets its held deliveries. The demo keeps its
+data in a temporary directory and removes it at the end.";
 
 /// Number of snapshots between two tables, where the table cannot be redrawn in place.
 const SNAPSHOTS_PER_TABLE: u32 = 10;
@@ -45,19 +45,19 @@ const SNAPSHOTS_PER_TABLE: u32 = 10;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
-    /// Where the server listens; another port is picked if somebody has this one
+    /// Listen address; if it is in use, a free port is picked
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420", value_parser = address)]
     pub listen: SocketAddr,
-    /// How long to play [default: until Ctrl-C]
+    /// Duration of the demo [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION")]
     pub duration: Option<Span>,
-    /// How many events, such as 20/s
+    /// Rate of events, such as 20/s
     #[arg(long, value_name = "RATE", default_value_t = DEFAULT_PER_SECOND, value_parser = events)]
     pub rate: f64,
-    /// Print a line of JSON for everything that is seen
+    /// Print one line of JSON per message or status
     #[arg(long)]
     pub json: bool,
-    /// Play so many times as fast
+    /// Speed factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide = true, value_parser = speed)]
     pub tempo: f64,
 }

@@ -37,12 +37,12 @@ pub fn opening(addresses: &DemoAddresses, scenario: &Scenario) -> String {
         receivers,
     } = addresses;
     let mut out = format!(
-        "{}: a server, four receivers, and {} events a second. Ctrl-C ends it all.\n\n",
+        "{}: a server, four receivers, and {} events per second. Press Ctrl-C to stop.\n\n",
         styled(STRONG, "posthaste demo"),
         scenario.events_per_second * scenario.speed
     );
     if let Some(address) = address_in_use {
-        let note = format!("{address} is taken; a free port was picked.");
+        let note = format!("{address} is in use; using a free port instead.");
         out.push_str(&format!("{}\n\n", styled(QUIET, &note)));
     }
     out.push_str(&format!("  server   {}\n", styled(STRONG, server)));
@@ -65,11 +65,11 @@ pub fn opening(addresses: &DemoAddresses, scenario: &Scenario) -> String {
         format!("curl -H \"Authorization: Bearer $POSTHASTE_KEY\" {server}/v1/stats"),
         format!("curl {server}/metrics"),
     ];
-    out.push_str("\nLook around from another terminal:\n\n");
+    out.push_str("\nTry in another terminal:\n\n");
     for command in commands {
         out.push_str(&format!("  {command}\n"));
     }
-    out.push_str(&format!("\nThe API is described at {server}/docs\n\n"));
+    out.push_str(&format!("\nAPI reference: {server}/docs\n\n"));
     out
 }
 
@@ -103,7 +103,7 @@ pub fn transition(transition: &Transition, at: Span, width: usize) -> String {
     let mut text = wrapped(&transition.message(), width - MARGIN).replace('\n', &margin);
     if let Some(delivery) = transition.delivery() {
         // On a separate line, so that it can be copied.
-        let command = format!("look: posthaste deliveries show {delivery}");
+        let command = format!("try: posthaste deliveries show {delivery}");
         text.push_str(&format!("{margin}{}", styled(QUIET, &command)));
     }
     let name = styled(style, &format!("{:<7}", transition.receiver.name()));
@@ -212,14 +212,13 @@ pub fn closing(snapshot: &Snapshot, width: usize) -> String {
     let pending = sum(|endpoint| endpoint.state.pending);
     let invalid_signatures = sum(|endpoint| endpoint.state.counts.invalid_signatures);
     let signatures = match invalid_signatures {
-        0 => "every signature held".to_owned(),
-        count => format!("{count} signatures did not hold"),
+        0 => "all signatures valid".to_owned(),
+        count => format!("{count} invalid signatures"),
     };
     let events = snapshot.accepted;
     let at = minutes_and_seconds(snapshot.at);
     let summary = format!(
-        "{events} events in {at}: {accepted} deliveries taken, {retries} retries arrived, {dead} dead \
-         letters, {pending} still to come; {signatures}."
+        "{events} events in {at}: {accepted} deliveries accepted, {retries} retries received, {dead} dead letters, {pending} pending; {signatures}."
     );
     let next = "Next: posthaste serve --allow-http --allow-network 127.0.0.0/8";
     format!("\n{}\n{}\n", wrapped(&summary, width), styled(QUIET, next))
@@ -297,8 +296,9 @@ down             0        0         0     0     0  passing           0/s
         let text = transition(&found[0], now.at, 60);
         assert_eq!(
             strip_str(&text).to_string(),
-            "  1:02 flaky   its breaker tripped after 20 failures in a
-               row; 37 deliveries are held, none is lost\n"
+            "  1:02 flaky   breaker tripped after 20 consecutive
+               failures; 37 deliveries are held, none is
+               lost\n"
         );
     }
 
@@ -316,7 +316,7 @@ down             0        0         0     0     0  passing           0/s
         };
         let text = strip_str(&opening(&addresses, &scenario)).to_string();
         for part in [
-            "127.0.0.1:8420 is taken",
+            "127.0.0.1:8420 is in use",
             "export POSTHASTE_KEY=ph_k",
             "POSTHASTE_SERVER=http://127.0.0.1:9 POSTHASTE_TENANT=demo",
             "http://127.0.0.1:9/metrics",

@@ -34,10 +34,12 @@ pub fn suggest_rate_limit(scenario: &Scenario, outage: &Forecast) -> Option<Stri
     let with = changed_arguments(rate, scenario.rate);
     let refused = format::count(refused);
     Some(match left {
-        0 => format!("With {with} nothing would have been refused, instead of {refused}."),
+        0 => format!("With {with} no requests would have been rejected, instead of {refused}."),
         left => {
             let left = format::count(left);
-            format!("With {with} only {left} would have been refused, instead of {refused}.")
+            format!(
+                "With {with} only {left} requests would have been rejected, instead of {refused}."
+            )
         }
     })
 }
@@ -88,7 +90,7 @@ mod tests {
                 scenario.rate.burst = 1;
             }
             let left = refused(&scenario, &forecast(&scenario).posthaste);
-            assert_eq!(text.contains("nothing would"), left == 0, "{text}");
+            assert_eq!(text.contains("no requests would"), left == 0, "{text}");
         }
     }
 

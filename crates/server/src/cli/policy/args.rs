@@ -18,10 +18,10 @@ use crate::cli::value_parsers::{span_up_to, whole};
 /// Ways to look at a retry policy.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// When each attempt comes, in words, as a table and as a picture
+    /// Show the time of each attempt, as text, table and chart
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
-    /// What happens to pending deliveries when a receiver is down and comes back
+    /// Simulate an outage of a receiver and its recovery
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
 }
@@ -45,16 +45,16 @@ Examples:
   posthaste policy simulate --file - --pending 500 --outage 4h --capacity 50/s --rate 20/s
   posthaste policy simulate --pending 10000 --outage 30m --capacity 50/s --svg outage.svg
 
-The naive sender beside posthaste tries everything again every minute, all at once, for three days.
-The same seed plays the same.";
+For comparison, the naive sender retries all deliveries every minute, without limits, for three days.
+The same seed gives the same result.";
 
 /// Where the policy comes from.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// A policy by its name [default: recommended]
+    /// Preset [default: recommended]
     #[arg(long, value_name = "NAME", value_parser = preset())]
     pub preset: Option<Preset>,
-    /// A policy in a JSON or TOML file; - reads standard input
+    /// Policy as a JSON or TOML file; - reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "preset")]
     pub file: Option<PathBuf>,
 }
@@ -62,10 +62,10 @@ pub struct PolicyArgs {
 /// What the answer looks like.
 #[derive(Debug, Args)]
 pub struct ShapeArgs {
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "svg")]
     pub json: bool,
-    /// Write a picture into a file, instead of the answer; - writes to standard output
+    /// Write a chart as SVG instead of text; - writes to standard output
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -87,29 +87,29 @@ pub struct SimulateArgs {
     /// Where the policy comes from.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// Deliveries due when the outage begins
+    /// Deliveries due when the outage starts
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true,
           value_parser = whole(0, MAX_PENDING))]
     pub pending: u32,
-    /// How long the receiver is down, such as 90s, 30m or 1d12h
+    /// Duration of the outage, such as 90s, 30m or 1d12h
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = span_up_to(MAX_OUTAGE))]
     pub outage: Span,
-    /// What the receiver takes when it is back, such as 50/s or 600/m
+    /// Capacity of the receiver after the outage, such as 50/s or 600/m
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = rate::capacity)]
     pub capacity: f64,
-    /// At most so many requests at once
+    /// Maximum number of concurrent requests
     #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_MAX_IN_FLIGHT,
           allow_hyphen_values = true, value_parser = whole(1, MAX_IN_FLIGHT))]
     pub max_in_flight: u32,
-    /// At most so many requests a second, such as 50/s or 600/m
+    /// Rate limit, such as 50/s or 600/m
     #[arg(long, value_name = "RATE", default_value = "100/s", allow_hyphen_values = true,
           value_parser = rate::limit)]
     pub rate: f64,
-    /// So many of them at once after a quiet time
+    /// Burst size: requests allowed at once after an idle period
     #[arg(long, value_name = "COUNT", default_value_t = RateLimit::default().burst,
           allow_hyphen_values = true, value_parser = whole(1, MAX_BURST))]
     pub burst: u32,
-    /// What the dice follow from
+    /// Random seed
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_hyphen_values = true,
           value_parser = whole(0, u64::MAX))]
     pub seed: u64,

@@ -111,14 +111,9 @@ fn table(explanation: &Explanation, width: usize) -> String {
             Row::LeftOut(count) => vec![format!("… {} more", format::count(count as u64))],
         })
         .collect();
-    let heads = [
-        "attempt",
-        "delay before it",
-        "earliest",
-        "expected",
-        "latest",
-    ];
-    let note = "Times count from when the event is due, if every attempt fails at once.";
+    let heads = ["attempt", "delay before", "earliest", "expected", "latest"];
+    let note =
+        "Times are relative to the due time of the event, if every attempt fails immediately.";
     let note = terminal::wrapped(note, width);
     format!(
         "{}{}\n",
@@ -162,7 +157,7 @@ mod tests {
         assert_eq!(row("6 "), ["6", "30m", "34m 8s", "42m 40s", "51m 12s"]);
         assert_eq!(row("9 "), ["9", "1d", "1d 4h", "1d 11h", "1d 18h"]);
         assert_eq!(row("verdict"), ["verdict", "after"]);
-        let retried = "1xx, 408, 429, 5xx, timeouts, DNS failures, TLS";
+        let retried = "1xx, 408, 429, 5xx, timeouts, DNS errors, TLS errors,";
         assert_eq!(
             row("retried up to 8 times "),
             ["retried up to 8 times", retried]
@@ -172,8 +167,11 @@ mod tests {
             ["retried at most 3 times", "404, 409 and 425"]
         );
         assert_eq!(
-            row("fails at once "),
-            ["fails at once", "3xx, other 4xx and forbidden destinations"]
+            row("fails immediately "),
+            [
+                "fails immediately",
+                "3xx, other 4xx and destinations that are not allowed"
+            ]
         );
     }
 }

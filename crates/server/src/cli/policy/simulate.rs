@@ -108,10 +108,10 @@ fn describe_scenario(report: &OutageReport) -> String {
     };
     let capacity = format::rate(report.capacity_per_second);
     match report.outage_ms {
-        0 => format!("{pending} pending, no outage, receiver takes {capacity}"),
+        0 => format!("{pending} pending, no outage, receiver capacity {capacity}"),
         _ => {
             let outage = report.times().outage;
-            format!("{pending} pending, receiver down for {outage}, then takes {capacity}")
+            format!("{pending} pending, receiver down for {outage}, then capacity {capacity}")
         }
     }
 }
@@ -137,7 +137,7 @@ fn table(report: &OutageReport, width: usize) -> String {
         row("delivered", |sender| sender.delivered),
         row("dead-lettered", |sender| sender.dead_lettered),
         vec![
-            name("highest arrivals", "highest after recovery"),
+            name("peak arrivals", "peak after recovery"),
             peak(&report.posthaste),
             peak(&report.naive),
         ],
@@ -148,7 +148,7 @@ fn table(report: &OutageReport, width: usize) -> String {
         ],
     ];
     if report.pending > 0 && was_down {
-        let gave_up = || "gave up".to_owned();
+        let gave_up = || "stopped".to_owned();
         rows.push(vec![
             "time to drain, from recovery".to_owned(),
             times.posthaste_since.unwrap_or_else(gave_up),

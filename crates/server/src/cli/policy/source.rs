@@ -129,8 +129,7 @@ fn parse_policy(name: &str, path: &Path, bytes: Vec<u8>) -> Result<RetryPolicy, 
             "is too large: a policy has at most {max_mib} MiB"
         )));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| invalid("is not text in UTF-8, as JSON and TOML are".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8".to_owned()))?;
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let format = Format::of(path, text);

@@ -188,9 +188,7 @@ impl Kind {
                 Some((name, value)) if !name.trim().is_empty() => {
                     Ok(json!({ name.trim(): value.trim() }))
                 }
-                Some(_) | None => Err(
-                    "must be a name, a colon and a value, such as \"X-Team: billing\"".to_owned(),
-                ),
+                Some(_) | None => Err("must be a header such as \"X-Team: billing\"".to_owned()),
             },
             Kind::Policy => parse_policy(text),
             Kind::Bool => match text.parse::<bool>() {

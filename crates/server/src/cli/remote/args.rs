@@ -51,13 +51,13 @@ pub struct Invocation {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Page")]
 pub struct PageArgs {
-    /// At most so many
+    /// Maximum number of items
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=250))]
     pub limit: Option<u16>,
-    /// Go on where a page ended
+    /// Continue at the cursor of the previous page
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
-    /// Every page, one after the other
+    /// Print all pages
     #[arg(long)]
     pub all: bool,
 }
@@ -125,8 +125,8 @@ fn resource(resource: &'static Resource) -> Command {
                 let send = SendArgs::augment_args(Command::new("send"));
                 let batch = BatchArgs::augment_args(Command::new("batch"));
                 command = command
-                    .subcommand(send.about("Hand over an event"))
-                    .subcommand(batch.about("Hand over many events, all or nothing"));
+                    .subcommand(send.about("Send an event"))
+                    .subcommand(batch.about("Send a batch of events, all or none"));
             }
             command
         }
@@ -148,7 +148,7 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
     let mut command = command;
     if action.path.contains("{id}") {
         let id = Arg::new(ID).value_name(resource.noun).required(true);
-        command = command.arg(id.help("Its id"));
+        command = command.arg(id.help("Id"));
     }
     let has_body = action.fields.iter().any(|field| match field.location {
         Location::Body(_) | Location::Positional(..) => true,
@@ -159,15 +159,16 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
     command = command.args(action.fields.iter().map(argument));
     if has_body {
         let body = Arg::new(BODY).long(BODY).value_name("FILE");
-        command = command.arg(body.help(
-            "The request as JSON in a file; - reads standard input. What else is said goes on top",
-        ));
+        command =
+            command.arg(body.help(
+                "Request body as a JSON file; - reads standard input. Flags override the file",
+            ));
     }
     command = match action.shape {
         Shape::List(_) => PageArgs::augment_args(command),
         Shape::Replay => {
             let watch = Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue);
-            command.arg(watch.help("Follow it to its end"))
+            command.arg(watch.help("Show the progress until it is finished"))
         }
         Shape::Object(_) | Shape::Stats | Shape::Usage | Shape::Plans | Shape::NoContent(_) => {
             command
@@ -255,7 +256,7 @@ fn refuse_second_reader(action: &'static Action, matches: &ArgMatches) -> Result
         return Ok(());
     }
     let message = format!(
-        "{}: standard input can be read once only; put the others into files",
+        "{}: standard input can be read only once; use files for the others",
         readers.join(" and ")
     );
     Err(clap::Error::raw(

@@ -9,15 +9,15 @@ use crate::cli::error::CommandError;
 use crate::cli::input;
 use crate::client::ApiClient;
 
-/// Where the server is, and how to speak to it. Its debug form does not show the key.
+/// Connection options. Its debug form does not show the key.
 #[derive(Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
-    /// Where the server is
+    /// Address of the server
     #[arg(long, global = true, env = "POSTHASTE_SERVER", value_name = "URL",
           default_value = "http://127.0.0.1:8420", value_parser = origin)]
     pub server: Origin,
-    /// A key to the server: an admin key, or a tenant's
+    /// API key: an admin key or a key of the tenant
     #[arg(
         long,
         global = true,
@@ -26,10 +26,10 @@ pub struct ConnectArgs {
         hide_env_values = true
     )]
     pub key: Option<String>,
-    /// Certificate authorities to trust besides the public ones, as a PEM file
+    /// Additional certificate authorities to trust, as a PEM file
     #[arg(long, global = true, env = "POSTHASTE_CA", value_name = "FILE")]
     pub ca: Option<String>,
-    /// Answer in JSON, as the API did
+    /// Print the JSON response of the API
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -58,11 +58,11 @@ impl fmt::Debug for ConnectArgs {
     }
 }
 
-/// Whose things are meant.
+/// The tenant of the command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct TenantArgs {
-    /// Whose things are meant
+    /// Tenant id
     #[arg(long, global = true, env = "POSTHASTE_TENANT", value_name = "TENANT")]
     pub tenant: Option<String>,
 }

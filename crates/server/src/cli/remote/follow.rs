@@ -49,7 +49,8 @@ pub async fn deliveries(
     let total = open.len();
     if total == 0 {
         return Err(CommandError::OutcomeFailed(
-            "no endpoint wants this event: there is nothing to follow".to_owned(),
+            "no endpoint is subscribed to this event type: there are no deliveries to follow"
+                .to_owned(),
         ));
     }
     let mut seen = HashSet::new();
@@ -196,7 +197,7 @@ fn attempt_line(id: &str, attempt: &Value) -> String {
         .and_then(Value::as_u64)
         .unwrap_or_default();
     let next = match text("next_attempt_at") {
-        Some(at) => format!("  again at {at}"),
+        Some(at) => format!("  next attempt at {at}"),
         None => String::new(),
     };
     let outcome = styled(style, &outcome);

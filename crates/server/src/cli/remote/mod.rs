@@ -10,11 +10,13 @@ pub mod build;
 pub mod connection_args;
 pub mod follow;
 pub mod path;
+pub mod request;
 pub mod resources;
 pub mod send;
 pub mod view;
 
 pub use args::ApiCommand;
+pub use request::RequestArgs;
 pub use send::SendArgs;
 
 use serde_json::Value;
@@ -39,6 +41,11 @@ pub fn run(command: ApiCommand) -> Result<(), CommandError> {
 /// Sends an event.
 pub fn run_send(args: &SendArgs) -> Result<(), CommandError> {
     block_on(send::send(args))
+}
+
+/// Sends a one-off request.
+pub fn run_request(args: &RequestArgs) -> Result<(), CommandError> {
+    block_on(request::send(args))
 }
 
 /// Runs a future on a single-threaded runtime, which is enough for one request at a time.
@@ -68,7 +75,7 @@ async fn act(mut invocation: Invocation) -> Result<(), CommandError> {
             Some(cursor) if invocation.page.all => invocation.page.cursor = Some(cursor.to_owned()),
             Some(cursor) if !invocation.connect.json => {
                 output::print_hint(&format!(
-                    "there are more: go on with --cursor {cursor}, or see --all"
+                    "more results: continue with --cursor {cursor}, or use --all"
                 ));
                 return Ok(());
             }

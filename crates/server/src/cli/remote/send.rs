@@ -31,7 +31,7 @@ Examples:
   posthaste events batch events.json --tenant acme
   generate | posthaste events batch - --tenant acme
 
-A file holds a JSON array of events, or one event in a line:
+The file has a JSON array of events, or one event per line:
   {\"type\": \"invoice.paid\", \"payload\": {\"amount\": 12}}
   {\"type\": \"invoice.sent\", \"payload\": {\"amount\": 7}, \"idempotency_key\": \"i-7\"}";
 
@@ -39,31 +39,31 @@ A file holds a JSON array of events, or one event in a line:
 #[derive(Debug, Args)]
 #[command(after_help = SEND_EXAMPLES)]
 pub struct SendArgs {
-    /// What happened, such as invoice.paid
+    /// Event type, such as invoice.paid
     #[arg(value_name = "TYPE")]
     pub event_type: String,
-    /// What it carries, as JSON; - reads standard input [default: {}]
+    /// Payload as JSON; - reads standard input [default: {}]
     #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
     pub payload: Option<String>,
-    /// What it carries, in a file
+    /// Payload from a file
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
     pub file: Option<String>,
-    /// Send the bytes as they are, as this kind of content, instead of JSON
+    /// Send raw bytes with this content type, instead of JSON
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// Sent twice with the same key, it is one event
+    /// Requests with the same key create one event
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// Not before this time; 2h means in two hours
+    /// Deliver at this time or later; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due)]
     pub deliver_at: Option<String>,
-    /// Not before this duration has passed on the server, such as 10m or 2h
+    /// Deliver after this delay, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = delay, conflicts_with = "deliver_at")]
     pub delay: Option<String>,
-    /// Stay in order with others of this key
+    /// Deliver in order with other events of this key
     #[arg(long, value_name = "KEY")]
     pub ordering_key: Option<String>,
-    /// Follow its deliveries to their ends
+    /// Follow the deliveries until they are finished
     #[arg(long)]
     pub watch: bool,
     /// Whose event it is.
@@ -78,7 +78,7 @@ pub struct SendArgs {
 #[derive(Debug, Args)]
 #[command(after_help = BATCH_EXAMPLES)]
 pub struct BatchArgs {
-    /// The events; - reads standard input
+    /// File with the events; - reads standard input
     #[arg(value_name = "FILE")]
     pub file: String,
     /// Whose events they are.
@@ -163,7 +163,7 @@ fn event(args: &SendArgs) -> Result<String, CommandError> {
         Some(_) => None,
         None => Some(serde_json::from_slice(&bytes).map_err(|error| {
             CommandError::Input(format!(
-                "the payload is not JSON: {error}; quote it for the shell, or send it as it is with --content-type"
+                "the payload is not valid JSON: {error}; quote it for the shell, or send raw bytes with --content-type"
             ))
         })?),
     };
@@ -184,7 +184,7 @@ fn event(args: &SendArgs) -> Result<String, CommandError> {
 fn events(text: &str) -> Result<String, CommandError> {
     let invalid = |error: serde_json::Error| {
         CommandError::Input(format!(
-            "the file is neither a JSON array of events nor one event in a line: {error}"
+            "the file must be a JSON array of events, or one event per line: {error}"
         ))
     };
     let trimmed = text.trim();

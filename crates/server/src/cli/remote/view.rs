@@ -85,7 +85,7 @@ fn protection(object: &Map<String, Value>) -> Vec<String> {
             .and_then(|limits| LimitsInForce::deserialize(limits).ok());
         let held_back = held_back_text(by, limits.as_ref());
         let until = until(text(object.get("held_back_until")));
-        sentences.push(format!("Held back by: {held_back}{until}"));
+        sentences.push(format!("Held back: {held_back}{until}"));
     }
     let breaker = object.get("breaker");
     let of_breaker = |member: &str| text(breaker.and_then(|breaker| breaker.get(member)));
@@ -213,7 +213,7 @@ pub fn usage(value: &Value) -> String {
         .collect();
     let plan = match value.get("plan").and_then(Value::as_str) {
         Some(plan) if value.get("plan_found") == Some(&Value::Bool(true)) => format!("plan {plan}"),
-        Some(plan) => format!("plan {plan}, which the configuration does not have"),
+        Some(plan) => format!("plan {plan}, which is not in the configuration"),
         None => "no plan".to_owned(),
     };
     let heads = ["LIMIT", "ALLOWED", "USED", "SAYS", "RESETS AT"];
@@ -340,7 +340,7 @@ mod tests {
         let last = shown.lines().last();
         assert_eq!(
             last,
-            Some("Held back by: rate limit (100/s), until 2026-11-15 12:00:03Z")
+            Some("Held back: rate limit (100/s), until 2026-11-15 12:00:03Z")
         );
         let tripped = json!({
             "breaker": {"state": "tripped", "until": "2026-11-15T12:00:03.500Z", "reason": "refusals"},
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(
             last[1..],
             [
-                "Held back by: circuit breaker tripped",
+                "Held back: circuit breaker tripped",
                 "Circuit breaker tripped (refusals); next probe at 2026-11-15 12:00:03Z",
             ]
         );
@@ -406,7 +406,7 @@ mod tests {
              max attempts        5     2  plan  -\n"
         );
         let lost = json!({"plan": "pro", "plan_found": false, "limits": {}});
-        assert!(usage(&lost).contains("the configuration does not have"));
+        assert!(usage(&lost).contains("not in the configuration"));
     }
 
     #[test]

@@ -20,8 +20,8 @@ fn every_mail_error_is_reported_without_the_password() {
         ),
         ("FILE line 3, mail.tls: ", "\"required\""),
         ("FILE line 4, mail.from: ", "posthaste@example.com"),
-        ("FILE line 6, mail.to[1]: ", "must be one e-mail address"),
-        ("FILE line 6, mail.to[2]: ", "must be one e-mail address"),
+        ("FILE line 6, mail.to[1]: ", "must be one email address"),
+        ("FILE line 6, mail.to[2]: ", "must be one email address"),
         ("FILE line 7, mail.every: ", "1d"),
         ("POSTHASTE_MAIL_PASSWORD: ", "on one line"),
         ("--set mail.server: ", "smtp://user@smtp.example.com:587"),
@@ -50,7 +50,7 @@ fn contradicting_mail_settings_are_reported_at_the_start() {
     let alone = ConfigSources::new().file("[mail]\nto = ['ops@example.com']\n");
     let error = alone.load().expect("valid").check_mail();
     let error = error.expect_err("a configuration error").to_string();
-    assert!(error.contains("mail.server: is needed"), "{error}");
+    assert!(error.contains("mail.server: is required"), "{error}");
     assert_eq!(posthaste::config::Config::default().check_mail(), Ok(()));
 }
 
@@ -69,7 +69,7 @@ fn mail_settings_reach_the_mailer() {
     assert_eq!(config.mail.every, Span::from_hours(1));
     let post = config.post().expect("certificates").expect("a server");
     let shown = format!("{config:?} {post:?} {:?}", config.warnings());
-    assert!(shown.contains("is sent in the open"), "{shown}");
+    assert!(shown.contains("is sent unencrypted"), "{shown}");
     assert!(
         !shown.contains("hunter2") && !shown.contains("swordfish"),
         "{shown}"

@@ -2,6 +2,7 @@
 
 mod documents;
 mod mail;
+mod outboxes;
 mod plans;
 mod protection;
 mod rules;
@@ -267,7 +268,7 @@ fn every_error_is_reported_at_once_with_its_source() {
         ),
         (
             "FILE line 2, listenn: ",
-            "is not a known field; known here: listen,",
+            "is not a known field; known fields: listen,",
         ),
         ("POSTHASTE_STORE: ", "verify-full"),
         ("POSTHASTE_ALLOW_HTTP: ", "must be true or false"),
@@ -279,7 +280,7 @@ fn every_error_is_reported_at_once_with_its_source() {
             "POSTHASTE_LIMITS_CONNECTIONS: ",
             "must be a whole number from 1",
         ),
-        ("--admin-key: ", "no blank"),
+        ("--admin-key: ", "without spaces"),
         ("--retention: ", "\"250ms\""),
     ];
     for ((origin, remedy), line) in expected.iter().zip(&errors) {
@@ -291,7 +292,7 @@ fn every_error_is_reported_at_once_with_its_source() {
     assert_eq!(error.exit_code(), 2);
     let shown = format!("{error} {error:?}");
     assert!(
-        shown.starts_with("the configuration has 13 mistakes\n"),
+        shown.starts_with("the configuration has 13 errors\n"),
         "{shown}"
     );
     for secret in ["hunter2", "horse"] {
@@ -383,12 +384,12 @@ fn a_stronger_source_replaces_the_other_kind_of_master_key() {
     let errors = ConfigSources::new()
         .file(format!("master_key = '{key}'\nmaster_key_file = 'a.key'"))
         .errors();
-    assert!(errors[0].contains("give one of them"), "{errors:?}");
+    assert!(errors[0].contains("set one of them"), "{errors:?}");
     let errors = ConfigSources::new()
         .variable("POSTHASTE_MASTER_KEY", "swordfish")
         .errors();
     assert!(
-        errors[0].starts_with("POSTHASTE_MASTER_KEY: the key should be 32 bytes"),
+        errors[0].starts_with("POSTHASTE_MASTER_KEY: the key must be 32 bytes"),
         "{errors:?}"
     );
     assert!(!errors[0].contains("swordfish"), "{errors:?}");
@@ -404,7 +405,7 @@ fn contradicting_settings_are_an_error() {
         "{errors:?}"
     );
     assert!(
-        errors[1].starts_with("retry_policy: asks for 9 attempts"),
+        errors[1].starts_with("retry_policy: has 9 attempts"),
         "{errors:?}"
     );
     assert_eq!(errors.len(), 2);
@@ -422,7 +423,7 @@ fn a_certificate_bundle_is_read_at_the_start() {
     let path = sources.folder.path().join("ca.pem");
     fs::write(&path, "hello").expect("written");
     let sources = sources.variable("POSTHASTE_CA_BUNDLE", path.to_str().expect("text"));
-    assert!(sources.errors()[0].contains("holds no certificate"));
+    assert!(sources.errors()[0].contains("contains no certificate"));
     fs::write(&path, AUTHORITY).expect("written");
     assert!(sources.load().expect("valid").roots().is_ok());
 }

@@ -36,8 +36,8 @@ fn every_error_in_a_plan_is_reported_with_its_source() {
         )
         .errors();
     let expected = [
-        ("FILE line 5, plans.Gold: ", "small letters"),
-        ("FILE line 6, plans.a b: ", "small letters"),
+        ("FILE line 5, plans.Gold: ", "lower-case letters"),
+        ("FILE line 6, plans.a b: ", "lower-case letters"),
         ("FILE line 2, plans.free.endpoints: ", "whole number from 0"),
         ("FILE line 4, plans.free.retention: ", "\"250ms\""),
         ("FILE line 3, plans.free.events: ", "events_per_month"),
@@ -78,7 +78,7 @@ fn plans_cannot_be_set_by_variables_or_flags() {
     let errors = ConfigSources::new()
         .flags(["--set", "plans.free.endpoints=5"])
         .errors();
-    assert!(errors[0].contains("belongs into the file"), "{errors:?}");
+    assert!(errors[0].contains("must be set in the file"), "{errors:?}");
 }
 
 #[test]

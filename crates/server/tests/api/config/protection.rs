@@ -35,13 +35,13 @@ fn invalid_protection_and_endpoint_defaults_are_all_reported() {
         ),
         (
             "FILE line 4, endpoint_defaults.rate_limit.per_minute: ",
-            "known here: per_second, burst",
+            "known fields: per_second, burst",
         ),
         ("FILE line 6, breaker.refusals: ", "from 1"),
         ("FILE line 9, disable.on_gone: ", "true or false"),
         (
             "FILE line 10, disable.never: ",
-            "known here: after, warn_before, on_gone",
+            "known fields: after, warn_before, on_gone",
         ),
         ("POSTHASTE_BREAKER_REFUSALS: ", "from 1"),
         ("disable.warn_before: ", "it is 2h, and that is 1h"),

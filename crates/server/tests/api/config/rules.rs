@@ -35,7 +35,7 @@ fn every_error_in_the_egress_rules_is_reported_with_a_correction() {
             "did you mean 64:ff9b::/96?",
         ),
         ("FILE line 4, nat64_prefix[2]: ", "such as \"64:ff9b::/96\""),
-        ("FILE line 4, nat64_prefix[3]: ", "the well-known one is"),
+        ("FILE line 4, nat64_prefix[3]: ", "the well-known prefix is"),
         ("FILE line 4, nat64_prefix[4]: ", "such as \"64:ff9b::/96\""),
         ("POSTHASTE_DENY_PORT, [2]: ", port),
         ("--set nat64_prefix, [0]: ", "zeros in bits 64 to 71"),

@@ -18,7 +18,7 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await;
     let quiet = server.page("/dashboard/alerts").await;
-    quiet.says("Nothing is wrong that fits.");
+    quiet.says("No matching alerts.");
     assert_eq!(server.page("/dashboard").await.section("alerts"), "");
     let raise = async |number: u128, name, scope| {
         let alert = Alert {
@@ -55,15 +55,15 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     let some = server
         .page("/dashboard/alerts?name=retry_ratio&tenant=acme")
         .await;
-    some.assert_no_text("left alone");
+    some.assert_no_text("Endpoint down");
     // A tenant sees its own alerts only.
     for path in ["/dashboard/t/acme", "/dashboard/t/acme/alerts"] {
         let page = server.page(path).await;
-        page.says("left alone")
+        page.says("Endpoint down")
             .assert_no_text("of the attempts within");
     }
     let theirs = server.page_as(&key, "/dashboard/t/other/alerts").await;
-    theirs.assert_no_text("left alone");
+    theirs.assert_no_text("Endpoint down");
     assert_eq!(server.page_as(&key, "/dashboard/alerts").await.status, 404);
     let wrong = server.page("/dashboard/alerts?since=soon").await;
     assert_eq!(wrong.status, 422);

@@ -14,7 +14,7 @@ async fn a_dead_letter_group_shows_endpoint_reason_count_and_advice() {
     let receiver = Receiver::start(|_| Answer::text(401, "who are you?")).await;
     let id = endpoint(&server, &receiver, 1).await;
     let page = format!("{HERE}/dead-letters");
-    server.page(&page).await.says("Nothing was given up.");
+    server.page(&page).await.says("No dead letters.");
     let event = json!({"type": "invoice.paid", "payload": {"n": 1}});
     let first = deliver(&server, event.clone(), "failed").await;
     let second = deliver(&server, event, "failed").await;
@@ -22,18 +22,18 @@ async fn a_dead_letter_group_shows_endpoint_reason_count_and_advice() {
     let groups = seen.section("groups");
     for words in [
         receiver.url().as_str(),
-        "refused by the receiver",
-        "How often 2",
+        "HTTP error",
+        "Count 2",
         "401",
-        "it refuses our credentials",
+        "it rejects the credentials",
         "Replay all 2",
     ] {
         assert!(groups.contains(words), "{words}: {groups}");
     }
     let newest = format!("{HERE}/deliveries/{second}");
-    assert_eq!(seen.link("the newest, invoice.paid"), newest);
-    // "Choose some" leads to exactly this group.
-    let some = seen.link("Choose some");
+    assert_eq!(seen.link("the latest delivery, invoice.paid"), newest);
+    // "Select deliveries" leads to exactly this group.
+    let some = seen.link("Select deliveries");
     let query = format!("status=failed&endpoint={id}&error_kind=http");
     assert_eq!(some, format!("{HERE}/deliveries?{query}"));
     let some = server.page(&some).await;
@@ -47,7 +47,7 @@ async fn a_dead_letter_group_shows_endpoint_reason_count_and_advice() {
     assert!(sent.starts_with(&format!("{HERE}/replays/rpl_")), "{sent}");
     server.until_status(&first, "succeeded").await;
     server.until_status(&second, "succeeded").await;
-    server.page(&page).await.says("Nothing was given up.");
+    server.page(&page).await.says("No dead letters.");
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn replay_is_not_offered_for_disabled_or_deleted_endpoints() {
     let replay = format!("{page}/replay");
     let seen = server.page(&page).await;
     assert!(seen.forms().contains(&replay), "{:?}", seen.forms());
-    seen.says("it had a fault of its own");
+    seen.says("it had an internal error");
     let api = format!("/v1/tenants/acme/endpoints/{id}");
     server
         .post(&format!("{api}/disable"), &json!({}))
@@ -69,14 +69,11 @@ async fn replay_is_not_offered_for_disabled_or_deleted_endpoints() {
         .ok(200);
     let seen = server.page(&page).await;
     seen.says("the endpoint is disabled");
-    assert_eq!(
-        seen.link("To the endpoint"),
-        format!("{HERE}/endpoints/{id}")
-    );
+    assert_eq!(seen.link("Open endpoint"), format!("{HERE}/endpoints/{id}"));
     assert!(!seen.forms().contains(&replay), "{:?}", seen.forms());
     assert_eq!(server.delete(&api).await.status, 204);
     let seen = server.page(&page).await;
-    seen.says("No: the endpoint was deleted");
+    seen.says("Cannot be fixed: the endpoint was deleted");
     assert!(!seen.forms().contains(&replay), "{:?}", seen.forms());
 }
 
@@ -95,7 +92,7 @@ async fn a_portal_link_shows_only_that_dead_letter_group() {
         .submit(&format!("{HERE}/dead-letters/link"), &named)
         .await;
     assert_eq!(made.status, 200);
-    made.says("Send this to the customer.");
+    made.says("Send this link to the customer.");
     let text = made.section("link");
     let query = format!("/deliveries?status=failed&endpoint={id}&error_kind=http");
     let start = text.find("/portal/").expect("a link");
@@ -108,7 +105,7 @@ async fn a_portal_link_shows_only_that_dead_letter_group() {
     portal.says(&failed);
     let base = link.strip_suffix(&query).expect("a base");
     let dead = server.page_as("", &format!("{base}/dead-letters")).await;
-    dead.says("Replay all 1").assert_no_text("Make a link");
+    dead.says("Replay all 1").assert_no_text("Create link");
     let refused = server
         .submit_as("", &format!("{base}/dead-letters/link"), &named)
         .await;

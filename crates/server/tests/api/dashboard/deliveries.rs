@@ -49,7 +49,7 @@ async fn each_delivery_in_the_list_shows_its_next_step() {
         "invoice.paid",
         "retrying",
         "1 of 3",
-        "tries again at 20",
+        "next attempt at 20",
         "503",
     ] {
         assert!(line.contains(words), "{words}: {line}");
@@ -65,7 +65,7 @@ async fn each_delivery_in_the_list_shows_its_next_step() {
     let none = server
         .page(&format!("{HERE}/deliveries?status=failed"))
         .await;
-    none.says("No delivery matches.");
+    none.says("No matching deliveries.");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn invalid_filters_are_reported_and_valid_ones_apply() {
     let beginning = &other[.."dlv_".len() + 8];
     let query = format!("status=failed&error_kind=http&since=2h&id={beginning}");
     let list = server.page(&format!("{HERE}/deliveries?{query}")).await;
-    list.says(&other).says("given up: no attempt left");
+    list.says(&other).says("failed: no attempts left");
     assert_eq!(list.field("since"), "2h");
     assert_eq!(list.field("error_kind"), "http");
 }
@@ -159,10 +159,11 @@ async fn selected_failed_deliveries_can_be_replayed() {
     server.until_status(&ids[2], "succeeded").await;
     server.until_status(&ids[1], "failed").await;
     let none = server.submit(&replay, &[]).await;
-    none.says("No delivery was ticked");
+    none.says("Select at least one delivery");
     let strange = [("delivery", ids[1].as_str()), ("delivery", "dlv_../x")];
     let some = server.submit(&replay, &strange).await;
-    some.says("1 of 2 are being tried again").says("dlv_../x");
+    some.says("1 of 2 deliveries are being retried")
+        .says("dlv_../x");
 }
 
 #[tokio::test]
@@ -176,13 +177,13 @@ async fn a_delivery_page_shows_all_attempts_and_the_payload() {
     assert_eq!(page.status, 200);
     let now = page.section("now");
     assert!(now.contains("Failed once"), "{now}");
-    assert!(now.contains("and up to once more before"), "{now}");
+    assert!(now.contains("then up to once more before"), "{now}");
     let attempts = page.section("attempts");
     for words in [
         "Attempt 1",
         "503",
-        "another at 20",
-        "Attempts still to come",
+        "next attempt at 20",
+        "Expected attempts",
         "Attempt 3",
     ] {
         assert!(attempts.contains(words), "{words}: {attempts}");
@@ -228,18 +229,18 @@ async fn a_delivery_can_be_retried_or_cancelled() {
     server.until_status(&one, "succeeded").await;
     let page = server.page(&path(&one)).await;
     page.says("Delivered at")
-        .says("by attempt 2")
-        .says("by hand");
+        .says("on attempt 2")
+        .says("manual");
     assert!(!page.forms().contains(&format!("{}/cancel", path(&one))));
     let sent = server
         .submit(&format!("{}/cancel", path(&other)), &[])
         .await;
     assert_eq!(sent.redirect(), format!("{}?done=cancelled", path(&other)));
     let page = server.page(&path(&other)).await;
-    page.says("Called off at");
+    page.says("Cancelled at");
     let late = server.submit(&format!("{}/cancel", path(&one)), &[]).await;
     assert_eq!(late.status, 409);
-    late.says("has succeeded already");
+    late.says("has already succeeded");
 }
 
 #[tokio::test]
@@ -253,14 +254,14 @@ async fn a_delivery_of_a_disabled_or_deleted_endpoint_explains_what_to_do_first(
     let disable = format!("{api}/disable");
     server.post(&disable, &json!({})).await.ok(200);
     let seen = server.page(&page).await;
-    seen.says("The endpoint is disabled: enable it before you try again.");
+    seen.says("The endpoint is disabled: enable it before you retry.");
     assert_eq!(
         seen.link("enable it"),
         format!("{HERE}/endpoints/{endpoint}")
     );
     assert_eq!(server.delete(&api).await.status, 204);
     let seen = server.page(&page).await;
-    seen.says("The endpoint is gone");
+    seen.says("The endpoint was deleted");
     assert!(!seen.html.contains("curl "), "there is nowhere to send it");
     let list = server.page(&format!("{HERE}/deliveries")).await;
     list.says(&format!("deleted {endpoint}"));
@@ -290,7 +291,7 @@ async fn pages_of_another_tenant_are_not_found() {
     let list = server
         .page_as(&key, &format!("/dashboard/t/other/deliveries?id={id}"))
         .await;
-    list.says("No delivery matches.");
+    list.says("No matching deliveries.");
     let retry = format!("/dashboard/t/other/deliveries/{id}/retry");
     assert_eq!(server.submit_as(&key, &retry, &[]).await.status, 404);
 }
@@ -312,7 +313,7 @@ async fn an_event_page_lists_its_deliveries() {
     let page = server.page(&format!("{HERE}/events/{event}")).await;
     page.says(event)
         .says("delivered at")
-        .says("given up: no attempt left");
+        .says("failed: no attempts left");
     let (good, bad) = (good.url(), bad.url());
     page.says(&good).says(&bad);
     assert!(
@@ -330,5 +331,5 @@ async fn an_event_page_lists_its_deliveries() {
     let page = server
         .page(&format!("/dashboard/t/quiet/events/{event}"))
         .await;
-    page.says("Nowhere: no endpoint wanted");
+    page.says("No deliveries: no endpoint was subscribed");
 }

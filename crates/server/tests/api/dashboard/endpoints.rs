@@ -16,7 +16,7 @@ async fn one(server: &TestServer, endpoint: Value) -> (String, String) {
 async fn the_list_shows_the_health_of_each_endpoint() {
     let server = TestServer::start().await;
     let empty = server.page("/dashboard/t/acme/endpoints").await;
-    empty.says("There are no endpoints yet");
+    empty.says("No endpoints yet");
     let broken = Receiver::start(|_| Answer::text(500, "no")).await;
     let (_, id) = one(
         &server,
@@ -82,17 +82,17 @@ async fn an_endpoint_page_shows_health_limits_and_last_failure() {
     let delivery = server.deliver(event).await;
     server.until_status(&delivery, "retrying").await;
     let page = server.page(&path).await;
-    page.says("Passing: attempts go through")
+    page.says("Passing: attempts are sent when due")
         .says("1 waiting")
         .says("the last 1 failed")
-        .says("7s for each attempt")
-        .says("at most 3 at once")
-        .says("at most 5/s, up to 9 at once after a pause")
+        .says("7s per attempt")
+        .says("Max concurrent requests 3")
+        .says("5/s, burst 9")
         .says("ops@example.com")
         .says("X-Team")
-        .says("preset “swift”, set for this endpoint")
-        .says("When each attempt comes")
-        .says("answered 503");
+        .says("preset “swift” (set for this endpoint)")
+        .says("Retry schedule")
+        .says("HTTP 503");
     page.assert_no_text("s3cret-value");
     assert_eq!(
         page.link(&delivery),
@@ -100,7 +100,7 @@ async fn an_endpoint_page_shows_health_limits_and_last_failure() {
     );
     assert!(
         page.section("health")
-            .contains("1 attempts in all, 0 of them succeeded")
+            .contains("1 attempts, 0 succeeded")
     );
     for verb in [
         "pause", "test", "missed", "secret", "rotate", "disable", "delete",
@@ -151,7 +151,7 @@ async fn a_created_endpoint_shows_its_secret_once() {
         .await;
     made.says("whsec_");
     assert_eq!(made.headers["cache-control"], "no-store");
-    let link = made.link("To the endpoint");
+    let link = made.link("Open endpoint");
     let id = link.rsplit('/').next().expect("an id");
     let shown = server
         .get(&format!("/v1/tenants/acme/endpoints/{id}"))
@@ -268,7 +268,7 @@ async fn the_edit_form_changes_only_edited_fields() {
     server
         .page(&format!("{path}?done=saved"))
         .await
-        .says("Saved.")
+        .says("Changes saved.")
         .says("Billing's own");
 }
 
@@ -294,8 +294,7 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
         .submit(&format!("{path}/disable"), &[("sure", "yes")])
         .await;
     let page = server.page(&done.redirect()).await;
-    page.says("Somebody disabled it")
-        .says("none: it is disabled");
+    page.says("Disabled manually").says("none (disabled)");
     assert!(
         !page.forms().contains(&format!("{path}/test")),
         "a disabled endpoint offers no test event"
@@ -308,7 +307,7 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
     server
         .page(&enabled)
         .await
-        .says("What it missed meanwhile can be replayed below");
+        .says("You can replay missed events below");
     server
         .submit(&format!("{path}/delete"), &[])
         .await
@@ -392,7 +391,7 @@ async fn the_secret_is_shown_and_rotated_on_request_only() {
     let after = secret(&rotated.section("shown"));
     assert_ne!(before, after);
     rotated
-        .says("Earlier secrets that still sign along")
+        .says("Old secrets that are still valid")
         .says(&before);
     let refused = server
         .submit(&format!("{path}/rotate"), &[("overlap", "soon")])

@@ -15,7 +15,7 @@ async fn a_tenant_key_sees_only_its_own_tenant() {
     assert_eq!(own.status, 200);
     let strange = server.page_as(&key, "/dashboard/t/acme").await;
     assert_eq!(strange.status, 404);
-    strange.says("There is no such tenant");
+    strange.says("No such tenant");
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn an_unknown_path_is_a_404_page() {
     server.pass_ms(1_000);
     let lost = server.page("/dashboard/nowhere").await;
     assert_eq!(lost.status, 404);
-    lost.says("There is no such page");
+    lost.says("Page not found");
     let lost = server.submit("/dashboard/nowhere", &[]).await;
     assert_eq!(lost.status, 404);
 }

@@ -32,7 +32,7 @@ async fn a_replay_is_started_by_a_form_and_its_progress_is_shown() {
     let seen = server.submit(&begin, &missed).await;
     assert!(seen.wrong("endpoint").contains("is required"));
     let none = server.page(&format!("{HERE}/replays")).await;
-    none.says("Nothing has been replayed yet.");
+    none.says("No replays yet.");
     receiver.answer(200);
     let asked = [
         ("status", "failed"),
@@ -51,9 +51,9 @@ async fn a_replay_is_started_by_a_form_and_its_progress_is_shown() {
         .await;
     let seen = server.page(page).await;
     let url = receiver.url();
-    seen.says("1 of 1 gone through").says("done");
+    seen.says("1 of 1 processed").says("done");
     seen.says(&format!(
-        "All that failed for {url} (refused by the receiver), since 20"
+        "All failed deliveries to {url} (HTTP error), since 20"
     ));
     assert!(!seen.forms().iter().any(|form| form.ends_with("/cancel")));
     let list = server.page(&format!("{HERE}/replays")).await;

@@ -96,7 +96,7 @@ async fn signing_in_with_a_key_starts_a_session_that_signing_out_ends() {
     assert_eq!(wrong.headers.get(SET_COOKIE), None);
     let wrong = HtmlPage::of(wrong);
     wrong
-        .says("That key is not known")
+        .says("Unknown or revoked key")
         .assert_no_text("ph_wrong");
     assert!(
         wrong.html.contains("/dashboard/t/acme"),
@@ -324,7 +324,7 @@ async fn a_portal_link_works_until_it_expires() {
     server.pass_ms(1);
     let over = browser.get(&path).await;
     assert_eq!(over.status, 401);
-    over.says("This link has expired or was ended");
+    over.says("This link has expired or was revoked");
 
     let (id, path) = link(&server, json!({"expires_in": "7d"})).await;
     assert_eq!(browser.get(&path).await.status, 200);
@@ -346,12 +346,12 @@ async fn a_portal_link_is_listed_and_revoked_on_the_tenant_page() {
     let server = TestServer::start().await;
     let (id, path) = link(&server, json!({})).await;
     let page = server.page("/dashboard/t/acme").await;
-    page.says("Links that work").says(&id);
+    page.says("Active links").says(&id);
     let token = path.strip_prefix("/portal/").unwrap();
     page.assert_no_text(token);
     let portal = server.page(&path).await;
     assert_eq!(portal.status, 200);
-    portal.assert_no_text("Links that work").assert_no_text(&id);
+    portal.assert_no_text("Active links").assert_no_text(&id);
     let done = server
         .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
         .await;
@@ -503,5 +503,5 @@ async fn a_retry_at_a_paused_endpoint_is_reported_as_held() {
     server
         .page(&format!("/dashboard/t/acme/endpoints/{endpoint}"))
         .await
-        .says("paused by hand");
+        .says("paused manually");
 }

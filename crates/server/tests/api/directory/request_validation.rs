@@ -26,7 +26,7 @@ async fn malformed_json_is_reported_with_its_position() {
         ("", "line 1 column 0"),
         ("{", "line 1 column 1"),
         ("{\"id\":\n\"a\",}", "line 2"),
-        ("{\"id\":\"a\",\"id\":\"b\"}", "named twice"),
+        ("{\"id\":\"a\",\"id\":\"b\"}", "occurs twice"),
         ("{} {}", "line 1 column 4"),
         ("nul", "line 1"),
     ] {
@@ -116,7 +116,7 @@ async fn unknown_paths_and_methods_are_problems() {
     let answer = server.get("/v1/tenants/acme/endpoints/ep_1").await;
     assert_eq!(
         answer.field("detail"),
-        "There is no such endpoint. Check the id in the path."
+        "No such endpoint. Check the id in the path."
     );
     for (verb, path, allow) in [
         ("PUT", "/v1/tenants", "POST, GET"),

@@ -197,7 +197,7 @@ async fn endpoints_are_listed_by_severity() {
     );
     assert_eq!(
         shown["data"][3]["detail"],
-        "paused by hand; 1 delivery waits"
+        "paused manually; 1 delivery waiting"
     );
     server.tenant("other").await;
     assert_eq!(listed(&server, "/v1/tenants/other/attention").await, []);

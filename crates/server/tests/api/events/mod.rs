@@ -8,4 +8,5 @@ mod id_filter;
 mod ingest;
 mod refused_events;
 mod replays;
+mod requests;
 mod stats;

@@ -61,6 +61,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("ApiRequest", "in the process of the person who typed it"),
     ("Event", "an answer of the API; only the dashboard reads it"),
     ("Invocation", "in the process of the person who typed it"),
+    ("RequestArgs", "in the process of the person who typed it"),
     ("SendArgs", "in the process of the person who typed it"),
     ("Setting", "the name of a setting"),
     (

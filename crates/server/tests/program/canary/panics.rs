@@ -250,7 +250,7 @@ async fn a_delivery_whose_attempts_panic_is_shown_as_held() {
     assert_eq!(held["next_attempt_at"], Value::Null);
     assert_eq!(held["last_error"]["kind"], "unknown");
     let detail = held["last_error"]["detail"].as_str().expect("a detail");
-    assert!(detail.starts_with("held after 10 internal errors in a row"));
+    assert!(detail.starts_with("held after 10 consecutive internal errors"));
     for (status, count) in [("held", 1), ("pending", 0)] {
         let listed = format!("{acme}/deliveries?status={status}");
         let listed = fixture.get(&canaries, &listed).await;

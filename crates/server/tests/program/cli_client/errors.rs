@@ -17,13 +17,13 @@ fn wrong(line: &str) -> String {
 fn every_field_error_is_printed_on_its_own_line() {
     let server = ScriptedServer::answering(&[(
         422,
-        r#"{"type":"/docs/errors#invalid","title":"Something in the request is wrong","status":422,"code":"invalid",
+        r#"{"type":"/docs/errors#invalid","title":"Invalid request","status":422,"code":"invalid",
             "detail":"url must be https; timeout must be 1s to 60s.",
             "errors":[{"field":"url","message":"must be https"},{"field":"timeout","message":"must be 1s to 60s"}]}"#,
     )]);
     assert_eq!(
         server.error_of("endpoints create http://a.example"),
-        "error: Something in the request is wrong (422 invalid)\nurl: must be https\ntimeout: must be 1s to 60s\n"
+        "error: Invalid request (422 invalid)\nurl: must be https\ntimeout: must be 1s to 60s\n"
     );
 }
 
@@ -38,7 +38,7 @@ fn rate_limits_and_wrong_keys_are_explained() {
     );
     let server = ScriptedServer::answering(&[(
         401,
-        r#"{"title":"A valid key is needed","status":401,"code":"unauthorized"}"#,
+        r#"{"title":"A valid key is required","status":401,"code":"unauthorized"}"#,
     )]);
     assert!(server.error_of("stats").contains("--key"));
 }
@@ -51,7 +51,7 @@ fn a_refused_connection_is_explained() {
     let line = format!("stats --key k --server {url}");
     let message = error_message(program(&line).output().unwrap(), 1);
     let expected = format!(
-        "error: no posthaste server answers at {url}: start one with `posthaste serve`, or name another with --server"
+        "error: cannot reach a posthaste server at {url}: start one with `posthaste serve`, or pass its address with --server"
     );
     assert!(message.starts_with(&expected), "{message}");
 }
@@ -61,7 +61,7 @@ fn another_server_at_the_address_is_detected() {
     for (status, body) in [(404, "<html>"), (200, "<html>"), (500, "{}")] {
         let server = ScriptedServer::answering(&[(status, body)]);
         let message = server.error_of("stats");
-        assert!(message.contains("is not the posthaste API"), "{message}");
+        assert!(message.contains("is not a posthaste API"), "{message}");
         assert!(message.contains(&status.to_string()), "{message}");
     }
 }
@@ -80,7 +80,7 @@ fn a_truncated_response_is_an_error() {
     });
     let line = format!("stats --key k --server {url}");
     let message = error_message(program(&line).output().unwrap(), 1);
-    assert!(message.contains("did not answer"), "{message}");
+    assert!(message.contains("no response from the server"), "{message}");
 }
 
 #[test]

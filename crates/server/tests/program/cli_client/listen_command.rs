@@ -184,5 +184,5 @@ fn an_invalid_secret_is_not_repeated() {
         program("listen --secret whsec_c2VjcmV0").output().unwrap(),
         2,
     );
-    assert!(message.contains("shared secret must be"), "{message}");
+    assert!(message.contains("shared secret must have"), "{message}");
 }

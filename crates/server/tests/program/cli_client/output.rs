@@ -23,7 +23,7 @@ fn a_list_is_a_table_with_the_next_cursor() {
     );
     assert_eq!(
         remark,
-        "there are more: go on with --cursor abc, or see --all\n"
+        "more results: continue with --cursor abc, or use --all\n"
     );
 }
 
@@ -56,7 +56,7 @@ fn a_new_key_is_shown_with_a_warning() {
     let output = server.client("keys create ci").output().unwrap();
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(stdout(output), "id    key_1\nname  ci\nkey   ph_secret\n");
-    assert_eq!(remark, "keep the key: it is not shown again\n");
+    assert_eq!(remark, "save the key: it is not shown again\n");
 }
 
 #[test]

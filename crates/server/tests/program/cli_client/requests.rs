@@ -242,6 +242,36 @@ const LINES: &[(&str, &str, &str)] = &[
         "POST /v1/tenants/acme/events",
         r#"{"type":"a.b","body_base64":"aGVsbG8=","content_type":"text/plain"}"#,
     ),
+    (
+        "request https://a.example/x",
+        "POST /v1/tenants/acme/requests",
+        r#"{"url":"https://a.example/x","method":"POST","payload":{}}"#,
+    ),
+    (
+        "request https://a.example/x --method delete",
+        "POST /v1/tenants/acme/requests",
+        r#"{"url":"https://a.example/x","method":"DELETE"}"#,
+    ),
+    (
+        "request https://a.example/x {\"x\":1.0e1} --method PUT --header X-A:1 --header X-B:2 --delay 10m --retry-policy swift --timeout 5s --idempotency-key k --ordering-key o",
+        "POST /v1/tenants/acme/requests",
+        r#"{"url":"https://a.example/x","method":"PUT","headers":{"X-A":"1","X-B":"2"},"payload":{"x":1.0e1},"delay":"10m","retry_policy":{"preset":"swift"},"timeout":"5s","idempotency_key":"k","ordering_key":"o"}"#,
+    ),
+    (
+        "request https://a.example/x hello --content-type text/plain --deliver-at 2026-11-15T12:00:00Z",
+        "POST /v1/tenants/acme/requests",
+        r#"{"url":"https://a.example/x","method":"POST","body_base64":"aGVsbG8=","content_type":"text/plain","deliver_at":"2026-11-15T12:00:00.000Z"}"#,
+    ),
+    (
+        "tenants signing-secret acme",
+        "GET /v1/tenants/acme/signing-secret",
+        "",
+    ),
+    (
+        "tenants rotate-signing-secret acme --overlap 1h",
+        "POST /v1/tenants/acme/signing-secret/rotate",
+        r#"{"overlap":"1h"}"#,
+    ),
 ];
 
 #[test]

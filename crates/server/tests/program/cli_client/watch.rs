@@ -32,7 +32,7 @@ fn each_attempt_is_printed_once_until_the_delivery_ends() {
     assert_eq!(
         printed,
         [
-            "dlv_1  attempt 1  503  12 ms  again at 2026-11-15T12:00:00.000Z",
+            "dlv_1  attempt 1  503  12 ms  next attempt at 2026-11-15T12:00:00.000Z",
             "dlv_1  attempt 2  200  3 ms",
             "dlv_1  succeeded",
         ]
@@ -100,7 +100,7 @@ fn an_event_without_deliveries_cannot_be_followed() {
     assert!(
         server
             .error_of("send a.b --watch")
-            .contains("no endpoint wants this event")
+            .contains("no endpoint is subscribed to this event type")
     );
 }
 

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::fixture::IsolationFixture;
 use super::tenant_data::{DELETED_TENANT, OTHER_TENANT, OWN, TenantData, missing_id, receiver};
 
-const ADMIN_ONLY: &str = "Needs an admin key.";
-const OPEN: &str = "Needs no key.";
+const ADMIN_ONLY: &str = "Requires an admin key.";
+const OPEN: &str = "No key required.";
 
 /// A revoked key, a key of a deleted tenant and no key get the same answer as a key that never existed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

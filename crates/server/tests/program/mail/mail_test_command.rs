@@ -54,7 +54,7 @@ async fn the_operator_sees_the_answer_of_the_mail_server() {
     );
     let (code, printed) = command.run(&[]);
     let address = format!("smtp://localhost:{}", server.port);
-    let wanted = format!("{address} took the letter to ops@example.com: 250 2.0.0 kept\n");
+    let wanted = format!("{address} accepted the email to ops@example.com: 250 2.0.0 kept\n");
     assert_eq!((code, printed), (Some(0), wanted));
     let (code, printed) = command.run(&["--to", "me@example.com", "--json"]);
     let printed: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
@@ -66,13 +66,13 @@ async fn the_operator_sees_the_answer_of_the_mail_server() {
     assert_eq!(arrived[0].to, ["ops@example.com"]);
     assert_eq!(arrived[1].to, ["me@example.com"]);
     assert!(arrived[0].secure && arrived[0].user.as_deref() == Some("me"));
-    assert_eq!(arrived[0].header("subject"), "[posthaste] Letters arrive");
+    assert_eq!(arrived[0].header("subject"), "[posthaste] Test email");
 
     server.refuse(MailStep::Recipient, "550 5.1.1 no such mailbox");
     let (code, printed) = command.run(&[]);
     assert_eq!(code, Some(1), "{printed}");
     assert!(
-        printed.contains("did not take the letter to ops@example.com"),
+        printed.contains("rejected the email to ops@example.com"),
         "{printed}"
     );
     assert!(printed.contains("no such mailbox"), "{printed}");
@@ -83,24 +83,24 @@ fn missing_mail_settings_are_reported_before_sending() {
     let server = MailSetup::new(Serves::None).start();
     let url = format!("smtp://me@localhost:{}", server.port);
     for (mail, more, code, expected) in [
-        ("", &[][..], 2, "mail.server: is needed with mail.password"),
+        ("", &[][..], 2, "mail.server: is required with mail.password"),
         (
             &format!("server = '{url}'\n"),
             &[],
             2,
-            "mail.from: is needed with mail.server",
+            "mail.from: is required with mail.server",
         ),
         (
             &format!("server = '{url}'\nfrom = 'a@example.com'\n"),
             &[],
             2,
-            "mail.to is empty: say who is to get it by --to",
+            "mail.to is empty: pass the recipient with --to",
         ),
         (
             &format!("server = '{url}'\nfrom = 'a@example.com'\n"),
             &["--to", "nobody"],
             2,
-            "--to must be one e-mail address",
+            "--to must be one email address",
         ),
         (
             &format!(
@@ -108,7 +108,7 @@ fn missing_mail_settings_are_reported_before_sending() {
             ),
             &[],
             2,
-            "3 mistakes",
+            "3 errors",
         ),
     ] {
         let command = MailTestCommand::new(&server, mail);

@@ -60,7 +60,7 @@ async fn a_hanging_mail_server_times_out_at_every_step() {
         while server.times_reached(step) == 0 {
             let post = post(&server, &settings).within(within);
             let hanging = sent(&post, "ops@customer.com").await;
-            let late = format!("not taken within {} s", within.as_secs_f64());
+            let late = format!("not accepted within {} s", within.as_secs_f64());
             assert_eq!(hanging, Err(EmailError::Later(late)), "{step:?}");
             within *= 2;
             assert!(within < PATIENCE, "{step:?} is never reached");
@@ -89,7 +89,7 @@ async fn a_wrong_password_is_retried_and_not_quoted() {
         panic!("{refused:?}");
     };
     assert!(
-        why.starts_with("signing in: ") && why.contains("535"),
+        why.starts_with("authenticating: ") && why.contains("535"),
         "{why}"
     );
     assert!(!why.contains(PASSWORD), "{why}");

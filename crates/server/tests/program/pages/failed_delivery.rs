@@ -72,7 +72,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
         "{}",
         page.url().await
     );
-    page.click(Locator::saying("summary", "at attempt 2")).await;
+    page.click(Locator::saying("summary", "of attempt 2")).await;
     says(&page, "the ledger is being moved").await;
     let text = page.text("main").await;
     for fact in [
@@ -100,7 +100,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
     put_marker(&acts).await;
     for watching in [&page, &acts] {
         says(watching, "succeeded").await;
-        says_no_more(watching, "Given up").await;
+        says_no_more(watching, "Failed at").await;
         assert_marker(watching).await;
         assert_no_errors(watching, "the delivery, mended");
     }
@@ -154,13 +154,13 @@ async fn dead_letters_are_replayed_and_the_progress_is_shown() {
     let acts = page.another().await;
     acts.open(&page.url().await).await;
     let billing = Locator::saying("main section", "/billing");
-    acts.follow(Locator::within(&billing, "a", "Choose some"))
+    acts.follow(Locator::within(&billing, "a", "Select deliveries"))
         .await;
     for chosen in &invoices[..2] {
         acts.click(&*format!("input[name=delivery][value=\"{chosen}\"]"))
             .await;
     }
-    acts.follow(Locator::saying("main button", "chosen")).await;
+    acts.follow(Locator::saying("main button", "Replay selected")).await;
     for chosen in &invoices[..2] {
         fixture.api.until_status("acme", chosen, "succeeded").await;
     }
@@ -211,7 +211,7 @@ async fn live_updates_end_with_the_session() {
     leaves.follow(Locator::saying("button", "Sign out")).await;
     page.until("document.body.dataset.live === 'ended'").await;
     let text = page.text("#live-state").await;
-    assert!(text.contains("no longer signed in"), "{text}");
+    assert!(text.contains("Your session or link has ended"), "{text}");
     // From here on the page gets no updates.
     let endpoint = fixture.endpoint("acme", "hook", json!({})).await;
     fixture

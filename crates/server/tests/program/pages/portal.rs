@@ -109,14 +109,14 @@ async fn an_expired_portal_link_says_so() {
     assert!(
         page.text("#live-state")
             .await
-            .contains("the link has ended")
+            .contains("session or link has ended")
     );
     assert_no_errors(&page, "the portal whose link ends");
     for path in ["", "/endpoints", "/deliveries"] {
         let refused = page.open(&fixture.url(&format!("{base}{path}"))).await;
         assert_eq!(refused.status, 401);
         let words = page.text("main").await;
-        assert!(words.contains("expired or was ended"), "{words}");
+        assert!(words.contains("expired or was revoked"), "{words}");
         assert!(!words.contains(&mark("acme")), "{words}");
     }
     page.complaints();

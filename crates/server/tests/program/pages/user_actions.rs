@@ -16,16 +16,16 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     fixture.api.tenant("acme").await;
     let page = fixture.signed_in().await;
     page.open(&fixture.url("/dashboard/t/acme/endpoints")).await;
-    page.follow(Locator::saying("main a", "Add an endpoint"))
-        .await;
+    page.follow(Locator::saying("main a", "Add endpoint")).await;
     // Errors appear beside their fields, and the entered values stay.
     page.fill(Locator::labelled("URL"), "http://example.com/hook")
         .await;
-    page.fill(Locator::labelled("Time limit"), "61s").await;
+    page.fill(Locator::labelled("Timeout per attempt"), "61s")
+        .await;
     page.fill(Locator::labelled("Description"), "Orders of the shop")
         .await;
     let refused = page
-        .follow(Locator::saying("button", "Add the endpoint"))
+        .follow(Locator::saying("button", "Create endpoint"))
         .await;
     assert_eq!(refused.status, 422);
     page.complaints();
@@ -39,8 +39,9 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
 
     page.fill(Locator::labelled("URL"), &fixture.receiver.url_of("orders"))
         .await;
-    page.fill(Locator::labelled("Time limit"), "5s").await;
-    page.follow(Locator::saying("button", "Add the endpoint"))
+    page.fill(Locator::labelled("Timeout per attempt"), "5s")
+        .await;
+    page.follow(Locator::saying("button", "Create endpoint"))
         .await;
     assert!(page.text("main").await.contains("whsec_"));
     check_page(&page, "a secret that is shown once").await;
@@ -50,7 +51,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     let copied = page.ask("navigator.clipboard.readText()").await;
     let copied = copied.as_str().expect("text");
     assert!(copied.starts_with("whsec_"), "{copied}");
-    page.follow(Locator::saying("main a", "To the endpoint"))
+    page.follow(Locator::saying("main a", "Open endpoint"))
         .await;
     let endpoint = page.url().await;
     assert!(
@@ -58,7 +59,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
         "the secret is shown once"
     );
 
-    page.follow(Locator::saying("button", "Send a test event"))
+    page.follow(Locator::saying("button", "Send test event"))
         .await;
     put_marker(&page).await;
     says(&page, "succeeded").await;
@@ -67,9 +68,9 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
 
     page.open(&endpoint).await;
     page.follow(Locator::saying("main button", "Pause")).await;
-    says(&page, "Paused. Deliveries are held").await;
+    says(&page, "Endpoint paused. Deliveries are held").await;
     page.follow(Locator::saying("main button", "Resume")).await;
-    says(&page, "Resumed").await;
+    says(&page, "Endpoint resumed").await;
     page.follow(Locator::saying("main a", "Edit")).await;
     page.fill(Locator::labelled("Description"), "Orders, old and new")
         .await;
@@ -77,7 +78,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     says(&page, "Orders, old and new").await;
     page.follow(Locator::saying("main button", "Disable")).await;
     check_page(&page, "the question before it is disabled").await;
-    page.follow(Locator::saying("main button", "Yes, disable it"))
+    page.follow(Locator::saying("main button", "Disable endpoint"))
         .await;
     says(&page, "disabled").await;
     let id = endpoint.rsplit('/').next().expect("an id");
@@ -123,8 +124,8 @@ async fn a_policy_is_previewed_before_it_is_saved() {
     page.follow(Locator::saying("nav a", "Retry lab")).await;
     let before = page.text("main").await;
     page.choose("[name=preset]", "swift").await;
-    page.fill(Locator::labelled("It is down for"), "30m").await;
-    page.follow(Locator::saying("button", "Show")).await;
+    page.fill(Locator::labelled("Outage duration"), "30m").await;
+    page.follow(Locator::saying("button", "Simulate")).await;
     // The URL contains the chosen values, so that a user can share it.
     let address = page.url().await;
     assert!(
@@ -134,9 +135,9 @@ async fn a_policy_is_previewed_before_it_is_saved() {
     let after = page.text("main").await;
     assert_ne!(before, after);
     for words in [
-        "The simulated recovery",
-        "A naive sender",
-        "Most in one second after recovery",
+        "Simulated recovery",
+        "Naive sender",
+        "Peak requests per second after recovery",
     ] {
         assert!(after.contains(words), "no {words:?} in {after}");
     }
@@ -147,9 +148,9 @@ async fn a_policy_is_previewed_before_it_is_saved() {
             >= Some(3)
     );
     check_page(&page, "the lab").await;
-    page.fill(Locator::labelled("It is down for"), "for ever")
+    page.fill(Locator::labelled("Outage duration"), "for ever")
         .await;
-    page.follow(Locator::saying("button", "Show")).await;
+    page.follow(Locator::saying("button", "Simulate")).await;
     page.complaints();
     check_page(&page, "the lab with a mistake").await;
 }
@@ -162,7 +163,7 @@ async fn a_customer_link_shows_only_the_failed_deliveries() {
     let page = fixture.signed_in().await;
     page.open(&fixture.url("/dashboard/t/acme/dead-letters"))
         .await;
-    page.follow(Locator::saying("main button", "Make a link"))
+    page.follow(Locator::saying("main button", "Create link"))
         .await;
     check_page(&page, "a link for the customer").await;
     let link = page

@@ -124,9 +124,9 @@ fn wrong_numbers_are_reported_with_the_valid_range() {
         (
             "--capacity",
             "-5/s",
-            "not a rate: write a number and its time",
+            "not a rate: write a number and a unit",
         ),
-        ("--rate", "-5/s", "not a rate: write a number and its time"),
+        ("--rate", "-5/s", "not a rate: write a number and a unit"),
         ("--outage", "-5m", "\"-5m\" is not a duration"),
     ] {
         let mut line = vec!["policy", "simulate"];
@@ -215,7 +215,7 @@ fn every_policy_error_is_printed_on_its_own_line() {
         2,
     );
     assert!(
-        text.contains("\npreset: \"eager\" is not a preset; there are: recommended,"),
+        text.contains("\npreset: \"eager\" is not a preset; presets: recommended,"),
         "{text}"
     );
 }
@@ -244,13 +244,13 @@ fn a_malformed_file_is_reported_with_format_and_position() {
                 "twice.json",
                 "{\"preset\": \"swift\",\n \"preset\": \"brisk\"}",
             ),
-            "is not valid JSON: \"preset\" is named twice at line 2 column ",
+            "is not valid JSON: \"preset\" occurs twice at line 2 column ",
         ),
         (file("broken-brace", "{\"preset\""), "is not valid JSON: "),
         (file("broken-plain", "preset: swift"), "is not valid TOML: "),
         (
             file("latin.json", b"{\"preset\": \"\xe9\"}"),
-            "is not text in UTF-8",
+            "is not valid UTF-8",
         ),
         (
             file("list.json", "[]"),
@@ -314,5 +314,5 @@ fn output_that_cannot_be_written_is_a_failure() {
         .expect("a device");
     let output = program().args(["policy", "explain"]).stdout(full).output();
     let text = error_message(output.expect("the program runs"), 1);
-    assert!(text.contains("cannot print the answer"), "{text}");
+    assert!(text.contains("cannot print the response"), "{text}");
 }

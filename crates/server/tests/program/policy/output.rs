@@ -15,14 +15,14 @@ use super::fixture::{SIMULATE, file, long_policy, parsed, run, run_with_input, s
 fn explain_prints_text_a_table_and_a_chart() {
     let text = stdout(run("policy explain"));
     assert!(
-        text.starts_with("recommended: a schedule of 8, ±20 %\n\nTries at once;"),
+        text.starts_with("recommended: a schedule of 8, ±20 %\n\nFirst attempt immediately;"),
         "{text}"
     );
     let squeezed: Vec<String> = text
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
-    assert!(squeezed.contains(&"attempt delay before it earliest expected latest".to_owned()));
+    assert!(squeezed.contains(&"attempt delay before earliest expected latest".to_owned()));
     assert!(
         squeezed.contains(&"6 30m 34m 8s 42m 40s 51m 12s".to_owned()),
         "{text}"
@@ -160,7 +160,7 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
     row("attempts", &|c| format::count(c.attempts));
     row("delivered", &|c| format::count(c.delivered));
     row("dead-lettered", &|c| format::count(c.dead_lettered));
-    row("highest after recovery", &|c| {
+    row("peak after recovery", &|c| {
         format!("{}/s", format::count(c.peak_per_second))
     });
     row("time to drain, from the start", &|c| {
@@ -262,7 +262,7 @@ fn an_empty_scenario_and_a_long_outage_are_reported() {
         "policy simulate --preset brisk --pending 10 --outage 30d --capacity 1",
     ));
     assert!(
-        text.contains("posthaste gave up all 10 before the receiver was back"),
+        text.contains("posthaste dead-lettered all 10 before the receiver was back"),
         "{text}"
     );
 }
@@ -301,7 +301,7 @@ fn help_shows_examples_and_version_prints_the_version() {
             squeezed.contains("recommended, patient, swift, steady, brisk"),
             "{text}"
         );
-        assert!(squeezed.contains("instead of the answer"), "{text}");
+        assert!(squeezed.contains("instead of text"), "{text}");
     }
     let version = format!("posthaste {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(stdout(run("--version")), version);

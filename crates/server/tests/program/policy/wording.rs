@@ -48,7 +48,7 @@ fn rates_are_printed_as_given() {
         "policy simulate --pending 5 --outage 1m --capacity 90/m --rate 10/m",
     ));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("then takes 1.5/s."), "{text}");
+    assert!(text.contains("then capacity 1.5/s."), "{text}");
     assert!(text.contains("10 in flight, 10/m, burst 200"), "{text}");
     let json = parsed(&stdout(run(
         "policy simulate --pending 5 --outage 1m --capacity 1.5/s --json",

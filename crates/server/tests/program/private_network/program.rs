@@ -92,7 +92,7 @@ impl DeliveryOutcome {
         let attempts = body["attempts"].as_array().expect("attempts");
         let last = attempts.last().unwrap_or(&Value::Null);
         let words = text(&body["last_error"]["detail"]);
-        let answered = || format!("the receiver answered {}", last["status_code"]);
+        let answered = || format!("the receiver responded with {}", last["status_code"]);
         DeliveryOutcome {
             id: text(&body["id"]).expect("an id"),
             endpoint: text(&body["endpoint_id"]).expect("an endpoint"),

@@ -38,13 +38,13 @@ const FAILING: Duration = Duration::from_secs(2);
 
 /// The changes of the endpoint: the operational event, and the words in an email.
 const CHANGES: [(&str, &str); 4] = [
-    ("endpoint.breaker_tripped", "its breaker tripped"),
-    ("endpoint.recovered", "it takes deliveries again"),
+    ("endpoint.breaker_tripped", "breaker tripped"),
+    ("endpoint.recovered", "recovered"),
     (
         "endpoint.disable_warning",
-        "it will be disabled if this goes on",
+        "will be disabled if it keeps failing",
     ),
-    ("endpoint.disabled", "it was disabled"),
+    ("endpoint.disabled", "disabled"),
 ];
 /// The alerts on the way.
 const WRONG: [&str; 3] = ["breaker_tripped", "disable_warning", "endpoint_disabled"];

@@ -153,21 +153,21 @@ async fn cases(trusted: &Authority) -> Vec<Case> {
     add(
         http(closed),
         "connection",
-        &["connection refused: nothing listens on that port"],
+        &["connection refused: nothing is listening on the port"],
     );
     add(
         "http://posthaste.invalid/hook".to_owned(),
         "dns",
         &[
-            "DNS: no such host name",
-            "DNS: the name servers did not answer, or failed; the name may exist",
+            "DNS: the host name does not exist",
+            "DNS: the name servers did not respond, or failed; the name may exist",
         ],
     );
     let plain: [(Behaviour, &str, &'static [&'static str]); 5] = [
         (
             Behaviour::Says(""),
             "connection",
-            &["the receiver closed the connection before it answered"],
+            &["the receiver closed the connection before responding"],
         ),
         (
             Behaviour::Resets,
@@ -177,17 +177,17 @@ async fn cases(trusted: &Authority) -> Vec<Case> {
         (
             Behaviour::Says("SSH-2.0-OpenSSH_9.9\r\n\r\n"),
             "connection",
-            &["the answer is not valid HTTP"],
+            &["the response is not valid HTTP"],
         ),
         (
             Behaviour::Hangs(""),
             "timeout",
-            &["the time limit passed before the receiver answered"],
+            &["timeout while waiting for the response"],
         ),
         (
             Behaviour::Hangs("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"),
             "timeout",
-            &["the time limit passed before the answer was complete"],
+            &["timeout while reading the response"],
         ),
     ];
     for (behaviour, kind, details) in plain {
@@ -210,20 +210,20 @@ async fn cases(trusted: &Authority) -> Vec<Case> {
         (
             tls(Some(&stranger), "127.0.0.1", false),
             &[
-                "TLS failed: the certificate's authority is unknown; an intermediate certificate may be missing",
+                "TLS failed: the certificate authority is unknown; an intermediate certificate may be missing",
             ],
         ),
         (
             mutual_tls(trusted),
-            &["TLS failed: the receiver demands a client certificate"],
+            &["TLS failed: the receiver requires a client certificate"],
         ),
         (
             Behaviour::Says("HTTP/1.1 400 Bad Request\r\n\r\n"),
-            &["TLS failed: the receiver does not speak TLS on this port"],
+            &["TLS failed: the receiver does not use TLS on this port"],
         ),
         (
             Behaviour::Hangs(""),
-            &["TLS failed: the handshake stalled until the time limit passed"],
+            &["TLS failed: timeout during the handshake"],
         ),
     ];
     for (behaviour, details) in secured {
@@ -265,7 +265,7 @@ async fn every_failure_is_told_precisely_in_the_api_and_in_the_log() {
     cases.push(Case {
         url: unwilling.url(),
         kind: "http",
-        details: &["the receiver answered 503 Service Unavailable"],
+        details: &["the receiver responded with 503 Service Unavailable"],
     });
     let mut deliveries = Vec::new();
     for (number, case) in cases.iter().enumerate() {

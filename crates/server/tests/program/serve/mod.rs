@@ -11,6 +11,7 @@ mod endpoint_outage;
 mod failure_details;
 mod kill;
 mod mutual_tls;
+mod one_off_requests;
 mod operational_events;
 mod retention;
 mod self_call;

@@ -78,3 +78,26 @@ async fn an_endpoint_at_the_servers_new_address_receives_nothing() {
         assert_eq!(shown["attempt_count"], 1, "{shown}");
     }
 }
+
+#[tokio::test]
+async fn a_one_off_request_to_the_servers_new_address_is_not_sent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = TestServer::start_in(directory.path(), &[]);
+    let address = unused_address();
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let request =
+        json!({"url": format!("http://{address}/v1/tenants"), "payload": {}, "delay": "3s"});
+    let answer = api.post("/v1/tenants/acme/requests", request).await;
+    let delivery = answer.expect(202);
+    let delivery = delivery["id"].as_str().expect("an id");
+    assert!(server.stop().success());
+    let server = TestServer::start_in(directory.path(), &["--listen", &address.to_string()]);
+    let mut api = server.api();
+    let shown = api.until_status("acme", delivery, "failed").await;
+    assert_eq!(shown["reason"], "unsafe_destination", "{shown}");
+    assert_eq!(shown["attempt_count"], 1, "{shown}");
+    let request = json!({"url": format!("http://{address}/v1/tenants"), "payload": {}});
+    let refused = api.post("/v1/tenants/acme/requests", request).await;
+    assert_eq!(refused.expect(422)["code"], "unsafe_destination");
+}

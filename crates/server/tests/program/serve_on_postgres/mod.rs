@@ -16,6 +16,8 @@ mod endpoint_outage;
 mod fixture;
 #[path = "../serve/kill.rs"]
 mod kill;
+#[path = "../serve/one_off_requests.rs"]
+mod one_off_requests;
 #[path = "../serve/operational_events.rs"]
 mod operational_events;
 #[path = "../serve/retention.rs"]

@@ -534,6 +534,7 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
         deliver_at: draft.deliver_at,
         ordering: draft.ordering.map(OrderingKey),
         only: draft.only,
+        request: None,
         received: None,
         ..event(tenant, draft.event_type)
     }

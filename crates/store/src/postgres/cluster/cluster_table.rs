@@ -70,12 +70,12 @@ impl ClusterTable {
         let time_limit = Duration::from_millis(self.timings.lease.as_millis() / 3);
         let answer = match timeout(time_limit, self.try_send(me, request)).await {
             Ok(answer) => answer,
-            Err(_) => Err("no answer in time".to_owned()),
+            Err(_) => Err("no response in time".to_owned()),
         };
         match answer {
             Ok(input) => {
                 if self.failures > 0 {
-                    tracing::info!(target: LOG_TARGET, "this node can renew its lease again");
+                    tracing::info!(target: LOG_TARGET, "lease renewals work again");
                 }
                 self.failures = 0;
                 input
@@ -83,7 +83,7 @@ impl ClusterTable {
             Err(why) => {
                 self.connection.cut();
                 if self.failures == 0 {
-                    tracing::warn!(target: LOG_TARGET, %why, "this node cannot reach the others' table; it stops sending if this lasts");
+                    tracing::warn!(target: LOG_TARGET, %why, "cannot renew the lease; this node stops sending if this continues");
                 }
                 self.failures = self.failures.saturating_add(1);
                 Input::Failed
@@ -130,7 +130,7 @@ async fn execute(
             let (node_no, seen) = (node.0 as i64, *beat as i64);
             let row = conn.query_one(STRIKE_OFF, &[&node_no, &seen, &me]).await?;
             if row.get(0) {
-                tracing::warn!(target: LOG_TARGET, %node, "a node has died: its work is shared among the others");
+                tracing::warn!(target: LOG_TARGET, %node, "a node is dead: the others take over its endpoints");
             }
             Ok(Input::Fenced)
         }

@@ -14,12 +14,11 @@ use posthaste_core::cluster::NodeNo;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::AsyncMessage;
 
 use super::membership::Membership;
 use super::membership_task::MembershipInput;
 use crate::StoreError;
-use crate::postgres::connection::{ConnectionDriver, PgConnection, connect};
+use crate::postgres::connection::{PgConnection, connect, drive_with_notifications};
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::write::notify_message::{CLUSTER_CHANNEL, NotifyMessage, channel_of};
@@ -52,7 +51,7 @@ pub(in crate::postgres) async fn listen(
             Err(why) => {
                 failures = failures.saturating_add(1);
                 if failures == 1 {
-                    tracing::warn!(target: LOG_TARGET, %why, "this node cannot listen for notices; it looks more often instead");
+                    tracing::warn!(target: LOG_TARGET, %why, "cannot open the LISTEN connection; polling instead");
                 }
             }
         }
@@ -104,7 +103,11 @@ impl<'a> ListenerConnection<'a> {
         let connected = connect(settings, url).await;
         let (conn, driver) = connected.map_err(|not_connected| not_connected.to_string())?;
         let (sender, received) = mpsc::channel(MAX_UNPROCESSED);
-        let driver = tokio::task::spawn_local(drive(driver, sender)).abort_handle();
+        let driving = drive_with_notifications(driver, move |payload| {
+            // If the channel is full, the `NOTIFY` message is dropped, and polling makes up for it.
+            let _ = sender.try_send(payload.to_owned());
+        });
+        let driver = tokio::task::spawn_local(driving).abort_handle();
         let listener = ListenerConnection {
             membership,
             conn,
@@ -121,7 +124,7 @@ impl<'a> ListenerConnection<'a> {
 
     async fn run(&self, sql: &str) -> Result<(), String> {
         let ran = timeout(TEST_TIMEOUT, self.conn.batch(sql)).await;
-        let ran = ran.map_err(|_| "no answer in time".to_owned())?;
+        let ran = ran.map_err(|_| "no response in time".to_owned())?;
         ran.map_err(|fault| fault.to_string())
     }
 
@@ -146,7 +149,7 @@ impl<'a> ListenerConnection<'a> {
             tokio::select! {
                 received = self.received.recv() => match received {
                     None => {
-                        tracing::info!(target: LOG_TARGET, "the connection that listens for notices is lost");
+                        tracing::info!(target: LOG_TARGET, "lost the LISTEN connection; polling until it is back");
                         return;
                     }
                     Some(payload) => match NotifyMessage::decode(&payload) {
@@ -154,13 +157,13 @@ impl<'a> ListenerConnection<'a> {
                             test_deadline = None;
                             was_received = true;
                             if *warned {
-                                tracing::info!(target: LOG_TARGET, "notices arrive again");
+                                tracing::info!(target: LOG_TARGET, "LISTEN connection restored");
                                 *warned = false;
                             }
                             self.membership.set_receives_notify(true);
                         }
                         Some(message) => self.pass_on(message),
-                        None => tracing::debug!(target: LOG_TARGET, "a notice that cannot be read"),
+                        None => tracing::debug!(target: LOG_TARGET, "received an invalid notification"),
                     },
                 },
                 () = tokio::time::sleep_until(until) => {
@@ -170,12 +173,12 @@ impl<'a> ListenerConnection<'a> {
                         if !AtomicBool::load(&test_sent, Ordering::SeqCst) {
                             test_at = Instant::now() + TEST_TIMEOUT;
                         } else if was_received {
-                            tracing::info!(target: LOG_TARGET, "the connection that listens has fallen silent: another is opened");
+                            tracing::info!(target: LOG_TARGET, "the LISTEN connection is silent; reconnecting");
                             return;
                         } else if !*warned {
                             tracing::warn!(
                                 target: LOG_TARGET,
-                                "notices do not arrive on the connection that listens, as happens behind a proxy that pools by transaction; this node looks more often instead; set store_listen to a URL that leads to the server itself"
+                                "no notifications arrive on the LISTEN connection, probably because of a proxy with transaction pooling; polling instead; set store_listen to a URL of the server itself"
                             );
                             *warned = true;
                         }
@@ -234,21 +237,6 @@ impl<'a> ListenerConnection<'a> {
             }
             NotifyMessage::UnlistedWork => membership.work.notify_one(),
             NotifyMessage::NodeRpc => membership.node_rpc.wake(),
-        }
-    }
-}
-
-/// Drives the connection, and passes `NOTIFY` messages on.
-async fn drive(mut driver: ConnectionDriver, sender: mpsc::Sender<String>) {
-    loop {
-        let message = std::future::poll_fn(|context| driver.poll_message(context)).await;
-        match message {
-            Some(Ok(AsyncMessage::Notification(message))) => {
-                // If the channel is full, the `NOTIFY` message is dropped, and polling makes up for it.
-                let _ = sender.try_send(message.payload().to_owned());
-            }
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return,
         }
     }
 }

@@ -217,13 +217,13 @@ impl MembershipTask {
                 self.me = Some(*node);
                 self.membership.owned_shards.reset(*node);
                 self.membership.renumbered.notify_one();
-                tracing::info!(target: LOG_TARGET, %node, "this node has a number among those that share the database");
+                tracing::info!(target: LOG_TARGET, %node, "joined the cluster");
             }
             Input::HeartbeatDone(view) => self.membership.update_view(view),
             Input::Expelled => {
                 tracing::warn!(
                     target: LOG_TARGET,
-                    "the others took this node for dead, and share its work; it begins anew under another number"
+                    "the other nodes declared this node dead; it rejoins with a new number"
                 );
                 self.me = None;
             }
@@ -293,7 +293,7 @@ impl MembershipTask {
                 let all: Vec<Shard> = Shard::all().collect();
                 membership.owned_shards.revoke(&all);
                 if self.phase == Phase::Running {
-                    tracing::warn!(target: LOG_TARGET, "this node could not renew its lease in time: it sends nothing");
+                    tracing::warn!(target: LOG_TARGET, "lease not renewed in time; nothing is sent");
                 }
                 membership.shared.cluster_events.expired();
             }
@@ -318,7 +318,7 @@ impl MembershipTask {
         // The due watermarks date from before other nodes owned these shards.
         membership.shared.due_watermarks.forget();
         let shards: Vec<Shard> = holdings.iter().map(|holding| holding.shard).collect();
-        tracing::debug!(target: LOG_TARGET, count = shards.len(), "shards are granted");
+        tracing::debug!(target: LOG_TARGET, count = shards.len(), "shards granted");
         membership.shared.cluster_events.granted(shards);
     }
 

@@ -176,7 +176,7 @@ impl NodeRpc {
             )
         };
         for question in late {
-            let why = format!("{} did not answer in time", question.node);
+            let why = format!("{} did not respond in time", question.node);
             (question.done)(Err(StoreError::Unavailable(why)));
         }
         next
@@ -246,7 +246,7 @@ impl Drop for PendingAnswer {
 }
 
 fn too_large() -> StoreError {
-    let why = "what nodes say to each other must not be larger than 1 MiB";
+    let why = "messages between nodes are limited to 1 MiB";
     StoreError::Unavailable(why.to_owned())
 }
 
@@ -270,7 +270,7 @@ pub(super) fn read_answer(body: &str) -> Result<Value, StoreError> {
 }
 
 pub(super) fn unreadable() -> StoreError {
-    StoreError::Unavailable("another node answered what cannot be read".to_owned())
+    StoreError::Unavailable("another node sent an invalid response".to_owned())
 }
 
 #[cfg(test)]
@@ -302,7 +302,7 @@ mod tests {
             .expect("somebody waits");
         assert!(node_rpc.fail_expired(soon).is_none());
         let why = first.await.expect_err("nobody answered");
-        assert!(why.to_string().contains("node 3 did not answer"), "{why}");
+        assert!(why.to_string().contains("node 3 did not respond"), "{why}");
         let waiting: Vec<_> = (0..MAX_OPEN_QUESTIONS)
             .map(|_| node_rpc.ask(NodeNo(3), &json!("who"), within))
             .collect();

@@ -85,7 +85,7 @@ pub(super) async fn follow_change_log(membership: Arc<Membership>) {
             Ok((evaluation, first)) => {
                 let cluster_events = &membership.shared.cluster_events;
                 if evaluation.missed {
-                    tracing::info!(target: LOG_TARGET, "changes were missed: what is kept in mind is read anew");
+                    tracing::info!(target: LOG_TARGET, "missed changes of the directory; reloading it");
                 }
                 // Before the first read no change was reported, so cached data may be out of date.
                 if evaluation.missed || first {
@@ -101,7 +101,7 @@ pub(super) async fn follow_change_log(membership: Arc<Membership>) {
                 evaluation.more
             }
             Err(why) => {
-                tracing::debug!(target: LOG_TARGET, %why, "changes cannot be read");
+                tracing::debug!(target: LOG_TARGET, %why, "cannot read changes");
                 false
             }
         };
@@ -131,7 +131,7 @@ async fn read(
         let last = rows
             .first()
             .map(|row| row.get(0))
-            .ok_or_else(|| DbError::Corrupt("the directory is missing".to_owned()))?;
+            .ok_or_else(|| DbError::Corrupt("cannot load the directory".to_owned()))?;
         let changes = rows.iter().filter_map(|row| {
             let no: Option<i64> = row.get(1);
             no.map(|no| (no, changelog::read(row.get(2), row.get(3))))
@@ -183,7 +183,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
                     membership.shared.cluster_events.work(found);
                 }
             }
-            Err(why) => tracing::debug!(target: LOG_TARGET, %why, "work cannot be looked for"),
+            Err(why) => tracing::debug!(target: LOG_TARGET, %why, "cannot poll for work"),
         }
     }
 }

@@ -110,12 +110,11 @@ pub(super) async fn exchange_messages(membership: Arc<Membership>, settings: Rc<
                     busy |= full;
                 }
                 Err(why) => {
-                    tracing::debug!(target: LOG_TARGET, %why, "mail between nodes cannot be sent or taken");
+                    tracing::debug!(target: LOG_TARGET, %why, "cannot exchange messages with other nodes");
                     connection.cut();
                     time = None;
                     failures = failures.saturating_add(1);
-                    let why =
-                        StoreError::Unavailable(format!("another node cannot be asked: {why}"));
+                    let why = StoreError::Unavailable(format!("cannot reach another node: {why}"));
                     refuse(node_rpc, unsent, &why);
                     node_rpc.is_notified.store(true, Ordering::SeqCst);
                 }
@@ -149,7 +148,7 @@ pub(super) async fn exchange_messages(membership: Arc<Membership>, settings: Rc<
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     /// No answer within the time limit.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     TimedOut,
     /// No connection.
     #[error("{0}")]
@@ -220,7 +219,7 @@ async fn exchange(
             })
             .cloned()
             .collect();
-        let why = StoreError::Unavailable("the node that was asked is gone".to_owned());
+        let why = StoreError::Unavailable("the other node is gone".to_owned());
         refuse(&membership.node_rpc, &gone, &why);
     }
     if !polls {
@@ -297,7 +296,7 @@ fn handle_message(membership: &Arc<Membership>, message: ReceivedMessage) {
         return node_rpc.complete(sender, reference, read_answer(&body));
     }
     if late {
-        return tracing::debug!(target: LOG_TARGET, %sender, "a question came too late to be answered");
+        return tracing::debug!(target: LOG_TARGET, %sender, "dropped an expired request of another node");
     }
     let Ok(question) = serde_json::from_str(&body) else {
         return node_rpc.put_answer(sender, reference, &Err(unreadable()));
@@ -309,7 +308,7 @@ fn handle_message(membership: &Arc<Membership>, message: ReceivedMessage) {
         membership: membership.clone(),
         node: sender,
         reference,
-        result: Err(StoreError::Unavailable("it was not answered".to_owned())),
+        result: Err(StoreError::Unavailable("no response".to_owned())),
     };
     let done = Box::new(move |result| answering.give(result));
     membership.shared.cluster_events.asked(question, done);

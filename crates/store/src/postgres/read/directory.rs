@@ -31,8 +31,7 @@ pub(in crate::postgres) async fn live_tenant(
     Ok(row.map(|row| row.get(0)))
 }
 
-const TENANT_COLUMNS: &str =
-    "id, name, policy, limits, created_at, revision, plan, endpoint_defaults, protection";
+const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan, endpoint_defaults, protection, sealed_keys";
 
 fn read_tenant(row: &Row) -> Result<Tenant, DbError> {
     let policy: Option<&str> = row.get(2);
@@ -46,6 +45,7 @@ fn read_tenant(row: &Row) -> Result<Tenant, DbError> {
         plan: row.get(6),
         endpoint_defaults: json_or_default(row.get(7))?,
         protection: json_or_default(row.get(8))?,
+        sealed_keys: row.get(9),
     })
 }
 

@@ -51,7 +51,8 @@ pub(in crate::postgres) async fn find(
 const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy, e.timeout_ms, \
     e.max_in_flight, e.per_second, e.burst, e.ordered, e.sealed_headers, e.sealed_keys, \
     e.owner_email, e.created_at, e.revision, e.standing, e.reason, h.health, \
-    e.signature_style, e.sealed_credentials, e.inherited, e.protection, e.owner_email_confirmed \
+    e.signature_style, e.sealed_credentials, e.inherited, e.protection, e.owner_email_confirmed, \
+    e.is_origin \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no JOIN healths h ON h.endpoint_no = e.no";
 
 fn read(row: &Row) -> Result<EndpointRow, DbError> {
@@ -81,6 +82,7 @@ fn read(row: &Row) -> Result<EndpointRow, DbError> {
             sealed_credentials: row.get(20),
             owner_email: row.get(13),
             owner_email_confirmed: row.get(23),
+            is_origin: row.get(24),
             created_at: at(row.get(14)),
             revision: row.get::<_, i64>(15) as u64,
         },
@@ -100,6 +102,18 @@ pub(in crate::postgres) async fn endpoint(
     row.as_ref().map(read).transpose()
 }
 
+/// Returns the origin endpoint of a tenant with this URL, unless it is deleted.
+pub(in crate::postgres) async fn origin_endpoint(
+    conn: &PgConnection,
+    tenant: &TenantId,
+    url: &str,
+) -> Result<Option<EndpointId>, DbError> {
+    let sql = "SELECT e.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+         WHERE t.id = $1 AND NOT t.deleted AND e.url = $2 AND e.is_origin AND e.standing <> 3";
+    let row = conn.query_opt(sql, &[&tenant.as_str(), &url]).await?;
+    Ok(row.map(|row| EndpointId(row.get::<_, Id>(0).0)))
+}
+
 /// Lists the endpoints of a tenant that are not deleted, the newest first.
 pub(in crate::postgres) async fn endpoints(
     conn: &PgConnection,
@@ -108,8 +122,8 @@ pub(in crate::postgres) async fn endpoints(
 ) -> Result<Page<EndpointRow, EndpointId>, DbError> {
     let tenant_no = live_tenant(conn, tenant).await?;
     let sql = format!(
-        "SELECT {COLUMNS} WHERE e.tenant_no = $1 AND e.standing <> 3 AND e.id < $2 \
-         ORDER BY e.id DESC LIMIT $3"
+        "SELECT {COLUMNS} WHERE e.tenant_no = $1 AND e.standing <> 3 AND NOT e.is_origin \
+         AND e.id < $2 ORDER BY e.id DESC LIMIT $3"
     );
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
     let rows = conn
@@ -137,7 +151,7 @@ pub(in crate::postgres) async fn attention_list(
          (standing = 1 OR standing = 2 AND reason <> '\"manual\"') \
          AND ($1::bigint IS NULL OR tenant_no = $1) UNION SELECT endpoint_no FROM healths WHERE tripped)) \
          AND (e.standing IN (0, 1) OR e.standing = 2 AND e.reason <> '\"manual\"') \
-         AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.standing = 1, e.id DESC LIMIT $2"
+         AND NOT e.is_origin AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.standing = 1, e.id DESC LIMIT $2"
     );
     let rows = conn.query(&sql, &[&tenant_no, &most(limit)]).await?;
     rows.iter().map(read).collect()

@@ -16,7 +16,7 @@ pub(in crate::postgres) async fn tenant_of(
         TenantObject::Endpoint(endpoint) => (
             endpoint.0,
             "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
-             WHERE e.id = $1 AND e.standing <> 3 AND NOT t.deleted",
+             WHERE e.id = $1 AND e.standing <> 3 AND NOT e.is_origin AND NOT t.deleted",
         ),
         TenantObject::Event(event) => (
             event.0,

@@ -207,7 +207,7 @@ pub(super) async fn with_exclusive_locks<T>(
             tracing::info!(
                 target: LOG_TARGET,
                 day = day.partition("day"),
-                "old days are in use and are dropped later"
+                "expired partitions are in use; dropping them later"
             );
             Ok(None)
         }

@@ -3,6 +3,8 @@
 //! [`DeliveryRow`] is a delivery with what its row has besides. Both tables are read with the same columns, in the same
 //! order, so one function reads them.
 
+use std::sync::Arc;
+
 use posthaste_core::classify::FailureKind;
 use posthaste_core::classify::Row as Rule;
 use posthaste_core::delivery::{
@@ -20,13 +22,15 @@ use crate::postgres::db_error::DbError;
 /// The columns that [`read`] expects, for a waiting delivery `w` and its endpoint `e`.
 pub(in crate::postgres) const WAITING: &str = "w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
     w.first_due, w.give_up_at, w.delay_ms, w.ordering, w.attempts, w.spent, w.status, w.type, \
-    w.granted, w.last, e.id, w.due, w.trigger, NULL::bigint, NULL::smallint";
+    w.granted, w.last, e.id, w.due, w.trigger, NULL::bigint, NULL::smallint, \
+    CASE WHEN e.is_origin THEN (SELECT q.request FROM events q WHERE q.id = w.event_id) END";
 /// The same columns for a delivery `d` that has ended.
 pub(in crate::postgres) const ENDED: &str = "d.id, d.event_id, d.endpoint_no, d.tenant_no, d.created_at, \
     d.first_due, d.give_up_at, d.delay_ms, d.ordering, d.attempts, d.spent, d.status, d.type, \
-    d.granted, d.last, e.id, NULL::bigint, NULL::smallint, d.ended_at, d.reason";
+    d.granted, d.last, e.id, NULL::bigint, NULL::smallint, d.ended_at, d.reason, \
+    CASE WHEN e.is_origin THEN (SELECT q.request FROM events q WHERE q.id = d.event_id) END";
 /// Number of these columns.
-pub(in crate::postgres) const COLUMN_COUNT: usize = 20;
+pub(in crate::postgres) const COLUMN_COUNT: usize = 21;
 /// Position of the due time in [`WAITING`].
 pub(in crate::postgres) const DUE_COLUMN: usize = 16;
 
@@ -78,6 +82,10 @@ pub(in crate::postgres) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
         granted: match row.get::<_, Option<&str>>(13) {
             Some(text) => from_json::<Vec<(Rule, u32)>>(text)?,
             None => Vec::new(),
+        },
+        request: match row.get::<_, Option<&str>>(20) {
+            Some(text) => Some(Arc::new(from_json(text)?)),
+            None => None,
         },
     };
     let turn = || -> Result<ScheduledAttempt, DbError> {

@@ -114,7 +114,7 @@ pub(in crate::postgres) fn explain_not_connected(
         ConnectError::Refused(fault) => explain(url, fault),
         ConnectError::Standby(_) => OpenError::Server {
             server,
-            why: format!("{not_connected}; name the primary in the URL"),
+            why: format!("{not_connected}; use the URL of the primary"),
         },
         ConnectError::TooOld(version) => OpenError::ServerTooOld {
             server,

@@ -94,7 +94,7 @@ impl Drop for PostgresStore {
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
-            tracing::error!(target: LOG_TARGET, "the store's thread has panicked");
+            tracing::error!(target: LOG_TARGET, "the store thread panicked");
         }
     }
 }

@@ -197,6 +197,12 @@ impl Store for PostgresStore {
         })
     }
 
+    fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>> {
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            read::endpoints::origin_endpoint(conn, &tenant, &url).await
+        })
+    }
+
     fn endpoints(
         &self,
         tenant: TenantId,
@@ -458,6 +464,17 @@ impl Store for PostgresStore {
                 contents.forget();
             }
             Ok(deleted)
+        })
+    }
+
+    fn delete_idle_origins(
+        &self,
+        _now: Timestamp,
+        created_before: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<EndpointId>> {
+        self.write_in_background(async move |context: &mut WriteContext| {
+            endpoints::delete_idle_origins(context, created_before, limit).await
         })
     }
 

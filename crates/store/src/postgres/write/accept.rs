@@ -24,7 +24,7 @@ use crate::codes::{RowStatus, at, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::clock_skew_of;
-use crate::postgres::schema::columns::{Id, parse};
+use crate::postgres::schema::columns::{Id, parse, to_json};
 use crate::postgres::schema::event_rows::{read_list, write_list};
 use crate::postgres::schema::partitions::Day;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
@@ -63,6 +63,7 @@ pub(super) struct EventColumns<'a> {
     pub(in crate::postgres) deliveries: Vec<Vec<u8>>,
     pub(in crate::postgres) payloads: Vec<&'a [u8]>,
     pub(super) traces: Vec<Option<String>>,
+    pub(super) requests: Vec<Option<String>>,
 }
 
 /// Rows of `waiting`.
@@ -187,7 +188,8 @@ impl<'a> Acceptance<'a> {
                 event.ordering,
                 due_at,
                 route.give_up_after,
-            );
+            )
+            .with_request(event.request.clone());
             deliveries.push(AcceptedDelivery {
                 id: delivery.id(),
                 endpoint: route.id,
@@ -236,6 +238,7 @@ impl<'a> Acceptance<'a> {
         to.payloads.push(&event.content.payload);
         to.traces
             .push(event.content.trace.as_ref().map(TraceContext::to_string));
+        to.requests.push(event.request.as_deref().map(to_json));
         if let Some(idempotency) = &event.idempotency {
             self.keys.tenants.push(tenant_no);
             self.keys.keys.push(&idempotency.key);
@@ -336,9 +339,10 @@ pub(super) async fn look_up(
 
 /// Inserts rows into `events`.
 pub(super) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
-    ordering, test, type, content_type, idempotency_key, deliveries, payload, trace) \
+    ordering, test, type, content_type, idempotency_key, deliveries, payload, trace, request) \
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
-    $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[])";
+    $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[], \
+    $13::text[])";
 
 /// Inserts rows into `waiting`.
 pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
@@ -382,6 +386,7 @@ pub(super) async fn insert_events(
             &it.deliveries,
             &it.payloads,
             &it.traces,
+            &it.requests,
         ],
     )
     .await?;

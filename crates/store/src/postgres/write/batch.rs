@@ -217,7 +217,7 @@ impl Writer {
         }
         // A lock that blocks the whole batch blocks each of its operations too.
         if batch.len() == 1 || blocked {
-            let why = "others were in the way for too long".to_owned();
+            let why = "lock timeout".to_owned();
             batch.refuse(&StoreError::Unavailable(why));
             return Ok(());
         }

@@ -25,7 +25,8 @@ pub(in crate::postgres) async fn create_tenant(
     }
     let no = context.next_number().await?;
     let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan, \
-         endpoint_defaults, protection) VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, $8, $9)";
+         endpoint_defaults, protection, sealed_keys) \
+         VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, $8, $9, $10)";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
     let (id, created_at) = (tenant.id.as_str(), ms(tenant.created_at));
@@ -43,6 +44,7 @@ pub(in crate::postgres) async fn create_tenant(
                 &tenant.plan,
                 &defaults_column(&tenant.endpoint_defaults),
                 &protection_column(&tenant.protection),
+                &tenant.sealed_keys,
             ],
         )
         .await?;
@@ -60,7 +62,7 @@ pub(in crate::postgres) async fn replace_tenant(
         return Ok(ReplaceResult::NotFound);
     };
     let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, endpoint_defaults = $7, \
-         protection = $8, revision = revision + 1 \
+         protection = $8, sealed_keys = $9, revision = revision + 1 \
          WHERE no = $1 AND revision = $2";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
@@ -78,6 +80,7 @@ pub(in crate::postgres) async fn replace_tenant(
                 &tenant.plan,
                 &defaults_column(&tenant.endpoint_defaults),
                 &protection_column(&tenant.protection),
+                &tenant.sealed_keys,
             ],
         )
         .await?;

@@ -6,13 +6,14 @@
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{EndpointStatus, Health};
+use posthaste_core::time::Timestamp;
 
 use super::write_context::WriteContext;
-use crate::codes::ms;
+use crate::codes::{most, ms};
 use crate::limit_columns::{LimitColumns, protection_column};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::endpoints::find;
+use crate::postgres::read::endpoints::{find, origin_endpoint};
 use crate::postgres::schema::columns::{EnumCode, Id, to_json};
 use crate::{Change, CreateResult, DisabledReason, Endpoint, ReplaceResult};
 
@@ -30,7 +31,16 @@ pub(in crate::postgres) async fn create(
     if find(&conn, endpoint.id).await?.is_some() {
         return Ok(CreateResult::Taken);
     }
-    if tenant.endpoints.len() >= at_most as usize {
+    if endpoint.is_origin
+        && origin_endpoint(&conn, &endpoint.tenant, &endpoint.url)
+            .await?
+            .is_some()
+    {
+        return Ok(CreateResult::Taken);
+    }
+    let same_kind = tenant.endpoints.iter();
+    let same_kind = same_kind.filter(|route| route.is_origin == endpoint.is_origin);
+    if same_kind.count() >= at_most as usize {
         return Ok(CreateResult::TooMany);
     }
     let no = context.next_number().await?;
@@ -39,9 +49,17 @@ pub(in crate::postgres) async fn create(
     conn.execute(
         "INSERT INTO endpoints (no, id, shard, tenant_no, standing, url, description, event_types, \
          timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
-         signature_style, sealed_credentials, created_at, revision) \
-         VALUES ($1, $2, $3, $4, 0, '', '', '[]', 0, 0, 0, 0, false, '', '', 0, '', $5, 0)",
-        &[&no, &id, &shard, &tenant.no, &created_at],
+         signature_style, sealed_credentials, created_at, revision, is_origin) \
+         VALUES ($1, $2, $3, $4, 0, $6, '', '[]', 0, 0, 0, 0, false, '', '', 0, '', $5, 0, $7)",
+        &[
+            &no,
+            &id,
+            &shard,
+            &tenant.no,
+            &created_at,
+            &endpoint.url,
+            &endpoint.is_origin,
+        ],
     )
     .await?;
     configure(&conn, no, endpoint).await?;
@@ -167,4 +185,38 @@ pub(super) async fn remember(conn: &PgConnection, no: i64, health: &Health) -> R
     )
     .await?;
     Ok(())
+}
+
+/// Deletes origin endpoints without deliveries that were created before this time.
+pub(in crate::postgres) async fn delete_idle_origins(
+    context: &mut WriteContext,
+    created_before: Timestamp,
+    limit: usize,
+) -> Result<Vec<EndpointId>, DbError> {
+    let conn = context.conn.clone();
+    if idle_origins(&conn, created_before, limit).await?.is_empty() {
+        return Ok(Vec::new());
+    }
+    // They are examined again under the lock, after which no event is routed to them.
+    context.lock_directory().await?;
+    let deleted = idle_origins(&conn, created_before, limit).await?;
+    for endpoint in &deleted {
+        write_status(context, *endpoint, EndpointStatus::Deleted, None).await?;
+    }
+    Ok(deleted)
+}
+
+async fn idle_origins(
+    conn: &PgConnection,
+    created_before: Timestamp,
+    limit: usize,
+) -> Result<Vec<EndpointId>, DbError> {
+    let sql = "SELECT e.id FROM endpoints e WHERE e.is_origin AND e.standing <> 3 AND e.created_at < $1 \
+         AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.endpoint_no = e.no) \
+         AND NOT EXISTS (SELECT 1 FROM ended d WHERE d.endpoint_no = e.no) ORDER BY e.no LIMIT $2";
+    let rows = conn
+        .query(sql, &[&ms(created_before), &most(limit)])
+        .await?;
+    let ids = rows.iter().map(|row| EndpointId(row.get::<_, Id>(0).0));
+    Ok(ids.collect())
 }

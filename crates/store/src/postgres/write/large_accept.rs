@@ -81,7 +81,7 @@ impl Writer {
                 break;
             }
         }
-        let why = "others were in the way for too long".to_owned();
+        let why = "lock timeout".to_owned();
         batch.refuse(&StoreError::Unavailable(why));
         Ok(())
     }

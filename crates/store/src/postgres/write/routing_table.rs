@@ -27,6 +27,8 @@ pub(super) struct EndpointRoute {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) id: EndpointId,
     pub(in crate::postgres) status: EndpointStatus,
+    /// True if only one-off requests are delivered to it.
+    pub(in crate::postgres) is_origin: bool,
     pub(in crate::postgres) patterns: Vec<Pattern>,
     pub(super) give_up_after: Span,
 }
@@ -43,7 +45,8 @@ impl EndpointRoute {
 
 impl Subscriber for EndpointRoute {
     fn patterns(&self) -> Option<&[Pattern]> {
-        self.accepts_deliveries().then_some(&self.patterns)
+        let gets_events = !self.is_origin && self.accepts_deliveries();
+        gets_events.then_some(&self.patterns)
     }
 }
 
@@ -170,7 +173,7 @@ impl RoutingTable {
         let numbers: Vec<i64> = by_no.keys().copied().collect();
         let endpoints = conn
             .query(
-                "SELECT tenant_no, no, id, standing, event_types, policy FROM endpoints \
+                "SELECT tenant_no, no, id, standing, event_types, policy, is_origin FROM endpoints \
                  WHERE standing <> 3 AND tenant_no = ANY ($1) ORDER BY id",
                 &[&numbers],
             )
@@ -244,6 +247,7 @@ fn route(
         no: row.get(1),
         id: EndpointId(row.get::<_, Id>(2).0),
         status: word(row, 3)?,
+        is_origin: row.get(6),
         patterns: read_patterns(row.get(4))?,
         give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
     })

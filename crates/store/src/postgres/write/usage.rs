@@ -182,7 +182,7 @@ impl Writer {
         self.context.cache.forgot_in = Some(month);
         let conn = self.context.conn.clone();
         if let Err(fault) = forget(&conn, month).await {
-            tracing::warn!(target: LOG_TARGET, %fault, "old months could not be forgotten");
+            tracing::warn!(target: LOG_TARGET, %fault, "cannot remove usage of past months");
             self.roll_back(&fault).await;
         }
     }
@@ -200,7 +200,7 @@ pub(in crate::postgres) async fn usage(
     let month = Month::of(now).0 as i32;
     let row = conn
         .query_one(
-            "SELECT (SELECT count(*) FROM endpoints WHERE tenant_no = $1 AND standing <> 3), \
+            "SELECT (SELECT count(*) FROM endpoints WHERE tenant_no = $1 AND standing <> 3 AND NOT is_origin), \
              (SELECT coalesce(sum(events), 0)::bigint FROM usage WHERE month = $2 AND tenant_no = $1)",
             &[&no, &month],
         )

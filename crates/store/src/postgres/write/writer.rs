@@ -213,7 +213,7 @@ impl Writer {
         let unfit = matches!(kind, ErrorKind::Lost | ErrorKind::Unprepared);
         let lost = unfit || self.context.conn.batch("ROLLBACK").await.is_err();
         if lost {
-            tracing::warn!(target: LOG_TARGET, %fault, "the connection to the database is lost");
+            tracing::warn!(target: LOG_TARGET, %fault, "lost the connection to PostgreSQL");
             self.connector.drop_connection();
         }
     }

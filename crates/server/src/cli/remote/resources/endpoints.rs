@@ -8,18 +8,18 @@ use http::Method;
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
-const SECRET_KIND: Field = body(
+pub(super) const SECRET_KIND: Field = body(
     "secret-kind",
     "secret_kind",
     Kind::OneOf(&["hmac", "ed25519"]),
-    "Which kind of signing secret is made",
+    "Kind of the generated signing secret",
 );
 
-const SECRET_FILE: Field = body(
+pub(super) const SECRET_FILE: Field = body(
     "secret-file",
     "secret",
     Kind::SecretFile,
-    "A signing secret to take over, in a file; - reads standard input",
+    "File with a signing secret to import; - reads standard input",
 );
 
 /// The fields that creating and updating an endpoint have in common, between those that differ.
@@ -27,84 +27,84 @@ macro_rules! endpoint_fields {
     ([$($before:expr),*], [$($after:expr),*]) => {
         [
             $($before,)*
-            body("description", "description", Kind::Text, "What it is for"),
+            body("description", "description", Kind::Text, "Description"),
             body(
                 "event-types",
                 "event_types",
                 Kind::List,
-                "What it wants, such as invoice.paid,customer.*; everything if nothing is named",
+                "Event types, such as invoice.paid,customer.*; all if omitted",
             ),
             body(
                 "retry-policy",
                 "retry_policy",
                 Kind::Policy,
-                "A preset, JSON, or @FILE; null for the tenant's",
+                "Retry policy: a preset, JSON, or @FILE; null for the tenant's default",
             ),
             body(
                 "timeout",
                 "timeout",
                 Kind::DurationOrDefault,
-                "Maximum duration of an attempt, 1s to 60s",
+                "Timeout of an attempt, 1s to 60s",
             ),
             body(
                 "max-in-flight",
                 "max_in_flight",
                 Kind::IntegerOrDefault,
-                "Maximum number of requests in flight",
+                "Maximum number of concurrent requests",
             ),
             body(
                 "rate",
                 "rate_limit.per_second",
                 Kind::Number,
-                "At most so many requests a second",
+                "Maximum number of requests per second",
             ),
             body(
                 "burst",
                 "rate_limit.burst",
                 Kind::Integer,
-                "So many of them at once after a quiet time",
+                "Burst size: requests allowed at once after an idle period",
             ),
             body(
                 "ordered",
                 "ordered",
                 Kind::Bool,
-                "Deliveries with the same ordering key go one after the other; --ordered=false ends it",
+                "Send deliveries with the same ordering key in order; --ordered=false turns it off",
             ),
             body(
                 "header",
                 "headers",
                 Kind::Headers,
-                "A header to send, such as \"X-Team: billing\"; may be repeated",
+                "Custom header, such as \"X-Team: billing\"; may be repeated",
             ),
             body(
                 "owner-email",
                 "owner_email",
                 Kind::Text,
-                "Who is told when something is wrong with it",
+                "Email address that is notified about problems",
             ),
             body(
                 "signature-style",
                 "signature_style",
                 Kind::OneOf(&["standard", "github", "stripe"]),
-                "Which signature it gets besides the standard one",
+                "Additional signature besides the standard one",
             ),
             body(
                 "auth-file",
                 "auth",
                 Kind::Json,
-                "What it is called with, as JSON in a file, such as {\"kind\":\"bearer\",\"token\":\"…\"}; /docs has the other kinds; - reads standard input",
+                "Authorization as a JSON file, such as {\"kind\":\"bearer\",\"token\":\"…\"}; /docs lists the other kinds; - reads standard input",
             ),
             body(
                 "client-certificate",
                 "client_certificate.certificate",
                 Kind::TextFile,
-                "What is shown to it if it asks for a certificate, as a PEM file",
+                "Client certificate for mutual TLS, as a PEM file",
             ),
             body(
                 "client-key",
                 "client_certificate.private_key",
                 Kind::TextFile,
-                "The certificate's private key, as a PEM file",
+                "Private key of the client certificate, as a PEM file",
             ),
             REFUSALS,
             DISABLE_AFTER,
@@ -116,23 +116,18 @@ macro_rules! endpoint_fields {
 }
 
 static ENDPOINT_CREATE: &[Field] = &endpoint_fields!(
-    [positional("url", "URL", "Where it is")],
+    [positional("url", "URL", "URL")],
     [SECRET_KIND, SECRET_FILE]
 );
 static ENDPOINT_UPDATE: &[Field] = &endpoint_fields!(
-    [body("url", "url", Kind::Text, "Where it is")],
+    [body("url", "url", Kind::Text, "URL")],
     [
-        body(
-            "no-auth",
-            "auth",
-            Kind::Clear,
-            "Call it without authorization from now on",
-        ),
+        body("no-auth", "auth", Kind::Clear, "Remove the authorization",),
         body(
             "no-client-certificate",
             "client_certificate",
             Kind::Clear,
-            "Show it no certificate from now on",
+            "Remove the client certificate",
         )
     ]
 );
@@ -181,7 +176,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
     },
     Action {
         name: "create",
-        about: "Create an endpoint, and show its signing secret",
+        about: "Create an endpoint and show its signing secret",
         examples: &[
             "posthaste endpoints create https://example.com/hooks --tenant acme",
             "posthaste endpoints create https://example.com/hooks --tenant acme --event-types 'invoice.*'",
@@ -191,12 +186,12 @@ pub(super) static ENDPOINTS: &[Action] = &[
         path: "/v1/tenants/{tenant}/endpoints",
         fields: ENDPOINT_CREATE,
         shape: Shape::Object(Some(
-            "give the secret to whoever runs the endpoint: it proves what comes from here",
+            "give the secret to the receiver, which verifies deliveries with it",
         )),
     },
     Action {
         name: "update",
-        about: "Change an endpoint; what is not named stays",
+        about: "Update an endpoint; settings that are not given stay unchanged",
         examples: &["posthaste endpoints update ep_01jd… --tenant acme --timeout 10s --rate 5"],
         method: Method::PATCH,
         path: "/v1/tenants/{tenant}/endpoints/{id}",
@@ -205,7 +200,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
     },
     Action {
         name: "delete",
-        about: "Delete an endpoint; what waits for it is given up",
+        about: "Delete an endpoint; its waiting deliveries fail",
         examples: &["posthaste endpoints delete ep_01jd… --tenant acme"],
         method: Method::DELETE,
         path: "/v1/tenants/{tenant}/endpoints/{id}",
@@ -214,25 +209,25 @@ pub(super) static ENDPOINTS: &[Action] = &[
     },
     on_endpoint(
         "enable",
-        "Let a disabled endpoint take part again",
+        "Enable a disabled endpoint",
         &["posthaste endpoints enable ep_01jd… --tenant acme"],
         "/v1/tenants/{tenant}/endpoints/{id}/enable",
     ),
     on_endpoint(
         "disable",
-        "Send nothing to an endpoint any more; what waits for it is given up",
+        "Disable an endpoint; its waiting deliveries fail",
         &["posthaste endpoints disable ep_01jd… --tenant acme"],
         "/v1/tenants/{tenant}/endpoints/{id}/disable",
     ),
     on_endpoint(
         "pause",
-        "Hold what is for an endpoint, and lose nothing",
+        "Pause an endpoint: hold its deliveries",
         &["posthaste endpoints pause ep_01jd… --tenant acme"],
         "/v1/tenants/{tenant}/endpoints/{id}/pause",
     ),
     on_endpoint(
         "resume",
-        "Let go what was held, gently",
+        "Resume an endpoint: send held deliveries gradually",
         &["posthaste endpoints resume ep_01jd… --tenant acme"],
         "/v1/tenants/{tenant}/endpoints/{id}/resume",
     ),
@@ -244,13 +239,13 @@ pub(super) static ENDPOINTS: &[Action] = &[
     ),
     on_endpoint(
         "send-confirmation",
-        "Send the owner's address another email to confirm it",
+        "Send the confirmation email to the owner's address again",
         &["posthaste endpoints send-confirmation ep_01jd… --tenant acme"],
         "/v1/tenants/{tenant}/endpoints/{id}/owner-email/confirmation",
     ),
     Action {
         name: "health",
-        about: "Show how an endpoint is doing: breaker, backlog, failures, latency",
+        about: "Show the health of an endpoint: breaker, backlog, failures, latency",
         examples: &["posthaste endpoints health ep_01jd… --tenant acme"],
         method: Method::GET,
         path: "/v1/tenants/{tenant}/endpoints/{id}/health",
@@ -268,7 +263,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
     },
     Action {
         name: "rotate-secret",
-        about: "Give an endpoint a new signing secret; the old one signs along for a while",
+        about: "Rotate the signing secret; the old one stays valid for a while",
         examples: &[
             "posthaste endpoints rotate-secret ep_01jd… --tenant acme",
             "posthaste endpoints rotate-secret ep_01jd… --tenant acme --overlap 1h",
@@ -280,7 +275,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
                 "overlap",
                 "overlap",
                 Kind::Duration,
-                "How long the old one signs along, 24h unless said; 0s ends it at once",
+                "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
             ),
             SECRET_KIND,
             SECRET_FILE,

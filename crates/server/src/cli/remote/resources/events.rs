@@ -55,7 +55,12 @@ pub(super) static EVENTS: &[Action] = &[
         method: Method::GET,
         path: "/v1/tenants/{tenant}/events",
         fields: &[
-            query("event-type", "event_type", Kind::Text, "Of this type"),
+            query(
+                "event-type",
+                "event_type",
+                Kind::Text,
+                "Only events of this type",
+            ),
             SINCE,
             UNTIL,
         ],
@@ -88,26 +93,41 @@ pub(super) static DELIVERIES: &[Action] = &[
         method: Method::GET,
         path: "/v1/tenants/{tenant}/deliveries",
         fields: &[
-            query("status", "status", STATUSES, "With this status"),
-            query("endpoint", "endpoint", Kind::Text, "To this endpoint"),
-            query("event", "event", Kind::Text, "Of this event"),
+            query(
+                "status",
+                "status",
+                STATUSES,
+                "Only deliveries with this status",
+            ),
+            query(
+                "endpoint",
+                "endpoint",
+                Kind::Text,
+                "Only deliveries to this endpoint",
+            ),
+            query(
+                "event",
+                "event",
+                Kind::Text,
+                "Only deliveries of this event",
+            ),
             query(
                 "id",
                 "id",
                 Kind::Text,
-                "Of this id, or of what begins so: dlv_…, evt_…, ep_…",
+                "Only deliveries with this id or id prefix: dlv_…, evt_…, ep_…",
             ),
             query(
                 "event-type",
                 "event_type",
                 Kind::Text,
-                "Of events of this type",
+                "Only deliveries of events of this type",
             ),
             query(
                 "error-kind",
                 "error_kind",
                 ERROR_KINDS,
-                "Which failed for this",
+                "Only deliveries that failed with this kind",
             ),
             SINCE,
             UNTIL,
@@ -126,7 +146,7 @@ pub(super) static DELIVERIES: &[Action] = &[
     },
     Action {
         name: "dead",
-        about: "List what was given up, by endpoint and cause",
+        about: "List failed deliveries by endpoint and cause",
         examples: &[
             "posthaste deliveries dead --tenant acme",
             "posthaste replays create --tenant acme --endpoint ep_01jd… --error-kind timeout --watch",
@@ -137,7 +157,7 @@ pub(super) static DELIVERIES: &[Action] = &[
             "endpoint",
             "endpoint",
             Kind::Text,
-            "To this endpoint",
+            "Only deliveries to this endpoint",
         )],
         shape: Shape::List(&[
             ("ENDPOINT", "endpoint_id"),
@@ -154,7 +174,7 @@ pub(super) static DELIVERIES: &[Action] = &[
     },
     Action {
         name: "show",
-        about: "Show a delivery: every attempt so far, and those still to come",
+        about: "Show a delivery with its past and expected attempts",
         examples: &["posthaste deliveries show dlv_01jd… --tenant acme"],
         method: Method::GET,
         path: "/v1/tenants/{tenant}/deliveries/{id}",
@@ -163,7 +183,7 @@ pub(super) static DELIVERIES: &[Action] = &[
     },
     Action {
         name: "retry",
-        about: "Try a delivery now, or again after it has ended",
+        about: "Retry a delivery now, also if it is finished",
         examples: &["posthaste deliveries retry dlv_01jd… --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/deliveries/{id}/retry",
@@ -172,7 +192,7 @@ pub(super) static DELIVERIES: &[Action] = &[
     },
     Action {
         name: "cancel",
-        about: "Call a delivery off",
+        about: "Cancel a delivery",
         examples: &["posthaste deliveries cancel dlv_01jd… --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/deliveries/{id}/cancel",
@@ -184,7 +204,7 @@ pub(super) static DELIVERIES: &[Action] = &[
 pub(super) static REPLAYS: &[Action] = &[
     Action {
         name: "create",
-        about: "Send again everything that matches",
+        about: "Send all matching deliveries again",
         examples: &[
             "posthaste replays create --tenant acme --status failed --since 1d --watch",
             "posthaste replays create --tenant acme --endpoint ep_01jd… --missed-since 2026-11-15T12:00:00Z",
@@ -196,20 +216,25 @@ pub(super) static REPLAYS: &[Action] = &[
                 "status",
                 "status",
                 ENDED,
-                "Deliveries that ended so; failed unless told",
+                "Only deliveries with this status; default failed",
             ),
-            body("endpoint", "endpoint", Kind::Text, "To this endpoint"),
+            body(
+                "endpoint",
+                "endpoint",
+                Kind::Text,
+                "Only deliveries to this endpoint",
+            ),
             body(
                 "event-type",
                 "event_type",
                 Kind::Text,
-                "Of events of this type",
+                "Only deliveries of events of this type",
             ),
             body(
                 "error-kind",
                 "error_kind",
                 ERROR_KINDS,
-                "Which failed for this",
+                "Only deliveries that failed with this kind",
             ),
             body(
                 "since",
@@ -227,7 +252,7 @@ pub(super) static REPLAYS: &[Action] = &[
                 "missed-since",
                 "missed_since",
                 Kind::TimeInPast,
-                "Everything that the endpoint never got since then",
+                "Everything that the endpoint missed since then",
             ),
         ],
         shape: Shape::Replay,
@@ -248,7 +273,7 @@ pub(super) static REPLAYS: &[Action] = &[
     },
     Action {
         name: "show",
-        about: "Show how far a replay is",
+        about: "Show the progress of a replay",
         examples: &["posthaste replays show rpl_01jd… --tenant acme --watch"],
         method: Method::GET,
         path: "/v1/tenants/{tenant}/replays/{id}",
@@ -257,7 +282,7 @@ pub(super) static REPLAYS: &[Action] = &[
     },
     Action {
         name: "cancel",
-        about: "Stop a replay; what it has set going goes on",
+        about: "Stop a replay; deliveries that it already started continue",
         examples: &["posthaste replays cancel rpl_01jd… --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/replays/{id}/cancel",

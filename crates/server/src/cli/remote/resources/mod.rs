@@ -20,25 +20,25 @@ pub static RESOURCES: &[Resource] = &[
     Resource {
         name: "tenants",
         noun: "TENANT",
-        about: "The tenants of the server, with their plan limits",
+        about: "Manage tenants and their limits",
         actions: TENANTS,
     },
     Resource {
         name: "endpoints",
         noun: "ENDPOINT",
-        about: "Where events are delivered to",
+        about: "Manage endpoints",
         actions: ENDPOINTS,
     },
     Resource {
         name: "events",
         noun: "EVENT",
-        about: "What was handed over to be delivered",
+        about: "Send and list events",
         actions: EVENTS,
     },
     Resource {
         name: "deliveries",
         noun: "DELIVERY",
-        about: "Every event on its way to every endpoint",
+        about: "List, show, retry and cancel deliveries",
         actions: DELIVERIES,
     },
     Resource {
@@ -50,31 +50,31 @@ pub static RESOURCES: &[Resource] = &[
     Resource {
         name: "keys",
         noun: "KEY",
-        about: "The keys of a tenant",
+        about: "Manage the API keys of a tenant",
         actions: KEYS,
     },
     Resource {
         name: "stats",
         noun: "STATS",
-        about: "Health metrics and whether they are in range, for the server or for one tenant",
+        about: "Show health metrics of the server or a tenant",
         actions: STATS,
     },
     Resource {
         name: "alerts",
         noun: "ALERT",
-        about: "What is wrong, on the server or with one tenant",
+        about: "List alerts of the server or a tenant",
         actions: ALERTS,
     },
     Resource {
         name: "audit",
         noun: "ENTRY",
-        about: "Who did what, on the server or to one tenant",
+        about: "Show the audit log of the server or a tenant",
         actions: AUDIT,
     },
     Resource {
         name: "find",
         noun: "ID",
-        about: "Find out whose a delivery, an event or an endpoint is",
+        about: "Find the tenant of a delivery, an event or an endpoint",
         actions: FIND,
     },
 ];
@@ -84,7 +84,7 @@ pub const EVENTS_NAME: &str = "events";
 
 static STATS: &[Action] = &[Action {
     name: "",
-    about: "Health metrics and whether they are in range, for the server or for one tenant",
+    about: "Show health metrics of the server or a tenant",
     examples: &["posthaste stats", "posthaste stats --tenant acme --json"],
     method: Method::GET,
     path: "/v1[/tenants/{tenant}]/stats",
@@ -94,7 +94,7 @@ static STATS: &[Action] = &[Action {
 
 static ALERTS: &[Action] = &[Action {
     name: "list",
-    about: "List what is wrong and what was, newest first",
+    about: "List active and resolved alerts, newest first",
     examples: &[
         "posthaste alerts list --open",
         "posthaste alerts list --tenant acme --name retry_ratio --since 7d",
@@ -102,19 +102,24 @@ static ALERTS: &[Action] = &[Action {
     method: Method::GET,
     path: "/v1[/tenants/{tenant}]/alerts",
     fields: &[
-        query("open", "state", Kind::Constant("open"), "Only what goes on"),
+        query(
+            "open",
+            "state",
+            Kind::Constant("open"),
+            "Only active alerts",
+        ),
         query(
             "resolved",
             "state",
             Kind::Constant("resolved"),
-            "Only what is over",
+            "Only resolved alerts",
         ),
-        query("name", "name", Kind::Text, "Only alerts of this name"),
+        query("name", "name", Kind::Text, "Only alerts with this name"),
         query(
             "endpoint",
             "endpoint",
             Kind::Text,
-            "Only alerts about this endpoint",
+            "Only alerts of this endpoint",
         ),
         query(
             "since",
@@ -135,14 +140,14 @@ static ALERTS: &[Action] = &[Action {
         ("STATE", "state"),
         ("TENANT", "scope.tenant_id"),
         ("ENDPOINT", "scope.endpoint_id"),
-        ("WHAT IS WRONG", "message"),
+        ("PROBLEM", "message"),
         ("OVER", "resolved_at"),
     ]),
 }];
 
 static AUDIT: &[Action] = &[Action {
     name: "list",
-    about: "List what was done, newest first",
+    about: "List audit log entries, newest first",
     examples: &[
         "posthaste audit list --since 1d",
         "posthaste audit list --tenant acme --all --json",
@@ -154,9 +159,14 @@ static AUDIT: &[Action] = &[Action {
             "since",
             "since",
             Kind::TimeInPast,
-            "Begun at this time or later; 2h means two hours ago",
+            "Started at this time or later; 2h means two hours ago",
         ),
-        query("until", "until", Kind::TimeInPast, "Begun before this time"),
+        query(
+            "until",
+            "until",
+            Kind::TimeInPast,
+            "Started before this time",
+        ),
     ],
     shape: Shape::List(&[
         ("AT", "at"),
@@ -172,7 +182,7 @@ static AUDIT: &[Action] = &[Action {
 
 static FIND: &[Action] = &[Action {
     name: "",
-    about: "Find out whose a delivery, an event or an endpoint is",
+    about: "Find the tenant of a delivery, an event or an endpoint",
     examples: &["posthaste find dlv_01jd…"],
     method: Method::GET,
     path: "/v1/find?id={id}",

@@ -8,26 +8,26 @@ pub(super) const REFUSALS: Field = body(
     "breaker-refusals",
     "protection.breaker.refusals",
     Kind::IntegerOrDefault,
-    "Number of refusals without a success that trips the breaker",
+    "Consecutive refusals (such as 404) that trip the breaker",
 );
 
 pub(super) const DISABLE_AFTER: Field = body(
     "disable-after",
     "protection.disable.after",
     Kind::DurationOrDefault,
-    "Duration of uninterrupted failure that disables an endpoint, such as 5d",
+    "Disable the endpoint after failing for this time, such as 5d",
 );
 
 pub(super) const DISABLE_WARN_BEFORE: Field = body(
     "disable-warn-before",
     "protection.disable.warn_before",
     Kind::DurationOrDefault,
-    "Minimum time between the warning and the disabling, such as 1d",
+    "Warn this long before disabling, such as 1d",
 );
 
 pub(super) const DISABLE_ON_GONE: Field = body(
     "disable-on-gone",
     "protection.disable.on_gone",
     Kind::Bool,
-    "Disable at the first 410; --disable-on-gone=false keeps the endpoint enabled",
+    "Disable the endpoint on the first 410; --disable-on-gone=false turns it off",
 );

@@ -5,100 +5,101 @@
 use http::Method;
 
 use super::super::action::{Action, Field, Kind, Shape, body, positional};
+use super::endpoints::{SECRET_FILE, SECRET_KIND};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
 const TENANT_FIELDS: [Field; 21] = [
-    body("name", "name", Kind::Text, "What people call it"),
-    body("plan", "plan", Kind::Text, "The plan it is on"),
+    body("name", "name", Kind::Text, "Name"),
+    body("plan", "plan", Kind::Text, "Plan"),
     body(
         "retry-policy",
         "default_retry_policy",
         Kind::Policy,
-        "The policy of endpoints that have none: a preset, JSON, or @FILE",
+        "Default retry policy of endpoints: a preset, JSON, or @FILE",
     ),
     body(
         "endpoints",
         "limits.endpoints",
         Kind::IntegerOrDefault,
-        "At most so many endpoints",
+        "Maximum number of endpoints",
     ),
     body(
         "events-per-second",
         "limits.events_per_second",
         Kind::IntegerOrDefault,
-        "At most so many events a second",
+        "Maximum events per second",
     ),
     body(
         "deliveries-per-second",
         "limits.deliveries_per_second",
         Kind::IntegerOrDefault,
-        "At most so many deliveries a second, on each node",
+        "Maximum deliveries per second, on each node",
     ),
     body(
         "events-per-month",
         "limits.events_per_month",
         Kind::IntegerOrDefault,
-        "At most so many events a month",
+        "Maximum events per month",
     ),
     body(
         "payload-bytes",
         "limits.payload_bytes",
         Kind::IntegerOrDefault,
-        "The largest payload",
+        "Maximum payload size in bytes",
     ),
     body(
         "max-attempts",
         "limits.max_attempts",
         Kind::IntegerOrDefault,
-        "The most attempts a policy may ask for",
+        "Maximum attempts of a retry policy",
     ),
     body(
         "retention",
         "limits.retention",
         Kind::DurationOrDefault,
-        "How long what is finished is kept, such as 30d",
+        "Retention of finished deliveries, such as 30d",
     ),
     body(
         "payload-retention",
         "limits.payload_retention",
         Kind::DurationOrDefault,
-        "How long payloads are kept, such as 7d",
+        "Retention of payloads, such as 7d",
     ),
     body(
         "attempt-retention",
         "limits.attempt_retention",
         Kind::DurationOrDefault,
-        "How long all attempts but the last are kept",
+        "Retention of all attempts except the last",
     ),
     body(
         "in-flight",
         "limits.in_flight",
         Kind::IntegerOrDefault,
-        "At most so many attempts under way at once",
+        "Maximum concurrent attempts",
     ),
     body(
         "endpoint-timeout",
         "endpoint_defaults.timeout",
         Kind::DurationOrDefault,
-        "Timeout of endpoints that set none, 1s to 60s",
+        "Default timeout of endpoints, 1s to 60s",
     ),
     body(
         "endpoint-max-in-flight",
         "endpoint_defaults.max_in_flight",
         Kind::IntegerOrDefault,
-        "Maximum number of requests in flight of endpoints that set none",
+        "Default maximum of concurrent requests of endpoints",
     ),
     body(
         "endpoint-rate",
         "endpoint_defaults.rate_limit.per_second",
         Kind::Number,
-        "Maximum number of requests per second of endpoints that set none",
+        "Default maximum of requests per second of endpoints",
     ),
     body(
         "endpoint-burst",
         "endpoint_defaults.rate_limit.burst",
         Kind::Integer,
-        "Burst size of endpoints that set no rate limit",
+        "Default burst size of endpoints",
     ),
     REFUSALS,
     DISABLE_AFTER,
@@ -106,19 +107,10 @@ const TENANT_FIELDS: [Field; 21] = [
     DISABLE_ON_GONE,
 ];
 
-static TENANT_CREATE: [Field; 22] = with_field(
-    0,
-    positional("id", "TENANT", "Its id, if you want to choose it"),
-);
-static TENANT_UPDATE: [Field; 22] = with_field(
-    2,
-    body(
-        "no-plan",
-        "plan",
-        Kind::Clear,
-        "It is on no plan from now on",
-    ),
-);
+static TENANT_CREATE: [Field; 22] =
+    with_field(0, positional("id", "TENANT", "Id; generated if omitted"));
+static TENANT_UPDATE: [Field; 22] =
+    with_field(2, body("no-plan", "plan", Kind::Clear, "Remove the plan"));
 
 /// Returns the fields of a tenant with one more at this position.
 const fn with_field(position: usize, field: Field) -> [Field; 22] {
@@ -161,7 +153,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "usage",
-        about: "Show what a tenant may do, who says so, and how much of it is used",
+        about: "Show the limits of a tenant, their source and usage",
         examples: &["posthaste tenants usage acme"],
         method: Method::GET,
         path: "/v1/tenants/{id}/usage",
@@ -170,7 +162,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "plans",
-        about: "Show the plans that the configuration names",
+        about: "List the plans in the configuration",
         examples: &["posthaste tenants plans"],
         method: Method::GET,
         path: "/v1/plans",
@@ -191,7 +183,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "update",
-        about: "Change a tenant; what is not named stays",
+        about: "Update a tenant; settings that are not given stay unchanged",
         examples: &[
             "posthaste tenants update acme --endpoints 500 --retry-policy patient",
             "posthaste tenants update acme --events-per-second default --no-plan",
@@ -203,28 +195,55 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "delete",
-        about: "Delete a tenant with everything it has",
+        about: "Delete a tenant with all its data",
         examples: &["posthaste tenants delete acme"],
         method: Method::DELETE,
         path: "/v1/tenants/{id}",
         fields: &[],
         shape: Shape::NoContent("deleted"),
     },
+    Action {
+        name: "signing-secret",
+        about: "Show the secret that signs the one-off requests of a tenant",
+        examples: &["posthaste tenants signing-secret acme --json"],
+        method: Method::GET,
+        path: "/v1/tenants/{id}/signing-secret",
+        fields: &[],
+        shape: Shape::Object(None),
+    },
+    Action {
+        name: "rotate-signing-secret",
+        about: "Give a tenant a new secret for its one-off requests; the old one signs along for a while",
+        examples: &["posthaste tenants rotate-signing-secret acme --overlap 1h"],
+        method: Method::POST,
+        path: "/v1/tenants/{id}/signing-secret/rotate",
+        fields: &[
+            body(
+                "overlap",
+                "overlap",
+                Kind::Duration,
+                "How long the old one signs along, 24h unless said; 0s ends it at once",
+            ),
+            SECRET_KIND,
+            SECRET_FILE,
+        ],
+        shape: Shape::Object(None),
+    },
 ];
 
 pub(super) static KEYS: &[Action] = &[
     Action {
         name: "create",
-        about: "Make a key that reaches this tenant only, and show it once",
+        about: "Create a key for this tenant and show it once",
         examples: &["posthaste keys create ci --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/keys",
-        fields: &[positional("name", "NAME", "What people call it")],
-        shape: Shape::Object(Some("keep the key: it is not shown again")),
+        fields: &[positional("name", "NAME", "Name")],
+        shape: Shape::Object(Some("save the key: it is not shown again")),
     },
     Action {
         name: "list",
-        about: "List the keys of a tenant, without the keys themselves",
+        about: "List the keys of a tenant, without their secret values",
         examples: &["posthaste keys list --tenant acme"],
         method: Method::GET,
         path: "/v1/tenants/{tenant}/keys",
@@ -233,7 +252,7 @@ pub(super) static KEYS: &[Action] = &[
     },
     Action {
         name: "revoke",
-        about: "Make a key worthless",
+        about: "Revoke a key",
         examples: &["posthaste keys revoke key_01jd… --tenant acme"],
         method: Method::DELETE,
         path: "/v1/tenants/{tenant}/keys/{id}",
