@@ -1,7 +1,7 @@
 //! Documentation pages, generated from the routes.
 //!
-//! Plain HTML: no scripts, no external resources, readable without styles. Each page is made once, because anybody may
-//! ask for it.
+//! Plain HTML: no scripts, no external resources, readable without styles. Each page is made once, since reading it
+//! needs no key.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
