@@ -254,6 +254,7 @@ fn alert_meaning(name: AlertName) -> &'static str {
         AlertName::StoreNearlyFull => "the store has little room left",
         AlertName::NotificationsStuck => "notices cannot be told",
         AlertName::HeldAfterFaults => "deliveries are held after repeated internal errors",
+        AlertName::OutboxUnreachable => "an outbox cannot be read",
     }
 }
 
