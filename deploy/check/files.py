@@ -1,9 +1,9 @@
-"""Holds the files of the deploy kit against each other, and the chart against Helm and Kubernetes.
+"""Checks that the files in deploy/ are consistent, and the chart with Helm and the schemas of Kubernetes.
 
     files.py WORK
 
-Every mistake is told, then the exit code is 1. Into WORK go, for those who come after: the expressions of the dashboard as
-rules, the rules that the chart installs, and the configuration that it mounts.
+Prints every mistake and exits with code 1. Writes files for later checks into WORK: the expressions of the dashboard as rules,
+the rules that the chart installs, and the configuration that it mounts.
 """
 
 import json
@@ -18,9 +18,9 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "posthaste"
-# The oldest that the chart says it runs on, and the newest there is a schema for.
+# The oldest version that the chart supports, and the newest one with a schema.
 KUBERNETES = ["1.30", kubernetes_validate.latest_version()]
-# What stands in for Grafana's variables, so that an expression can be parsed.
+# Replacements for Grafana's variables, so that expressions can be parsed.
 VARIABLES = {"$__rate_interval": "5m", "$job": "posthaste", "$instance": ".*"}
 
 mistakes = []
@@ -35,13 +35,13 @@ def read(path):
 
 
 def metrics_named(text):
-    """The metrics of an expression, histograms by their own name."""
+    """Yields the metrics of an expression, histograms by their own name."""
     for name in re.findall(r"(?<![:\w])(?:posthaste|process)_\w+", text):
         yield re.sub(r"_(bucket|sum|count)$", "", name)
 
 
 def exported():
-    """Every metric, with whether it is there only sometimes."""
+    """Returns every metric, and whether it is optional."""
     lines = [line for line in read("deploy/prometheus/metrics.txt").splitlines() if not line.startswith("#")]
     if lines != sorted(lines):
         wrong("metrics.txt", "is not sorted")
@@ -49,7 +49,7 @@ def exported():
 
 
 def anchors(text):
-    """What a heading is called in a link."""
+    """Returns the anchors of the headings."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
@@ -78,7 +78,7 @@ def check_rules(known, runbook):
     figures = ["RetryRatio", "DeadLetterRatio", "AttemptsPerSuccess", "SecondAttemptSuccessRatio", "RetryingOver24h"]
     for figure in figures:
         if severities.get(f"Posthaste{figure}") != ["warning", "critical"]:
-            wrong("rules.yml", f"Posthaste{figure} should be there as a warning, then as critical")
+            wrong("rules.yml", f"Posthaste{figure} needs a warning rule, then a critical one")
     tested = read("deploy/prometheus/rules_test.yml")
     for name in severities:
         if name not in tested:
@@ -89,27 +89,27 @@ def check_dashboard(known, work):
     board = json.loads(read("deploy/grafana/posthaste.json"))
     variables = {variable["name"] for variable in board["templating"]["list"]}
     if variables != {"datasource", "job", "instance"}:
-        wrong("posthaste.json", f"has other variables than are replaced here: {sorted(variables)}")
+        wrong("posthaste.json", f"has variables that this check does not replace: {sorted(variables)}")
     seen, taken, rules, shown = set(), {}, [], set()
     for panel in board["panels"]:
         title = panel["title"]
         if panel["id"] in seen:
-            wrong("posthaste.json", f"{title}: its id is taken")
+            wrong("posthaste.json", f"{title}: duplicate id")
         seen.add(panel["id"])
         place = panel["gridPos"]
         if place["x"] + place["w"] > 24:
-            wrong("posthaste.json", f"{title}: reaches over the edge")
+            wrong("posthaste.json", f"{title}: wider than the grid")
         for cell in ((x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])):
             if cell in taken:
-                wrong("posthaste.json", f"{title}: covers {taken[cell]}")
+                wrong("posthaste.json", f"{title}: overlaps {taken[cell]}")
                 break
             taken[cell] = title
         if panel["type"] == "row":
             continue
         if not panel.get("description"):
-            wrong("posthaste.json", f"{title}: says nothing about itself")
+            wrong("posthaste.json", f"{title}: no description")
         if not panel["targets"]:
-            wrong("posthaste.json", f"{title}: shows nothing")
+            wrong("posthaste.json", f"{title}: no targets")
         for target in panel["targets"]:
             if target["datasource"]["uid"] != "${datasource}":
                 wrong("posthaste.json", f"{title}: is bound to one data source")
@@ -142,14 +142,14 @@ def check_compose():
                 wrong("compose.yaml", f"{name}: there is no network {network}")
         for other in service.get("depends_on", {}):
             if "healthcheck" not in compose["services"].get(other, {}):
-                wrong("compose.yaml", f"{name} waits for {other}, which never says that it is healthy")
+                wrong("compose.yaml", f"{name} waits for {other}, which has no health check")
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             if not source.startswith((".", "/")) and source not in compose["volumes"]:
                 wrong("compose.yaml", f"{name}: there is no volume {source}")
         for port in service.get("ports", []):
             if not str(port).startswith("127.0.0.1:"):
-                wrong("compose.yaml", f"{name}: {port} is open to others")
+                wrong("compose.yaml", f"{name}: {port} is published beyond the loopback")
         for key in ("context", "dockerfile"):
             below = DEPLOY / "compose" / service.get("build", {}).get("context", ".")
             path = below if key == "context" else below / service.get("build", {}).get("dockerfile", ".")
@@ -162,10 +162,10 @@ def check_compose():
     text = read("deploy/compose/prepare")
     for secret in compose["secrets"].values():
         if secret["file"].removeprefix("./") not in text:
-            wrong("compose.yaml", f"prepare does not make {secret['file']}")
+            wrong("compose.yaml", f"prepare does not create {secret['file']}")
 
 
-# --- What must agree between files ---
+# --- Consistency between files ---
 
 
 def check_versions():
@@ -181,11 +181,11 @@ def check_versions():
 
 
 def check_context():
-    """Nothing that is compiled in lies outside what the image is built from."""
+    """Checks that all compiled-in files are part of the build context of the image."""
     ignored = read("deploy/container/Containerfile.dockerignore").splitlines()
     given = [line[1:] for line in ignored if line.startswith("!")]
     for source in (ROOT / "crates").glob("*/src/**/*.rs"):
-        # An image is built without its tests.
+        # The image is built without tests.
         if "tests" in source.relative_to(ROOT).parts:
             continue
         for path in re.findall(r'include_(?:str|bytes)!\(\s*"([^"]+)"', source.read_text(encoding="utf-8")):
@@ -249,7 +249,7 @@ REFUSED = {
     "a key without a secret": {"serviceMonitor": {"enabled": True, "withKey": True}},
     "no grace": {"graceSeconds": 0},
 }
-# Not of Kubernetes itself, so there is no schema here.
+# Custom resources, for which there is no schema.
 OPERATOR = "monitoring.coreos.com/v1"
 
 
@@ -278,13 +278,13 @@ def check_pod(world, manifest):
             wrong("chart", f"{world}: there is no volume {mount['name']}")
     selector = manifest["spec"]["selector"]["matchLabels"].items()
     if not selector <= manifest["spec"]["template"]["metadata"]["labels"].items():
-        wrong("chart", f"{world}: the pods are not those that are selected")
+        wrong("chart", f"{world}: the selector does not match the pods")
 
 
 def check_chart(work):
     for world, values in WORLDS.items():
         for message in helm.lint(CHART, values, strict=True)["messages"]:
-            # One may do without an icon.
+            # An icon is optional.
             if message["severity"] > 1:
                 wrong("chart", f"{world}: {message['path']}: {message['error']}")
     with helm.Chart.load(CHART) as chart:
@@ -308,7 +308,7 @@ def check_chart(work):
                 if kind in ("Deployment", "StatefulSet"):
                     check_pod(world, manifest)
             if ("PodDisruptionBudget" in kinds) != (world in ("postgres", "everything")):
-                wrong("chart", f"{world}: {kinds}: a budget is for several nodes, and for them alone")
+                wrong("chart", f"{world}: {kinds}: a disruption budget is required for several nodes, and not allowed for one")
             if world == "everything":
                 by_kind = {manifest["kind"]: manifest for manifest in manifests}
                 (work / "chart-rules.yml").write_text(yaml.safe_dump(by_kind["PrometheusRule"]["spec"]))
@@ -316,9 +316,9 @@ def check_chart(work):
                 (work / "chart.toml").write_text(config["data"]["posthaste.toml"])
                 board = next(manifest for manifest in manifests if "posthaste.json" in manifest.get("data", {}))
                 if json.loads(board["data"]["posthaste.json"]) != json.loads(read("deploy/grafana/posthaste.json")):
-                    wrong("chart", "installs another dashboard than deploy/grafana has")
+                    wrong("chart", "installs a dashboard that differs from deploy/grafana")
                 if "https://git.example.com/docs/operations.md#" not in json.dumps(by_kind["PrometheusRule"]):
-                    wrong("chart", "runbookBase does not reach the rules")
+                    wrong("chart", "runbookBase is not applied to the rules")
         for world, values in REFUSED.items():
             try:
                 chart.validate_schema(values)

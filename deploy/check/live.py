@@ -1,8 +1,8 @@
-"""Starts posthaste with each configuration that the deploy kit hands out, and compares what it says with what the kit relies on.
+"""Starts posthaste with each configuration in deploy/, and compares its metrics, alerts and commands with the files there.
 
     live.py PROGRAM WORK
 
-WORK has what files.py left there. Every mistake is told, then the exit code is 1.
+WORK has the output of files.py. Prints every mistake and exits with code 1.
 """
 
 import json
@@ -22,7 +22,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
-# The first start makes a database and a key; a machine under load takes its time. Only a server that hangs gets here.
+# Long enough for the first start on a loaded machine, which creates a database and a key. Only a server that hangs takes longer.
 TIME_LIMIT_S = 60
 KEY = "ph_only-for-this-check-0123456789abcdef"
 
@@ -34,7 +34,7 @@ def wrong(where, what):
 
 
 class Server:
-    """A server with these settings, on a free port, for as long as the block lasts."""
+    """A server with these settings on a free port, stopped at the end of the block."""
 
     def __init__(self, program, config, **variables):
         self.program, self.config, self.variables = program, config, variables
@@ -48,13 +48,13 @@ class Server:
             "POSTHASTE_LOG_FORMAT": "json",
             **self.variables,
         }
-        # Nothing of the caller's settings.
+        # Without the settings of the caller.
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("POSTHASTE_", "PG"))}
         self.log = open(f"{self.home}/log", "w+b")
         self.process = subprocess.Popen([self.program, "serve"], env=kept | settings, cwd=self.home, stdout=subprocess.PIPE, stderr=self.log)
         signal.signal(signal.SIGALRM, lambda *_: self.process.kill())
         signal.alarm(TIME_LIMIT_S)
-        # One line, when it is ready.
+        # Prints one line when it is ready.
         said = self.process.stdout.readline().decode()
         while said and not re.search(r"http://\S+", said):
             said = self.process.stdout.readline().decode()
@@ -72,13 +72,14 @@ class Server:
         self.told = self.log.read().decode(errors="replace")
         if code != 0:
             wrong(self.config, f"a stop ended with {code}:\n{self.told}")
-        if "unknown" in self.told.lower():
-            wrong(self.config, f"it does not know a setting:\n{self.told}")
+        # The warning about an unknown variable; an unknown key in the file is an error at the start.
+        if any(text in self.told for text in ("is not a setting", "did you mean", "unknown")):
+            wrong(self.config, f"has an unknown setting:\n{self.told}")
         self.log.close()
         shutil.rmtree(self.home)
 
     def await_ready(self):
-        """It listens a little before its engine has looked at what is stored."""
+        """Waits until the server is ready: it listens before its engine has started."""
         until = time.monotonic() + TIME_LIMIT_S
         while time.monotonic() < until:
             try:
@@ -87,7 +88,7 @@ class Server:
             except urllib.error.HTTPError as error:
                 told = error.read().decode()
                 time.sleep(0.1)
-        wrong(self.config, f"it is never ready: {told}")
+        wrong(self.config, f"it does not become ready: {told}")
 
     def get(self, path, key=None):
         request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {key}"} if key else {})
@@ -118,7 +119,7 @@ def compare_metrics(server):
     for name in sorted(listed.keys() & told.keys()):
         if listed[name] != told[name]:
             wrong("metrics.txt", f"{name} is a {told[name]}, not a {listed[name]}")
-    # The values of labels that rules rely on.
+    # Label values that rules use.
     rules = (DEPLOY / "prometheus" / "rules.yml").read_text()
     for metric, label, value in set(re.findall(r'(posthaste_\w+)\{(\w+)="(\w+)"\}', rules)):
         if metric in told and not re.search(rf'^{metric}\{{[^}}]*{label}="{value}"', text, re.MULTILINE):
@@ -126,7 +127,7 @@ def compare_metrics(server):
 
 
 def compare_alerts(server):
-    """Every alert that can be raised has a rule and a section of the runbook."""
+    """Checks that every alert has a rule and a section in the runbook."""
     names = re.findall(r'^posthaste_alerts\{name="(\w+)"\}', server.get("/metrics"), re.MULTILINE)
     if not names:
         wrong("metrics.txt", "posthaste_alerts names no alerts")
@@ -144,34 +145,34 @@ def numbers(text):
 
 
 def compare_thresholds(server):
-    """The ranges of the five figures are those that the server itself goes by."""
+    """Compares the thresholds of the five health values with those of the server."""
     figures = json.loads(server.get("/v1/stats", KEY))["windows"]["1h"]
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     board = json.loads((DEPLOY / "grafana" / "posthaste.json").read_text())
     for name, figure in figures.items():
-        # Of "1.0-1.3" the upper end is the threshold.
+        # The upper end of "1.0-1.3" is the threshold.
         expected = [numbers(figure["healthy"])[-1], numbers(figure["alert"])[-1]]
         exprs = [rule["expr"] for group in rules["groups"] for rule in group["rules"] if f"(posthaste_{name})" in rule["expr"]]
         found = [float(re.search(rf"\(posthaste_{name}\) [<>]=? ([\d.]+)", expr)[1]) for expr in exprs]
         if found != expected:
-            wrong("rules.yml", f"{name}: {found} stands there, and the server goes by {expected}")
+            wrong("rules.yml", f"{name}: {found} found, but the server uses {expected}")
         for panel in board["panels"]:
             if panel["type"] != "stat" or f"(posthaste_{name}{{" not in panel["targets"][0]["expr"]:
                 continue
             steps = [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"] if step["value"] is not None]
             if sorted(steps) != sorted(expected):
-                wrong("posthaste.json", f"{panel['title']}: {steps} stands there, and the server goes by {expected}")
+                wrong("posthaste.json", f"{panel['title']}: {steps} found, but the server uses {expected}")
 
 
 def compare_commands(program):
-    """Every command that the runbook tells to type is one, and has these flags."""
+    """Checks that every command in the runbook exists and has the flags."""
     text = (ROOT / "docs" / "operations.md").read_text()
     lines = re.findall(r"`(posthaste [^`]+)`", text)
     lines += [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines() if line.startswith("posthaste ")]
     helps = {}
     for line in sorted(set(lines)):
         words = line.split("#")[0].split()[1:]
-        # Commands have at most two words; what comes after is theirs.
+        # Commands have at most two words, followed by arguments.
         command = [word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")]
         while True:
             key = tuple(command)
@@ -200,7 +201,7 @@ def main():
     compare_commands(program)
     with Server(program, work / "chart.toml") as server:
         probe(server)
-    # Its secrets come from the script that makes them; nothing of it may touch those of somebody who uses the file.
+    # Runs the script in a copy, so that it does not change secrets that are in use.
     compose = work / "compose"
     shutil.rmtree(compose, ignore_errors=True)
     compose.mkdir()
@@ -210,15 +211,15 @@ def main():
     made = config.read_text()
     subprocess.run([compose / "prepare"], check=True, stdout=subprocess.DEVNULL)
     if config.read_text() != made:
-        wrong("prepare", "makes other secrets the second time")
+        wrong("prepare", "creates different secrets the second time")
     if compose.joinpath("secrets").stat().st_mode & 0o077:
-        wrong("prepare", "others can look into secrets/")
+        wrong("prepare", "secrets/ is readable by others")
     with Server(program, config) as server:
         probe(server)
         server.get("/v1/tenants", re.search(r'^admin_key = "(.+)"$', made, re.MULTILINE)[1])
     password = re.search(r'^store = "postgres://posthaste:(.+)@postgres', made, re.MULTILINE)[1]
     if password != compose.joinpath("secrets", "postgres_password").read_text():
-        wrong("prepare", "the database has another password than posthaste")
+        wrong("prepare", "the passwords of the database and of posthaste differ")
     shutil.rmtree(compose)
     for mistake in mistakes:
         print(f"deploy: {mistake}", file=sys.stderr)

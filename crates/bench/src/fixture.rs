@@ -320,11 +320,12 @@ fn serve_arguments(settings: &Settings, store: &str, admin_key: &str) -> Vec<Str
         "--allow-http",
     ];
     let set = settings.set.iter().flat_map(|set| ["--set", set]);
-    arguments
-        .into_iter()
-        .chain(set)
-        .map(str::to_owned)
-        .collect()
+    let config = settings.config.iter().flat_map(|config| {
+        let path = config.display().to_string();
+        ["--config".to_owned(), path]
+    });
+    let arguments = arguments.into_iter().chain(set).map(str::to_owned);
+    arguments.chain(config).collect()
 }
 
 fn random_bytes<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {

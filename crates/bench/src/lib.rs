@@ -41,7 +41,7 @@ use tokio::runtime;
 use failure::Failure;
 use report::Outcome;
 use scenario::{
-    egress_client, history, hostile_callers, isolation, memory, metrics_cost, pages,
+    egress_client, history, hostile_callers, isolation, memory, metrics_cost, outbox, pages,
     partial_failure, recovery, relay_comparison, retention, table_bloat,
 };
 use settings::{Scenario, Settings};
@@ -79,6 +79,7 @@ async fn run_scenario(scenario: Scenario, settings: &Settings) -> Result<Outcome
         Scenario::Retention => retention::run(settings).await,
         Scenario::Observe => metrics_cost::run(settings).await,
         Scenario::PartialFailure => partial_failure::run(settings).await,
+        Scenario::Outbox => outbox::run(settings).await,
         Scenario::HostileCallers => hostile_callers::run(settings).await,
     }
 }

@@ -57,6 +57,8 @@ pub enum Scenario {
     PartialFailure,
     /// A tenant beside callers that try to stall the server
     HostileCallers,
+    /// Rows of an application's outbox, paced and at full speed
+    Outbox,
 }
 
 /// Settings of a benchmark.
@@ -81,6 +83,9 @@ pub struct Settings {
     pub seed: u64,
     /// Additional settings of the server, as `KEY=VALUE`.
     pub set: Vec<String>,
+    /// Configuration file of the server.
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
     /// Scenarios to run.
     pub scenarios: Vec<Scenario>,
     /// Measure only the relay or only the server.
@@ -98,14 +103,19 @@ impl Settings {
             )));
         }
         let database = self.database();
-        let needs_postgres =
-            |scenario: &&Scenario| matches!(scenario, Scenario::Nodes | Scenario::Flat);
+        let needs_postgres = |scenario: &&Scenario| {
+            matches!(
+                scenario,
+                Scenario::Nodes | Scenario::Flat | Scenario::Outbox
+            )
+        };
         match (database, self.scenarios.iter().find(needs_postgres)) {
             (Some(store), _) => drop(database::server_of(store)?),
             (None, None) => {}
             (None, Some(_)) => {
                 return Err(Failure::Usage(
-                    "nodes and flat are about PostgreSQL: add --store postgres://…".to_owned(),
+                    "nodes, flat and outbox are about PostgreSQL: add --store postgres://…"
+                        .to_owned(),
                 ));
             }
         }
@@ -193,6 +203,7 @@ mod tests {
             per_second: 100.0,
             seed: 1,
             set: Vec::new(),
+            config: None,
             scenarios: vec![Scenario::Throughput],
             only: None,
         }
@@ -243,6 +254,9 @@ mod tests {
         assert!(flat.check().is_err_and(|error| error.exit_code() == 2));
         flat.store = Some("postgres://h/d".to_owned());
         assert!(flat.check().is_ok());
+        let mut outbox = settings(None);
+        outbox.scenarios = vec![Scenario::Outbox];
+        assert!(outbox.check().is_err_and(|error| error.exit_code() == 2));
     }
 
     #[test]

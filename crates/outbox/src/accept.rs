@@ -43,11 +43,19 @@ struct CheckedRow {
     event: NewEvent,
 }
 
-/// The event ids of accepted rows, the errors of refused rows, and why the others are left.
+/// The event of a row that the store has.
+struct StoredRow {
+    /// Id of the event.
+    event: String,
+    /// False if an earlier attempt had stored it.
+    fresh: bool,
+}
+
+/// The events of accepted rows, the errors of refused rows, and why the others are left.
 #[derive(Default)]
 struct TenantOutcome {
     tenant: String,
-    decided: Vec<(i64, Result<(String, bool), String>)>,
+    decided: Vec<(i64, Result<StoredRow, String>)>,
     wait: Option<Span>,
     failure: Option<StoreError>,
 }
@@ -91,11 +99,16 @@ pub(crate) async fn accept(
 }
 
 impl Accepted {
-    fn add(&mut self, decided: Vec<(i64, Result<(String, bool), String>)>) {
+    fn add(&mut self, decided: Vec<(i64, Result<StoredRow, String>)>) {
         for (id, result) in decided {
             let (outcome, counted) = match result {
-                Ok((event, true)) => (RowOutcome::Accepted(event), OutboxOutcome::Accepted),
-                Ok((event, false)) => (RowOutcome::Accepted(event), OutboxOutcome::Repeated),
+                Ok(StoredRow { event, fresh }) => {
+                    let counted = match fresh {
+                        true => OutboxOutcome::Accepted,
+                        false => OutboxOutcome::Repeated,
+                    };
+                    (RowOutcome::Accepted(event), counted)
+                }
                 Err(error) => (RowOutcome::Refused(short(&error)), OutboxOutcome::Refused),
             };
             self.outcomes.push((id, outcome));
@@ -228,9 +241,10 @@ async fn accept_checked(
         match app.accept_rows(tenant, events).await {
             RowsResult::Accepted(ingested) => {
                 let ids = piece.iter().map(|row| row.id);
-                let stored = ingested
-                    .iter()
-                    .map(|it| (it.event.id.to_string(), it.fresh));
+                let stored = ingested.iter().map(|it| StoredRow {
+                    event: it.event.id.to_string(),
+                    fresh: it.fresh,
+                });
                 outcome.decided.extend(ids.zip(stored.map(Ok)));
             }
             RowsResult::Conflict(positions) => {

@@ -17,6 +17,7 @@ pub mod hostile_callers;
 pub mod isolation;
 pub mod memory;
 pub mod metrics_cost;
+pub mod outbox;
 pub mod pages;
 pub mod partial_failure;
 pub mod recovery;

@@ -61,10 +61,7 @@ fn caption(chart: &Chart) -> String {
         }
     };
     for panel in &chart.panels {
-        let behaviour = panel
-            .retry_behaviour
-            .as_ref()
-            .map(|retry_behaviour| format!("{retry_behaviour}"));
+        let behaviour = panel.retry_behaviour.as_ref().map(ToString::to_string);
         let until = panel.continues_until.as_ref();
         let until = until.map(|until| format!("continues until {until} (→)"));
         let remarks: Vec<String> = behaviour.into_iter().chain(until).collect();

@@ -42,11 +42,13 @@ pub enum AlertName {
     NotificationsStuck,
     /// Deliveries are held after repeated internal errors, or cannot be read.
     HeldAfterFaults,
+    /// An outbox cannot be read.
+    OutboxUnreachable,
 }
 
 impl AlertName {
     /// Every name.
-    pub const ALL: [AlertName; 15] = [
+    pub const ALL: [AlertName; 16] = [
         AlertName::RetryRatio,
         AlertName::DeadLetterRatio,
         AlertName::AttemptsPerSuccess,
@@ -62,6 +64,7 @@ impl AlertName {
         AlertName::StoreNearlyFull,
         AlertName::NotificationsStuck,
         AlertName::HeldAfterFaults,
+        AlertName::OutboxUnreachable,
     ];
 
     /// Returns the name in the API.
@@ -82,6 +85,7 @@ impl AlertName {
             AlertName::StoreNearlyFull => "store_nearly_full",
             AlertName::NotificationsStuck => "notices_stuck",
             AlertName::HeldAfterFaults => "held_after_faults",
+            AlertName::OutboxUnreachable => "outbox_unreachable",
         }
     }
 
@@ -99,7 +103,8 @@ impl AlertName {
             AlertName::QueueAge
             | AlertName::HeldBack
             | AlertName::StoreSlow
-            | AlertName::NotificationsStuck => Measure::Seconds,
+            | AlertName::NotificationsStuck
+            | AlertName::OutboxUnreachable => Measure::Seconds,
             AlertName::BreakerTripped | AlertName::DisableWarning | AlertName::EndpointDisabled => {
                 Measure::Event
             }
@@ -123,6 +128,7 @@ impl AlertName {
             AlertName::StoreNearlyFull => Bound::Below(0.10),
             AlertName::NotificationsStuck => Bound::Above(900.0),
             AlertName::HeldAfterFaults => Bound::Above(0.0),
+            AlertName::OutboxUnreachable => Bound::Above(60.0),
         }
     }
 }
@@ -153,7 +159,7 @@ impl fmt::Display for AlertName {
 #[error(
     "must be one of retry_ratio, dead_letter_ratio, attempts_per_success, second_attempt_success_ratio, \
      retrying_over_24h, dead_letters_growing, breaker_tripped, disable_warning, endpoint_disabled, queue_age, held_back, \
-     store_slow, store_nearly_full, notices_stuck, held_after_faults"
+     store_slow, store_nearly_full, notices_stuck, held_after_faults, outbox_unreachable"
 )]
 pub struct UnknownAlert;
 

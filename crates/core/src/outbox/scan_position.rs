@@ -15,7 +15,7 @@ pub const MAX_FULL_SCAN_PAUSE: Span = Span::from_secs(1);
 /// Pause after a full scan, as a multiple of its duration.
 const PAUSE_FACTOR: u64 = 9;
 
-/// Where the next batch begins.
+/// The row after which the next batch begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScanPosition {
     /// At the first row.

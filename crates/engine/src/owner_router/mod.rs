@@ -23,6 +23,7 @@ use std::time::Duration;
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
+use posthaste_core::time::Span;
 use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, Store, StoredDelivery, Written};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::{EndpointStats, Metrics};
@@ -347,6 +348,24 @@ impl OwnerRouter {
         held
     }
 
+    /// Returns the longest time for which a node has not been able to read one of its outboxes, over all nodes that
+    /// answer. `None` if all outboxes can be read.
+    pub async fn longest_unreadable_outbox(&self) -> Option<Span> {
+        let mut longest = self.longest_unreadable_outbox_here();
+        for reply in self.ask_all(&NodeRequest::Outboxes).await {
+            if let NodeResponse::Outboxes { unreadable_ms } = reply {
+                longest = longest.max(unreadable_ms.map(Span::from_millis));
+            }
+        }
+        longest
+    }
+
+    fn longest_unreadable_outbox_here(&self) -> Option<Span> {
+        self.metrics
+            .outboxes
+            .longest_unreadable(self.clock.now().tick)
+    }
+
     /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
     /// engine does not answer.
     pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
@@ -428,6 +447,7 @@ fn error_of(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
             | NodeResponse::Deliveries { .. }
             | NodeResponse::TenantInFlight { .. }
             | NodeResponse::HeldAfterFaults { .. }
+            | NodeResponse::Outboxes { .. }
             | NodeResponse::UnwrittenCounters { .. }
             | NodeResponse::RecentAttempts { .. }
             | NodeResponse::NotOwner

@@ -114,6 +114,8 @@ pub(super) enum NodeRequest {
     TenantInFlight { tenant: TextId<TenantId> },
     /// Asks for the deliveries that are held after repeated internal faults.
     HeldAfterFaults,
+    /// Asks how long an outbox of the node has not been readable.
+    Outboxes,
     /// Asks for counters that are not in the store yet.
     #[serde(rename = "pending")]
     UnwrittenCounters { of: WireScope },
@@ -191,6 +193,11 @@ pub(super) enum NodeResponse {
     HeldAfterFaults {
         deliveries: Vec<TextId<DeliveryId>>,
         count: u64,
+    },
+    /// The longest time for which an outbox of the node has not been readable; absent if all are.
+    Outboxes {
+        #[serde(default)]
+        unreadable_ms: Option<u64>,
     },
     /// Counters that are not in the store yet, by minute, and the number of writes so far.
     #[serde(rename = "pending")]
@@ -389,6 +396,7 @@ mod tests {
                 tenant: TextId("acme".parse().expect("a valid tenant id")),
             },
             NodeRequest::HeldAfterFaults,
+            NodeRequest::Outboxes,
             NodeRequest::UnwrittenCounters { of: WireScope::All },
             NodeRequest::UnwrittenCounters {
                 of: WireScope::Tenant(TextId("acme".parse().expect("a valid tenant id"))),
@@ -401,7 +409,7 @@ mod tests {
                 others: vec![endpoint],
             },
         ];
-        let names = "stand cancel look lanes limited aloft flights under_way held_after_faults pending pending pending lately";
+        let names = "stand cancel look lanes limited aloft flights under_way held_after_faults outboxes pending pending pending lately";
         for (question, name) in questions.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&question, "ask", name), question);
         }
@@ -465,6 +473,9 @@ mod tests {
                 deliveries: vec![delivery],
                 count: 3,
             },
+            NodeResponse::Outboxes {
+                unreadable_ms: Some(5),
+            },
             NodeResponse::UnwrittenCounters {
                 flushes: 3,
                 minutes: vec![(Timestamp(7), StatCounters::default())],
@@ -478,7 +489,7 @@ mod tests {
             },
             NodeResponse::NotUnderstood,
         ];
-        let names = "stands cancelled lane lanes limited deliveries under_way held_after_faults pending lately elsewhere unable not_understood";
+        let names = "stands cancelled lane lanes limited deliveries under_way held_after_faults outboxes pending lately elsewhere unable not_understood";
         for (reply, name) in replies.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&reply, "answer", name), reply);
         }

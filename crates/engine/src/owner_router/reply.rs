@@ -96,6 +96,11 @@ impl OwnerRouter {
                     count: self.engine.held_after_faults_count() as u64,
                 }
             }
+            NodeRequest::Outboxes => NodeResponse::Outboxes {
+                unreadable_ms: self
+                    .longest_unreadable_outbox_here()
+                    .map(|it| it.as_millis()),
+            },
             NodeRequest::UnwrittenCounters { of } => {
                 match timeout(READ_TIMEOUT, self.metrics.unwritten()).await {
                     Ok(unwritten) => NodeResponse::UnwrittenCounters {

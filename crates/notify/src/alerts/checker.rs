@@ -61,6 +61,9 @@ pub(super) type LimitedSource =
 /// Returns the number of deliveries that are held after internal errors on all nodes that answer.
 pub(super) type HeldCount =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = u64> + Send>> + Send + Sync>;
+/// Returns the longest time for which a node has not been able to read one of its outboxes, over all nodes that answer.
+pub(super) type OutboxSource =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Span>> + Send>> + Send + Sync>;
 
 /// Checks for alerts.
 pub struct AlertChecker {
@@ -74,6 +77,7 @@ pub struct AlertChecker {
     /// The endpoints that limits held back in the last round.
     limited: LimitedEndpoints,
     held_count: HeldCount,
+    unreachable_outboxes: OutboxSource,
     ids: IdGenerator,
     /// For open alerts, the time since which the value has been normal.
     normal_since: FxHashMap<AlertId, Tick>,
@@ -90,6 +94,7 @@ pub(super) struct Sources {
     pub(super) queue_age: QueueAge,
     pub(super) limited: LimitedSource,
     pub(super) held_count: HeldCount,
+    pub(super) unreachable_outboxes: OutboxSource,
 }
 
 /// Open alerts by name and scope.
@@ -144,6 +149,11 @@ impl AlertChecker {
             let owner_router = held_router.clone();
             Box::pin(async move { owner_router.held_after_faults_count().await })
         });
+        let outbox_router = owner_router.clone();
+        let unreachable_outboxes: OutboxSource = Box::new(move || {
+            let owner_router = outbox_router.clone();
+            Box::pin(async move { owner_router.longest_unreadable_outbox().await })
+        });
         let limited_source: LimitedSource = Box::new(move |at_least| {
             let owner_router = owner_router.clone();
             Box::pin(async move { owner_router.limited(at_least).await })
@@ -152,6 +162,7 @@ impl AlertChecker {
             queue_age,
             limited: limited_source,
             held_count,
+            unreachable_outboxes,
         };
         AlertChecker::with_rng(store, clock, settings, sources, audience, random::seed())
     }
@@ -174,6 +185,7 @@ impl AlertChecker {
             limited_source: sources.limited,
             limited: LimitedEndpoints::default(),
             held_count: sources.held_count,
+            unreachable_outboxes: sources.unreachable_outboxes,
             ids: IdGenerator::new(rng),
             normal_since: FxHashMap::default(),
             passing_since: FxHashMap::default(),
@@ -282,6 +294,7 @@ impl AlertChecker {
                 self.read_undispatched_age(now.wall).await,
             ),
             (AlertName::HeldAfterFaults, self.read_held().await),
+            (AlertName::OutboxUnreachable, self.read_outboxes().await),
         ];
         readings.extend(everything.map(|(name, seen)| (name, Scope::Everything, seen)));
         readings
@@ -384,6 +397,11 @@ impl AlertChecker {
 
     async fn read_held(&self) -> Reading {
         Reading::value((self.held_count)().await as f64)
+    }
+
+    async fn read_outboxes(&self) -> Reading {
+        let longest = (self.unreachable_outboxes)().await;
+        longest.map_or(Reading::Nothing, |time| Reading::value(time.as_secs_f64()))
     }
 
     /// Makes a test write, and returns the shortest duration of the last few.

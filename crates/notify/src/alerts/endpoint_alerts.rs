@@ -203,6 +203,7 @@ pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck
-        | AlertName::HeldAfterFaults => AlertState::Ongoing,
+        | AlertName::HeldAfterFaults
+        | AlertName::OutboxUnreachable => AlertState::Ongoing,
     }
 }

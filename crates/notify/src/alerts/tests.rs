@@ -54,6 +54,7 @@ struct Environment {
     /// Endpoints that a limit holds back, as all nodes report them.
     limited: LimitedEndpoints,
     held_after_faults: u64,
+    unreachable_outbox: Option<Span>,
 }
 
 struct Fixture {
@@ -227,6 +228,7 @@ fn checker(
     });
     let environment = environment.clone();
     let holding = environment.clone();
+    let of_outboxes = environment.clone();
     let queue_age = Box::new(move || {
         let age = environment
             .lock()
@@ -240,10 +242,15 @@ fn checker(
         let environment = holding.lock().expect("the lock is not poisoned");
         Box::pin(std::future::ready(environment.held_after_faults)) as _
     });
+    let unreachable_outboxes = Box::new(move || {
+        let environment = of_outboxes.lock().expect("the lock is not poisoned");
+        Box::pin(std::future::ready(environment.unreachable_outbox)) as _
+    });
     let sources = Sources {
         queue_age,
         limited,
         held_count,
+        unreachable_outboxes,
     };
     AlertChecker::with_rng(store, clock, settings, sources, audience.clone(), rng)
 }

@@ -73,6 +73,9 @@ pub fn message(alert: &Alert) -> String {
         AlertName::HeldAfterFaults => format!(
             "Deliveries held after repeated internal errors: {value} (threshold {limit}). Retry or cancel them manually."
         ),
+        AlertName::OutboxUnreachable => format!(
+            "An outbox could not be read for {value} (threshold {limit}). Its rows wait in the application's database."
+        ),
     }
 }
 

@@ -33,6 +33,7 @@ Examples:
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
   posthaste bench --store postgres://postgres@127.0.0.1:5432/postgres
   posthaste bench --scenario nodes --scenario flat --store postgres://postgres@127.0.0.1:5432/postgres
+  posthaste bench --scenario outbox --store postgres://postgres@127.0.0.1:5432/postgres
 
 Without --scenario it runs throughput, lag and door. Build with --release, on a machine with nothing
 else to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and
@@ -107,6 +108,7 @@ impl BenchArgs {
             per_second: self.rate.min(MAX_PER_SECOND),
             seed: self.seed,
             set: self.set.clone(),
+            config: None,
             scenarios,
             only: self.only.map(|only| match only {
                 Only::Relay => Kind::Relay,

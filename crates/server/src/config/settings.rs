@@ -140,6 +140,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("alerts.store_nearly_full", Count),
     plain("alerts.notices_stuck", Text),
     plain("alerts.held_after_faults", Count),
+    plain("alerts.outbox_unreachable", Text),
     plain("alerts.database_bytes", Count),
     plain("notices.tenant", Text),
     plain("notices.gather", Text),

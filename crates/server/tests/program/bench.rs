@@ -247,3 +247,22 @@ fn the_neighbour_of_hostile_callers_is_measured_beside_each_attack() {
     );
     assert_eq!(attacks[5]["hostile_accepted"], 1, "{attacks:?}");
 }
+
+#[test]
+fn rows_of_an_outbox_are_measured() {
+    let database = posthaste_testbed::Database::empty();
+    let arguments = format!(
+        "--scenario outbox --events 400 --rate 400/s --store {} --json",
+        database.url()
+    );
+    let report = document(bench(&arguments));
+    let outbox = &report["scenarios"][0];
+    assert_eq!(outbox["name"], "outbox");
+    assert_eq!(
+        (&outbox["paced_rows"], &outbox["rows"]),
+        (&400.into(), &400.into())
+    );
+    for name in ["lag_ms", "read_rows_per_second", "deliveries_per_second"] {
+        is_measured(outbox, name);
+    }
+}

@@ -61,7 +61,8 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck
-        | AlertName::HeldAfterFaults => panic!("{name} is not computed from counters"),
+        | AlertName::HeldAfterFaults
+        | AlertName::OutboxUnreachable => panic!("{name} is not computed from counters"),
     }
 }
 

@@ -57,7 +57,8 @@ fn the_prometheus_rules_have_the_same_thresholds() {
             | AlertName::DisableWarning
             | AlertName::EndpointDisabled
             | AlertName::HeldBack
-            | AlertName::NotificationsStuck => continue,
+            | AlertName::NotificationsStuck
+            | AlertName::OutboxUnreachable => continue,
         };
         let mark = match name.bound() {
             Bound::Above(_) => ") > ",

@@ -56,6 +56,22 @@ async fn a_held_delivery_notifies_once() {
 }
 
 #[tokio::test]
+async fn an_outbox_that_cannot_be_read_for_a_minute_notifies_once() {
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::OutboxUnreachable;
+    let away = |fixture: &Fixture, time| fixture.environment().unreachable_outbox = time;
+    away(&fixture, Some(Span::from_secs(59)));
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, []);
+    away(&fixture, Some(Span::from_secs(61)));
+    fixture.run_for(Span::from_mins(1)).await;
+    assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
+    away(&fixture, None);
+    fixture.run_for(Span::from_mins(6)).await;
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
 async fn a_slow_store_notifies_once_and_a_single_slow_write_does_not() {
     let mut fixture = Fixture::new().await;
     let name = AlertName::StoreSlow;

@@ -251,6 +251,7 @@ fn alert_meaning(name: AlertName) -> &'static str {
         AlertName::StoreNearlyFull => "store nearly full",
         AlertName::NotificationsStuck => "notifications are not sent",
         AlertName::HeldAfterFaults => "deliveries are held after repeated internal errors",
+        AlertName::OutboxUnreachable => "an outbox cannot be read",
     }
 }
 

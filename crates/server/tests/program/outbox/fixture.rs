@@ -1,5 +1,6 @@
 //! A database of an application with an outbox table, and servers that read it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,9 +9,10 @@ use std::sync::Arc;
 use posthaste_engine::database::EgressDialer;
 use posthaste_store::postgres::{Dial, ServerUrl, Session};
 use posthaste_testbed::{Database, Node, NodeOptions, without_settings};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fixture::{Api, until};
+use crate::fixture::{Api, Arrival, Receiver, until};
 
 /// The tenant of most rows.
 pub(super) const TENANT: &str = "acme";
@@ -80,6 +82,12 @@ impl Outbox {
         self
     }
 
+    /// Keeps the store in this database instead.
+    pub(super) fn with_store(mut self, url: &str) -> Outbox {
+        url.clone_into(&mut self.store);
+        self
+    }
+
     /// Writes the configuration file, and returns its path.
     pub(super) fn file(&self) -> PathBuf {
         let path = self.home.path().join("posthaste.toml");
@@ -114,6 +122,18 @@ impl Outbox {
         ));
     }
 
+    /// Ends the sessions of servers in the application's database, and waits until their transactions are rolled back.
+    pub(super) async fn end_sessions(&self) {
+        let theirs = "FROM pg_stat_activity WHERE application_name = 'posthaste' AND datname = current_database()";
+        self.database
+            .query(&format!("SELECT pg_terminate_backend(pid) {theirs}"));
+        let count = format!("SELECT count(*) {theirs}");
+        until("the sessions to end", async || {
+            self.database.number(&count) == 0
+        })
+        .await;
+    }
+
     /// Returns the number of rows that wait.
     pub(super) fn waiting(&self) -> i64 {
         self.database.number(
@@ -131,7 +151,11 @@ impl Outbox {
         let url: ServerUrl = self.database.url().parse().expect("a URL");
         let dial: Arc<dyn Dial> = Arc::new(EgressDialer);
         let session = Session::open(&url, &dial).await;
-        session.expect("the database accepts connections")
+        let session = session.expect("the database accepts connections");
+        // Otherwise it looks like a session of a server.
+        let name = "SET application_name = 'application'";
+        session.batch(name).await.expect("a name");
+        session
     }
 }
 
@@ -150,4 +174,45 @@ pub(super) async fn metric(api: &mut Api, series: &str) -> Option<f64> {
     let mut lines = reply.text.lines();
     let value = lines.find_map(|line| line.strip_prefix(series));
     value.map(|value| value.trim().parse().expect("a number"))
+}
+
+/// An ordered endpoint that gets as many requests as there are.
+pub(super) fn fast_endpoint(receiver: &Receiver) -> Value {
+    let rate = json!({"per_second": 5_000, "burst": 5_000});
+    json!({"url": receiver.url(), "ordered": true, "rate_limit": rate})
+}
+
+/// Returns the numbers in the payloads that arrived, each with the events that had it.
+pub(super) fn events_by_number(arrived: &[Arrival]) -> BTreeMap<u64, BTreeSet<String>> {
+    let mut events: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for arrival in arrived {
+        let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
+        let number = body["n"].as_u64().expect("a number");
+        events.entry(number).or_default().insert(arrival.event());
+    }
+    events
+}
+
+/// Waits until every number up to `last` has arrived, and checks that each made one event and that there are no others.
+pub(super) async fn expect_one_event_each(api: &mut Api, receiver: &Receiver, last: u64) {
+    let numbers = |arrived: &[Arrival]| events_by_number(arrived).len() as u64;
+    let arrived = receiver.until(|arrived| numbers(arrived) >= last).await;
+    for (number, events) in events_by_number(&arrived) {
+        assert_eq!(events.len(), 1, "row {number} made {events:?}");
+    }
+    assert_eq!(count_events(api).await, last);
+}
+
+/// Returns the number of events of the tenant.
+pub(super) async fn count_events(api: &mut Api) -> u64 {
+    let mut count = 0;
+    let mut path = format!("/v1/tenants/{TENANT}/events?limit=250");
+    loop {
+        let page = api.get(&path).await.expect(200);
+        count += page["data"].as_array().expect("a list").len() as u64;
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            return count;
+        };
+        path = format!("/v1/tenants/{TENANT}/events?limit=250&cursor={cursor}");
+    }
 }

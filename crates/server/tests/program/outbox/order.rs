@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{Outbox, Store, TENANT};
+use super::fixture::{Outbox, Store, TENANT, fast_endpoint};
 use crate::fixture::{Arrival, Receiver, until};
 
 fn numbers(arrived: &[Arrival], key: &str) -> Vec<u64> {
@@ -14,12 +14,6 @@ fn numbers(arrived: &[Arrival], key: &str) -> Vec<u64> {
     of_key
         .map(|body| body["n"].as_u64().expect("a number"))
         .collect()
-}
-
-/// An ordered endpoint that gets as many requests as there are.
-fn fast_endpoint(receiver: &Receiver) -> Value {
-    let rate = json!({"per_second": 5_000, "burst": 5_000});
-    json!({"url": receiver.url(), "ordered": true, "rate_limit": rate})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

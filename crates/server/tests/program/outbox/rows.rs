@@ -1,4 +1,4 @@
-//! What becomes of single rows.
+//! Rows of an outbox: accepted, refused, waiting.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
