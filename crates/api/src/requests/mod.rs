@@ -38,6 +38,10 @@ pub(super) use schema::GROUP;
 /// Maximum number of origins that the one-off requests of a tenant go to.
 const MAX_ORIGINS: u32 = 1_000;
 
+/// Subscription of origin endpoints: a type that no event has. The store routes no event to an origin endpoint anyway, but
+/// a node of an earlier version, during a rolling upgrade, goes by the subscription.
+const ORIGIN_PATTERN: &str = "posthaste.origin";
+
 /// `POST …/requests`.
 async fn create(call: Call) -> Result<Response<Body>, Problem> {
     let mut traced = RequestTrace::begin(&call);
@@ -179,7 +183,7 @@ fn new_origin(id: EndpointId, tenant: &Tenant, now: Timestamp, url: String) -> E
         tenant: tenant.id.clone(),
         url,
         description: String::new(),
-        event_types: Vec::new(),
+        event_types: vec![ORIGIN_PATTERN.parse().expect("a valid pattern")],
         retry_policy: None,
         limits: LimitOverrides::default(),
         protection: ProtectionOverrides {
@@ -207,6 +211,16 @@ fn new_origin(id: EndpointId, tenant: &Tenant, now: Timestamp, url: String) -> E
 mod tests {
     use super::*;
     use posthaste_core::address::EgressRules;
+    use posthaste_core::subscription::{EventType, wants};
+
+    #[test]
+    fn an_earlier_version_routes_no_event_to_an_origin_endpoint() {
+        let pattern = ORIGIN_PATTERN.parse().expect("a valid pattern");
+        for event_type in ["a", "request", "posthaste.test"] {
+            let event_type: EventType = event_type.parse().expect("a type");
+            assert!(!wants(std::slice::from_ref(&pattern), &event_type));
+        }
+    }
 
     #[test]
     fn the_origin_is_scheme_host_and_port() {

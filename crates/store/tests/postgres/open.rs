@@ -83,10 +83,13 @@ fn an_older_schema_is_migrated_with_its_data() {
     };
     assert_eq!(endpoint.limits, limits, "its limits stay its own");
     assert!(endpoint.protection.is_empty());
+    assert!(!endpoint.is_origin, "it gets events as before");
+    let tenant = run(migrated.store.tenant(endpoint.tenant)).expect("it reads");
+    assert!(tenant.expect("it is still there").sealed_keys.is_empty());
     drop(migrated);
     assert_eq!(
         database.run("SELECT value FROM meta WHERE name = 'format'"),
-        ["5"]
+        ["6"]
     );
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
     // Old notifications count as processed.
