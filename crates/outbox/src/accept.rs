@@ -43,11 +43,21 @@ struct CheckedRow {
     event: NewEvent,
 }
 
-/// The event ids of accepted rows, the errors of refused rows, and why the others are left.
+/// The event of an accepted row.
+struct RowEvent {
+    id: String,
+    /// False if the event was stored before.
+    is_new: bool,
+}
+
+/// A row by its id, with its event or the reason why it is refused.
+type DecidedRow = (i64, Result<RowEvent, String>);
+
+/// The outcome of the rows of one tenant. Rows that are not decided stay in the table.
 #[derive(Default)]
 struct TenantOutcome {
     tenant: String,
-    decided: Vec<(i64, Result<(String, bool), String>)>,
+    decided: Vec<DecidedRow>,
     wait: Option<Span>,
     failure: Option<StoreError>,
 }
@@ -91,11 +101,16 @@ pub(crate) async fn accept(
 }
 
 impl Accepted {
-    fn add(&mut self, decided: Vec<(i64, Result<(String, bool), String>)>) {
+    fn add(&mut self, decided: Vec<DecidedRow>) {
         for (id, result) in decided {
             let (outcome, counted) = match result {
-                Ok((event, true)) => (RowOutcome::Accepted(event), OutboxOutcome::Accepted),
-                Ok((event, false)) => (RowOutcome::Accepted(event), OutboxOutcome::Repeated),
+                Ok(event) => {
+                    let counted = match event.is_new {
+                        true => OutboxOutcome::Accepted,
+                        false => OutboxOutcome::Repeated,
+                    };
+                    (RowOutcome::Accepted(event.id), counted)
+                }
                 Err(error) => (RowOutcome::Refused(short(&error)), OutboxOutcome::Refused),
             };
             self.outcomes.push((id, outcome));
@@ -228,9 +243,10 @@ async fn accept_checked(
         match app.accept_rows(tenant, events).await {
             RowsResult::Accepted(ingested) => {
                 let ids = piece.iter().map(|row| row.id);
-                let stored = ingested
-                    .iter()
-                    .map(|it| (it.event.id.to_string(), it.fresh));
+                let stored = ingested.iter().map(|it| RowEvent {
+                    id: it.event.id.to_string(),
+                    is_new: it.fresh,
+                });
                 outcome.decided.extend(ids.zip(stored.map(Ok)));
             }
             RowsResult::Conflict(positions) => {
