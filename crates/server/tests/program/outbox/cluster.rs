@@ -71,6 +71,8 @@ async fn a_second_reader_waits_until_the_first_one_has_ended_its_transaction() {
     let (node, mut api) = outbox.start_with_tenant().await;
     let receiver = Receiver::healthy().await;
     api.endpoint(TENANT, fast_endpoint(&receiver)).await;
+    let read = "the server to read the outbox";
+    until(read, async || metric(&mut node.api(), LAG).await.is_some()).await;
     let session = outbox.session().await;
     let lock =
         "BEGIN; SELECT pg_advisory_xact_lock(1885892450, 'posthaste_outbox'::regclass::oid::int)";
