@@ -43,19 +43,21 @@ struct CheckedRow {
     event: NewEvent,
 }
 
-/// The event of a row that the store has.
-struct StoredRow {
-    /// Id of the event.
-    event: String,
-    /// False if an earlier attempt had stored it.
-    fresh: bool,
+/// The event of an accepted row.
+struct RowEvent {
+    id: String,
+    /// False if the event was stored before.
+    is_new: bool,
 }
 
-/// The events of accepted rows, the errors of refused rows, and why the others are left.
+/// A row by its id, with its event or the reason why it is refused.
+type DecidedRow = (i64, Result<RowEvent, String>);
+
+/// The outcome of the rows of one tenant. Rows that are not decided stay in the table.
 #[derive(Default)]
 struct TenantOutcome {
     tenant: String,
-    decided: Vec<(i64, Result<StoredRow, String>)>,
+    decided: Vec<DecidedRow>,
     wait: Option<Span>,
     failure: Option<StoreError>,
 }
@@ -99,15 +101,15 @@ pub(crate) async fn accept(
 }
 
 impl Accepted {
-    fn add(&mut self, decided: Vec<(i64, Result<StoredRow, String>)>) {
+    fn add(&mut self, decided: Vec<DecidedRow>) {
         for (id, result) in decided {
             let (outcome, counted) = match result {
-                Ok(StoredRow { event, fresh }) => {
-                    let counted = match fresh {
+                Ok(event) => {
+                    let counted = match event.is_new {
                         true => OutboxOutcome::Accepted,
                         false => OutboxOutcome::Repeated,
                     };
-                    (RowOutcome::Accepted(event), counted)
+                    (RowOutcome::Accepted(event.id), counted)
                 }
                 Err(error) => (RowOutcome::Refused(short(&error)), OutboxOutcome::Refused),
             };
@@ -241,9 +243,9 @@ async fn accept_checked(
         match app.accept_rows(tenant, events).await {
             RowsResult::Accepted(ingested) => {
                 let ids = piece.iter().map(|row| row.id);
-                let stored = ingested.iter().map(|it| StoredRow {
-                    event: it.event.id.to_string(),
-                    fresh: it.fresh,
+                let stored = ingested.iter().map(|it| RowEvent {
+                    id: it.event.id.to_string(),
+                    is_new: it.fresh,
                 });
                 outcome.decided.extend(ids.zip(stored.map(Ok)));
             }

@@ -63,3 +63,28 @@ async fn another_node_reads_on_when_the_reader_is_killed_or_frozen() {
     nodes[frozen].until_ready().await;
     expect_one_event_each(&mut nodes[frozen].api(), &receiver, 600).await;
 }
+
+/// A node that has lost the shard and does not know it yet, and a server with another store, are such readers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_reader_waits_until_the_first_one_has_ended_its_transaction() {
+    let outbox = Outbox::new(Store::Sqlite);
+    let (node, mut api) = outbox.start_with_tenant().await;
+    let receiver = Receiver::healthy().await;
+    api.endpoint(TENANT, fast_endpoint(&receiver)).await;
+    let read = "the server to read the outbox";
+    until(read, async || metric(&mut node.api(), LAG).await.is_some()).await;
+    let session = outbox.session().await;
+    let lock =
+        "BEGIN; SELECT pg_advisory_xact_lock(1885892450, 'posthaste_outbox'::regclass::oid::int)";
+    session.batch(lock).await.expect("locked");
+    outbox.insert(1..=1);
+    let refused = "the server to find the other reader";
+    until(refused, async || {
+        metric(&mut node.api(), LAG).await.is_none()
+    })
+    .await;
+    assert_eq!((outbox.waiting(), receiver.count()), (1, 0));
+    session.batch("COMMIT").await.expect("committed");
+    outbox.until_empty().await;
+    expect_one_event_each(&mut api, &receiver, 1).await;
+}
