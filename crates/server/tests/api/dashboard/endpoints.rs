@@ -98,10 +98,7 @@ async fn an_endpoint_page_shows_health_limits_and_last_failure() {
         page.link(&delivery),
         format!("/dashboard/t/acme/deliveries/{delivery}")
     );
-    assert!(
-        page.section("health")
-            .contains("1 attempts, 0 succeeded")
-    );
+    assert!(page.section("health").contains("1 attempts, 0 succeeded"));
     for verb in [
         "pause", "test", "missed", "secret", "rotate", "disable", "delete",
     ] {

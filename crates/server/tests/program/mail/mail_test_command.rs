@@ -83,7 +83,12 @@ fn missing_mail_settings_are_reported_before_sending() {
     let server = MailSetup::new(Serves::None).start();
     let url = format!("smtp://me@localhost:{}", server.port);
     for (mail, more, code, expected) in [
-        ("", &[][..], 2, "mail.server: is required with mail.password"),
+        (
+            "",
+            &[][..],
+            2,
+            "mail.server: is required with mail.password",
+        ),
         (
             &format!("server = '{url}'\n"),
             &[],

@@ -160,7 +160,8 @@ async fn dead_letters_are_replayed_and_the_progress_is_shown() {
         acts.click(&*format!("input[name=delivery][value=\"{chosen}\"]"))
             .await;
     }
-    acts.follow(Locator::saying("main button", "Replay selected")).await;
+    acts.follow(Locator::saying("main button", "Replay selected"))
+        .await;
     for chosen in &invoices[..2] {
         fixture.api.until_status("acme", chosen, "succeeded").await;
     }
