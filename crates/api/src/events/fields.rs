@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for Names {
                     let value = entries.next_value()?;
                     if found.values[index].replace(value).is_some() {
                         let name = self.0[index];
-                        return Err(A::Error::custom(format_args!("{name:?} is named twice")));
+                        return Err(A::Error::custom(format_args!("{name:?} occurs twice")));
                     }
                 }
                 Known::Not(name) => {

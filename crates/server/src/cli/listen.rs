@@ -1,11 +1,15 @@
 //! `posthaste listen`: a local receiver that verifies and prints requests, and fails as configured.
 //!
 //! The receiver itself is [`listener`](crate::listener). This module reads its [`ListenArgs`], and prints each request
-//! as a line of text or JSON. It never prints a secret.
+//! as text or as a line of JSON. It never prints a secret: the credentials in a request are hidden.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use posthaste_api::rate;
 use posthaste_charts::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
 use posthaste_core::sign::{VerifyingKey, VerifyingKeys};
@@ -37,6 +41,9 @@ The server sends to local addresses only if it was started with
 
 /// Next to the server's own port, and a port that webhooks may be sent to.
 const DEFAULT_LISTEN: &str = "127.0.0.1:8421";
+
+/// Maximum number of bytes of a body that are printed for people. `--json` prints all of it.
+const MAX_SHOWN_BODY_BYTES: usize = 4 * 1_024;
 
 /// Maximum delay of a response.
 const MAX_DELAY: Span = Span::from_hours(1);
@@ -200,7 +207,7 @@ async fn listen(args: ListenArgs) -> Result<(), CommandError> {
         let Some(request) = request else { break };
         let line = match args.json {
             true => format!("{}\n", as_json(&request)),
-            false => line(&request),
+            false => line(&request) + &details(&request),
         };
         print(args.json, &line)?;
     }
@@ -238,6 +245,46 @@ fn line(request: &ReceivedRequest) -> String {
     let answer = styled(style, &describe(request.answer));
     let size = request.body.len();
     format!("{time}  {event_type}  {delivery}  {attempt}  {check}  {size} B  → {answer}\n")
+}
+
+/// Formats headers and body of a request, indented below its line.
+fn details(request: &ReceivedRequest) -> String {
+    let headers = request.headers.iter();
+    let headers = headers.map(|(name, value)| format!("{name}: {}", header_text(name, value)));
+    let body = match std::str::from_utf8(&request.body) {
+        Ok(text) => {
+            let end = text.floor_char_boundary(MAX_SHOWN_BODY_BYTES);
+            let mut lines: Vec<String> = text[..end].lines().map(str::to_owned).collect();
+            if end < text.len() {
+                lines.push(format!("… {} more bytes", text.len() - end));
+            }
+            lines
+        }
+        Err(_) => vec![format!("({} bytes, not UTF-8)", request.body.len())],
+    };
+    headers
+        .chain(body)
+        .map(|line| format!("    {}\n", printable(&line)))
+        .collect()
+}
+
+/// Returns the value of a header, with replacement characters for bytes that are not UTF-8. Credentials are hidden.
+fn header_text(name: &HeaderName, value: &HeaderValue) -> String {
+    match [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name) {
+        true => "(hidden)".to_owned(),
+        false => String::from_utf8_lossy(value.as_bytes()).into_owned(),
+    }
+}
+
+/// Returns the headers as an object. Values of a repeated header are joined by a comma.
+fn headers_json(headers: &HeaderMap) -> serde_json::Value {
+    let joined = |name: &HeaderName| {
+        let values = headers.get_all(name).iter();
+        let values: Vec<String> = values.map(|value| header_text(name, value)).collect();
+        values.join(", ")
+    };
+    let headers = headers.keys().map(|name| (name.as_str(), joined(name)));
+    json!(headers.collect::<BTreeMap<_, _>>())
 }
 
 /// Shortens an id to its end. Ids of the same hour begin alike, so the end distinguishes them.
@@ -283,6 +330,11 @@ fn as_json(request: &ReceivedRequest) -> serde_json::Value {
         Answer::Reply { status, .. } => Some(status),
         Answer::Hang => None,
     };
+    // A body that is not text is printed in base64.
+    let body_base64 = match std::str::from_utf8(&request.body) {
+        Ok(_) => None,
+        Err(_) => Some(BASE64_STANDARD.encode(&request.body)),
+    };
     json!({
         "at": request.at.to_string(),
         "method": request.method.as_str(),
@@ -295,6 +347,9 @@ fn as_json(request: &ReceivedRequest) -> serde_json::Value {
         "reason": reason,
         "size_bytes": request.body.len(),
         "status_code": status,
+        "headers": headers_json(&request.headers),
+        "body": std::str::from_utf8(&request.body).ok(),
+        "body_base64": body_base64,
     })
 }
 
@@ -317,7 +372,7 @@ fn summary(totals: RequestTotals, as_json: bool) -> String {
         0 => String::new(),
         _ => format!("; {verified} verified, {refused} not"),
     };
-    format!("\n{requests} requests: {succeeded} taken, {failed} failed{checked}\n")
+    format!("\n{requests} requests: {succeeded} accepted, {failed} failed{checked}\n")
 }
 
 #[cfg(test)]

@@ -128,6 +128,18 @@ fn inspect(path: &Path) -> Result<bool, OpenError> {
     match made {
         Ok(_) => return Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(OpenError::Other {
+                path: path.to_owned(),
+                why: match path.parent() {
+                    Some(directory) => format!(
+                        "the directory {} does not exist; create it first",
+                        directory.display()
+                    ),
+                    None => error.to_string(),
+                },
+            });
+        }
         Err(error) => return Err(other(error)),
     }
     is_empty(path)

@@ -5,6 +5,7 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use http::Method;
 use posthaste_core::time::Timestamp;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
@@ -45,6 +46,8 @@ pub struct Invocation {
     pub page: PageArgs,
     /// True if the object is followed until it is finished.
     pub watch: bool,
+    /// True if a deletion was confirmed with `--yes`.
+    pub is_confirmed: bool,
 }
 
 /// Which part of a list.
@@ -64,6 +67,7 @@ pub struct PageArgs {
 
 const BODY: &str = "body";
 const WATCH: &str = "watch";
+const YES: &str = "yes";
 const ID: &str = "id";
 
 impl Subcommand for ApiCommand {
@@ -95,7 +99,10 @@ impl FromArgMatches for ApiCommand {
                 BatchArgs::from_arg_matches(matches).map(|args| ApiCommand::Batch(Box::new(args)))
             }
             _ => {
-                let action = resource.actions.iter().find(|action| action.name == name);
+                let action = match resource.actions {
+                    [only] => Some(only),
+                    several => several.iter().find(|action| action.name == name),
+                };
                 let invocation = invocation(action.ok_or_else(missing)?, matches)?;
                 Ok(ApiCommand::Act(Box::new(invocation)))
             }
@@ -112,6 +119,9 @@ fn resource(resource: &'static Resource) -> Command {
     let command = Command::new(resource.name);
     let command = match resource.actions {
         [alone] if alone.name.is_empty() => action(resource, alone, command),
+        // The only action of a resource can be left out: `alerts` is `alerts list`.
+        [only] => action(resource, only, command)
+            .subcommand(action(resource, only, Command::new(only.name)).about(only.about)),
         several => {
             let mut command = command
                 .arg_required_else_help(true)
@@ -174,6 +184,10 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
             command
         }
     };
+    if action.method == Method::DELETE {
+        let yes = Arg::new(YES).long(YES).action(ArgAction::SetTrue);
+        command = command.arg(yes.help("Delete without asking"));
+    }
     command.after_help(examples(action.examples))
 }
 
@@ -301,6 +315,7 @@ fn invocation(action: &'static Action, matches: &ArgMatches) -> Result<Invocatio
         | Shape::NoContent(_) => PageArgs::default(),
     };
     let watch = matches.try_get_one::<bool>(WATCH);
+    let is_confirmed = matches.try_get_one::<bool>(YES);
     Ok(Invocation {
         action,
         connect: ConnectArgs::from_arg_matches(matches)?,
@@ -314,5 +329,6 @@ fn invocation(action: &'static Action, matches: &ArgMatches) -> Result<Invocatio
         body: text(BODY),
         page,
         watch: watch.ok().flatten().copied().unwrap_or(false),
+        is_confirmed: is_confirmed.ok().flatten().copied().unwrap_or(false),
     })
 }

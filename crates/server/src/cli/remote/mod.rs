@@ -7,8 +7,10 @@
 pub mod action;
 pub mod args;
 pub mod build;
+pub mod confirm;
 pub mod connection_args;
 pub mod follow;
+pub mod id_kind;
 pub mod path;
 pub mod request;
 pub mod resources;
@@ -19,6 +21,7 @@ pub use args::ApiCommand;
 pub use request::RequestArgs;
 pub use send::SendArgs;
 
+use http::Method;
 use serde_json::Value;
 
 use super::error::CommandError;
@@ -58,6 +61,13 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 async fn act(mut invocation: Invocation) -> Result<(), CommandError> {
+    let id = invocation.id.as_deref().unwrap_or_default();
+    if let Some(suggestion) = id_kind::suggestion(invocation.action.path, id) {
+        return Err(CommandError::Input(suggestion));
+    }
+    if invocation.action.method == Method::DELETE && !invocation.is_confirmed {
+        confirm::confirm(&format!("{} ({id})", invocation.action.about))?;
+    }
     let mut client = invocation.connect.client()?;
     loop {
         let answer = client.send(&build::request(&invocation)?).await?;

@@ -141,3 +141,29 @@ fn an_invalid_key_is_not_repeated() {
         "{message}"
     );
 }
+
+#[test]
+fn a_deletion_without_terminal_requires_yes() {
+    for line in [
+        "tenants delete acme",
+        "endpoints delete ep_1",
+        "keys revoke key_1",
+    ] {
+        let server = ScriptedServer::answering(&[(204, "")]);
+        let message = error_message(server.client(line).output().unwrap(), 2);
+        assert!(message.contains("pass --yes to confirm"), "{message}");
+        assert_eq!(server.requests().len(), 0, "{line}");
+    }
+}
+
+#[test]
+fn an_id_of_another_kind_gets_the_command_for_it() {
+    let server = ScriptedServer::answering(&[(404, "{}")]);
+    let output = server.client("deliveries show evt_1").output().unwrap();
+    let message = error_message(output, 2);
+    assert!(
+        message.contains("posthaste deliveries list --event evt_1"),
+        "{message}"
+    );
+    assert_eq!(server.requests().len(), 0);
+}

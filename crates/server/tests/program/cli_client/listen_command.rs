@@ -38,7 +38,17 @@ impl ListenCommand {
         }
     }
 
+    /// Returns the next line about a request, without the headers and the body of the one before.
     fn line(&mut self) -> String {
+        loop {
+            let line = self.any_line();
+            if !line.starts_with("    ") {
+                return line;
+            }
+        }
+    }
+
+    fn any_line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
@@ -66,6 +76,10 @@ impl ListenCommand {
         assert!(sent.expect("kill runs").success());
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).expect("text");
+        // The headers and the body of the last request.
+        while rest.starts_with("    ") {
+            rest = rest.split_once('\n').expect("a whole line").1.to_owned();
+        }
         assert!(self.child.wait().expect("the process ends").success());
         rest
     }
@@ -128,7 +142,7 @@ fn valid_and_invalid_signatures_are_distinguished() {
 
     assert_eq!(
         receiver.end(),
-        "\n3 requests: 3 taken, 0 failed; 1 verified, 2 not\n"
+        "\n3 requests: 3 accepted, 0 failed; 1 verified, 2 not\n"
     );
 }
 
@@ -147,7 +161,7 @@ fn it_can_fail_the_first_attempts_with_retry_after() {
     let answer = receiver.post(&signed(&keys, 2, "{}"), "{}");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     receiver.line();
-    assert_eq!(receiver.end(), "\n2 requests: 1 taken, 1 failed\n");
+    assert_eq!(receiver.end(), "\n2 requests: 1 accepted, 1 failed\n");
 }
 
 #[test]
@@ -162,9 +176,40 @@ fn json_output_has_one_line_per_request() {
     assert_eq!(line["verified"], true);
     assert_eq!(line["status_code"], 503);
     assert_eq!(line["size_bytes"], 2);
+    assert_eq!(line["headers"]["posthaste-event-id"], "evt_1");
+    assert_eq!(line["body"], "{}");
     let end: Value = serde_json::from_str(&receiver.end()).expect("JSON");
     assert_eq!(end["summary"]["requests"], 1);
     assert_eq!(end["summary"]["failed"], 1);
+}
+
+#[test]
+fn headers_and_body_are_printed_below_the_line() {
+    let mut receiver = ListenCommand::start("");
+    let long = "x".repeat(5_000);
+    receiver.post(
+        "x-team: billing\r\nx-bad: a\tb\r\nauthorization: Bearer s3cret\r\n",
+        &format!("one\n{long}"),
+    );
+    let mut lines = vec![receiver.any_line()];
+    while !lines
+        .last()
+        .is_some_and(|line| line.ends_with("more bytes"))
+    {
+        lines.push(receiver.any_line());
+    }
+    assert!(lines[0].contains("5004 B"), "{lines:?}");
+    assert!(
+        lines.contains(&"    x-team: billing".to_owned()),
+        "{lines:?}"
+    );
+    assert!(lines.contains(&"    one".to_owned()), "{lines:?}");
+    assert_eq!(lines.last().unwrap(), "    … 908 more bytes");
+    assert!(
+        !lines.concat().contains('\t'),
+        "control characters: {lines:?}"
+    );
+    assert!(!lines.concat().contains("s3cret"), "{lines:?}");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use posthaste_testbed::Answer;
 use super::fixture::*;
 
 const PAGE: &str = r#"{"data":[
- {"id":"dlv_2","status":"retrying","attempt_count":3,"event_type":"invoice.paid","last_error":{"kind":"http"},
+ {"id":"dlv_2","status":"retrying","created_at":"2026-11-15T11:58:00.000Z","attempt_count":3,"event_type":"invoice.paid","last_error":{"kind":"http"},
   "next_attempt_at":"2026-11-15T12:00:00.123Z","held_back_by":"rate_limit","endpoint_id":"ep_1"},
- {"id":"dlv_1","status":"succeeded","attempt_count":12,"event_type":"a","last_error":null,
+ {"id":"dlv_1","status":"succeeded","created_at":"2026-11-15T11:57:30.500Z","attempt_count":12,"event_type":"a","last_error":null,
   "next_attempt_at":null,"endpoint_id":"ep_2"}],"next_cursor":"abc"}"#;
 
 #[test]
@@ -17,9 +17,9 @@ fn a_list_is_a_table_with_the_next_cursor() {
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(
         stdout(output),
-        "ID     STATUS     TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          HELD BACK BY  ENDPOINT\n\
-         dlv_2  retrying       3  invoice.paid  http   -       2026-11-15 12:00:00Z  rate_limit    ep_1\n\
-         dlv_1  succeeded     12  a             -      -       -                     -             ep_2\n"
+        "ID     STATUS     ACCEPTED              TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          HELD BACK BY  ENDPOINT\n\
+         dlv_2  retrying   2026-11-15 11:58:00Z      3  invoice.paid  http   -       2026-11-15 12:00:00Z  rate_limit    ep_1\n\
+         dlv_1  succeeded  2026-11-15 11:57:30Z     12  a             -      -       -                     -             ep_2\n"
     );
     assert_eq!(
         remark,
@@ -44,8 +44,9 @@ fn json_output_is_the_response_unchanged() {
 #[test]
 fn a_deletion_prints_one_line() {
     let server = ScriptedServer::scripted(vec![Answer::status(204)]);
-    assert_eq!(server.output_of("endpoints delete ep_1"), "deleted ep_1\n");
-    assert_eq!(server.output_of("endpoints delete ep_1 --json"), "");
+    let delete = "endpoints delete ep_1 --yes";
+    assert_eq!(server.output_of(delete), "deleted ep_1\n");
+    assert_eq!(server.output_of(&format!("{delete} --json")), "");
     assert_eq!(server.output_of("endpoints pause ep_1"), "done ep_1\n");
 }
 

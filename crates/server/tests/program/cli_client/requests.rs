@@ -42,7 +42,7 @@ const LINES: &[(&str, &str, &str)] = &[
         "PATCH /v1/tenants/acme",
         r#"{"plan":null,"limits":{"endpoints":3,"events_per_second":null,"retention":null}}"#,
     ),
-    ("tenants delete a/b", "DELETE /v1/tenants/a%2Fb", ""),
+    ("tenants delete a/b --yes", "DELETE /v1/tenants/a%2Fb", ""),
     ("endpoints list", "GET /v1/tenants/acme/endpoints", ""),
     (
         "endpoints list --tenant other",
@@ -75,7 +75,7 @@ const LINES: &[(&str, &str, &str)] = &[
         r#"{"ordered":false,"auth":null,"client_certificate":null}"#,
     ),
     (
-        "endpoints delete ep_1",
+        "endpoints delete ep_1 --yes",
         "DELETE /v1/tenants/acme/endpoints/ep_1",
         "",
     ),
@@ -200,11 +200,12 @@ const LINES: &[(&str, &str, &str)] = &[
     ),
     ("keys list", "GET /v1/tenants/acme/keys", ""),
     (
-        "keys revoke key_1",
+        "keys revoke key_1 --yes",
         "DELETE /v1/tenants/acme/keys/key_1",
         "",
     ),
     ("stats", "GET /v1/tenants/acme/stats", ""),
+    ("alerts", "GET /v1/tenants/acme/alerts", ""),
     (
         "alerts list --open --name retry_ratio",
         "GET /v1/tenants/acme/alerts?state=open&name=retry_ratio",

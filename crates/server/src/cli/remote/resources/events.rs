@@ -135,6 +135,7 @@ pub(super) static DELIVERIES: &[Action] = &[
         shape: Shape::List(&[
             ("ID", "id"),
             ("STATUS", "status"),
+            ("ACCEPTED", "created_at"),
             ("TRIED", "attempt_count"),
             ("TYPE", "event_type"),
             ("ERROR", "last_error.kind"),
