@@ -27,8 +27,10 @@ use super::route::{
     parameter, success,
 };
 
-/// Maximum number of deliveries that are counted for one endpoint, in each status.
-const MAX_WAITING_SEEN: usize = 250;
+/// Number of deliveries that are read at once to count those of one endpoint.
+const WAITING_PER_PAGE: usize = 250;
+/// Maximum number of deliveries that are read to count those of one endpoint, in each status.
+const MAX_WAITING_SEEN: usize = MAX_RETRYING_COUNTED;
 /// The windows with a time series. The first is the default.
 const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
 
@@ -178,22 +180,29 @@ async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Resu
     let since = long_ago(app.clock.wall());
     let mut long = 0;
     for status in [StoredStatus::Retrying, StoredStatus::Held] {
-        let filter = DeliveryFilter {
-            status: Some(status),
-            endpoint: Some(endpoint),
-            until: Some(since),
-            ..DeliveryFilter::default()
-        };
-        let page = PageRequest {
-            limit: MAX_WAITING_SEEN,
-            before: None,
-        };
-        let found = app.store.deliveries(tenant.clone(), filter, page).await?;
         let is_long = |stored: &&StoredDelivery| {
             let delivery = &stored.delivery;
             delivery.status() == Status::Retrying && delivery.facts().due_at < since
         };
-        long += found.items.iter().filter(is_long).count() as u64;
+        let mut before = None;
+        for _ in 0..MAX_WAITING_SEEN.div_ceil(WAITING_PER_PAGE) {
+            let filter = DeliveryFilter {
+                status: Some(status),
+                endpoint: Some(endpoint),
+                until: Some(since),
+                ..DeliveryFilter::default()
+            };
+            let page = PageRequest {
+                limit: WAITING_PER_PAGE,
+                before,
+            };
+            let found = app.store.deliveries(tenant.clone(), filter, page).await?;
+            long += found.items.iter().filter(is_long).count() as u64;
+            before = found.next;
+            if before.is_none() {
+                break;
+            }
+        }
     }
     Ok(long)
 }

@@ -11,12 +11,24 @@ use rustc_hash::FxHashMap;
 /// Log target of this module.
 const LOG_TARGET: &str = "posthaste::engine::held_deliveries";
 
+/// Number of fetches in a row that must not meet an unreadable delivery until it is forgotten. A fetch reads the earliest due
+/// deliveries, which such a delivery soon belongs to, so further fetches would meet it if it still could not be read.
+const MISSES_TO_FORGET: u32 = 10;
+
+/// A delivery whose row cannot be read.
+#[derive(Debug)]
+struct Unreadable {
+    endpoint: EndpointId,
+    /// Number of fetches since that did not meet it.
+    misses: u32,
+}
+
 /// The held and the unreadable deliveries of this node.
 #[derive(Debug, Default)]
 pub(super) struct HeldDeliveries {
     held: FxHashMap<DeliveryId, EndpointId>,
     /// At most [`MAX_HELD_LISTED`].
-    unreadable: FxHashMap<DeliveryId, EndpointId>,
+    unreadable: FxHashMap<DeliveryId, Unreadable>,
 }
 
 impl HeldDeliveries {
@@ -41,7 +53,7 @@ impl HeldDeliveries {
         for HeldDelivery { endpoint, delivery } in now_held {
             self.held.insert(delivery, endpoint);
             if !before.contains_key(&delivery) {
-                tracing::error!(target: LOG_TARGET, %endpoint, %delivery, faults = FAULTS_TO_HOLD,
+                tracing::error!(target: LOG_TARGET, %endpoint, %delivery, min_faults = FAULTS_TO_HOLD,
                     "delivery held after repeated internal errors; retry or cancel it manually");
             }
         }
@@ -52,8 +64,8 @@ impl HeldDeliveries {
         }
     }
 
-    /// Adds the unreadable deliveries that a fetch of an endpoint met. If the fetch was `complete`, there are no others.
-    /// Returns true if anything changed.
+    /// Adds the unreadable deliveries that a fetch of an endpoint met. If the fetch was `complete`, there are no others;
+    /// otherwise one that ten fetches in a row did not meet can be read again, or has ended. Returns true if anything changed.
     pub(super) fn fetched(
         &mut self,
         endpoint: EndpointId,
@@ -62,13 +74,24 @@ impl HeldDeliveries {
     ) -> bool {
         let before = self.unreadable.len();
         let mut is_new = false;
-        if complete && !self.unreadable.is_empty() {
-            self.unreadable
-                .retain(|delivery, of| *of != endpoint || unreadable.contains(delivery));
-        }
+        self.unreadable.retain(|delivery, known| {
+            if known.endpoint != endpoint {
+                return true;
+            }
+            known.misses = match unreadable.contains(delivery) {
+                true => 0,
+                false if complete => return false,
+                false => known.misses + 1,
+            };
+            known.misses < MISSES_TO_FORGET
+        });
         for delivery in unreadable {
             let is_full = self.unreadable.len() >= MAX_HELD_LISTED;
-            if !is_full && self.unreadable.insert(*delivery, endpoint).is_none() {
+            let known = Unreadable {
+                endpoint,
+                misses: 0,
+            };
+            if !is_full && self.unreadable.insert(*delivery, known).is_none() {
                 is_new = true;
                 tracing::error!(target: LOG_TARGET, %endpoint, %delivery,
                     "cannot read the row of a delivery; skipping it");
@@ -79,7 +102,7 @@ impl HeldDeliveries {
 
     /// Keeps only the deliveries of endpoints for which `is_owned` returns true.
     pub(super) fn retain(&mut self, is_owned: impl Fn(EndpointId) -> bool) {
-        self.unreadable.retain(|_, endpoint| is_owned(*endpoint));
+        self.unreadable.retain(|_, known| is_owned(known.endpoint));
     }
 }
 
@@ -95,9 +118,19 @@ mod tests {
         deliveries.fetched(one, &ids, true);
         deliveries.fetched(other, &[DeliveryId(3)], true);
         assert_eq!(deliveries.count(), 3);
-        // A fetch that was cut off says nothing about the others.
-        deliveries.fetched(one, &[], false);
+        // A fetch that was cut off says little about the others.
+        for _ in 1..MISSES_TO_FORGET {
+            deliveries.fetched(one, &[], false);
+            assert_eq!(deliveries.count(), 3);
+        }
+        deliveries.fetched(one, &ids, false);
+        for _ in 1..MISSES_TO_FORGET {
+            assert!(!deliveries.fetched(one, &ids[1..], false));
+        }
         assert_eq!(deliveries.count(), 3);
+        assert!(deliveries.fetched(one, &ids[1..], false));
+        assert_eq!(deliveries.count(), 2);
+        deliveries.fetched(one, &ids, true);
         deliveries.fetched(one, &ids[1..], true);
         assert_eq!(deliveries.count(), 2);
         deliveries.retain(|endpoint| endpoint == other);

@@ -2,12 +2,14 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
+use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_store::EndpointRow;
 
 use super::find;
 use super::response::configured_limits;
+use crate::App;
 use crate::body;
 use crate::held_back::{Breaker, Obstacle, limits_in_force};
 use crate::problem::Problem;
@@ -15,6 +17,10 @@ use crate::resources::{
     BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,
 };
 use crate::route::Call;
+
+/// Maximum number of deliveries in flight that are told from waiting ones. With more in flight, due deliveries are taken for
+/// waiting ones.
+const MAX_IN_FLIGHT_READ: usize = 16;
 
 impl Breaker {
     fn report(self) -> EndpointBreaker {
@@ -38,12 +44,9 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let (lane, stats) = app.owner_router.lane_and_stats(endpoint.id).await?;
     let now = app.clock.wall();
     let breaker = Breaker::of(lane.as_ref(), &row);
-    // At time zero nothing is due, so `next_due` is the earliest due time of all waiting deliveries.
-    let ordered = endpoint.ordered;
-    let waiting = app.store.fetch(endpoint.id, Timestamp(0), 1, ordered);
-    let due = waiting.await?.next_due;
-    let pending = app.store.pending(endpoint.id).await?;
     let in_flight = lane.as_ref().map_or(0, |lane| lane.in_flight);
+    let due = earliest_due(app, endpoint.id, endpoint.ordered, in_flight, now).await?;
+    let pending = app.store.pending(endpoint.id).await?;
     // Deliveries in flight are pending too. If there are no others, no next attempt is known.
     let due = due.filter(|_| pending > u64::from(in_flight));
     let stored_failures = row.health.consecutive_failures;
@@ -74,6 +77,32 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
         quiet_until: obstacle.quiet_until().map(|at| at.to_string()),
     };
     Ok(body::answer(StatusCode::OK, &health))
+}
+
+/// Returns the due time of the earliest waiting delivery that is not in flight. Deliveries in flight wait in the store too,
+/// and were due before.
+async fn earliest_due(
+    app: &App,
+    endpoint: EndpointId,
+    ordered: bool,
+    in_flight: u32,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Problem> {
+    let in_flight = in_flight as usize;
+    // At time zero nothing is due, so `next_due` is the earliest due time of all waiting deliveries.
+    let due_by = match in_flight {
+        0 => Timestamp(0),
+        1.. => now,
+    };
+    let limit = in_flight.min(MAX_IN_FLIGHT_READ) + 1;
+    let fetched = app.store.fetch(endpoint, due_by, limit, ordered).await?;
+    let others_are_due = fetched.deliveries.len() > in_flight.min(MAX_IN_FLIGHT_READ);
+    let first = fetched.deliveries.first();
+    let first_due = first.and_then(|delivery| delivery.next_attempt_at());
+    Ok(match others_are_due {
+        true => first_due,
+        false => fetched.next_due,
+    })
 }
 
 /// Returns the time of the next attempt for a delivery due at `due`: not in the past, not before the breaker allows a

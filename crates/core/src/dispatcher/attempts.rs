@@ -7,8 +7,8 @@
 //! A delivery whose turn comes after its deadline is not sent if its policy drops late deliveries: it is recorded as
 //! expired instead.
 //!
-//! A slot is occupied until the result is recorded, and a failed record is repeated until it succeeds. While
-//! records fail, only single trial attempts start. An internal fault takes the attempt back: it is not recorded and
+//! A slot is occupied until the result is recorded. `unwritten` repeats records that failed; while they do, only single
+//! trial attempts start. An internal fault takes the attempt back: it is not recorded and
 //! not counted.
 
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use super::command::{
 };
 use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
-use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
+use super::unwritten::RecordFailures;
+use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE};
 use crate::classify::{Classification, Outcome, Scope};
 use crate::delivery::{Delivery, OneOffRequest, RetrySettings, SettledAttempt};
 use crate::lane::{
@@ -109,7 +110,8 @@ impl Dispatcher {
                 probe,
                 started_at: now.tick,
             },
-            retries: false,
+            failures: RecordFailures::default(),
+            attempted: None,
         });
         commands.push(Command::Send(Attempt {
             ticket,
@@ -141,7 +143,8 @@ impl Dispatcher {
         let ticket = self.flights.begin(InFlight {
             lane,
             stage: Stage::Recording(record.clone()),
-            retries: false,
+            failures: RecordFailures::default(),
+            attempted: None,
         });
         commands.push(Command::Record { ticket, record });
     }
@@ -195,7 +198,11 @@ impl Dispatcher {
                     .flights
                     .get_mut(ticket)
                     .expect("the flight was found by the same ticket above");
-                flight.stage = Stage::Recording(record.clone());
+                let sent = std::mem::replace(&mut flight.stage, Stage::Recording(record.clone()));
+                flight.attempted = match sent {
+                    Stage::Sending { delivery, .. } => Some(delivery),
+                    Stage::Recording(_) => None,
+                };
                 commands.push(Command::Record { ticket, record });
             }
         }
@@ -265,6 +272,7 @@ impl Dispatcher {
             (_, quiet_until) => quiet_until,
         };
         let mut endpoint_changes = std::mem::take(&mut entry.unrecorded_changes);
+        entry.health.is_trip_unannounced = false;
         endpoint_changes.extend(commands[commands_before..].iter().filter_map(change_of));
         let unsaved = std::mem::take(&mut entry.unsaved);
         let changed = unsaved || entry.health != health_before;
@@ -390,7 +398,7 @@ impl Dispatcher {
         else {
             return;
         };
-        self.trial = None;
+        self.note_written();
         let entry = &mut self.lanes[lane];
         match record {
             Record::Attempt(record) => {
@@ -429,21 +437,6 @@ impl Dispatcher {
             }
         }
         self.update_lane(now, lane, commands);
-    }
-
-    pub(super) fn record_failed(&mut self, now: Now, ticket: Ticket) {
-        let again = now.tick.after(STORE_PAUSE);
-        if let Some(flight) = self.flights.get_mut(ticket)
-            && matches!(flight.stage, Stage::Recording(_))
-        {
-            self.trial.get_or_insert(Trial {
-                at: again,
-                pause: STORE_PAUSE,
-            });
-            if !std::mem::replace(&mut flight.retries, true) {
-                self.unwritten.push_back((again, ticket));
-            }
-        }
     }
 }
 

@@ -90,6 +90,7 @@ impl Dispatcher {
         commands.push(Command::Notify(EndpointNotification { endpoint, change }));
         // No attempt carries the notification. The next one does: at the latest the probe.
         entry.unrecorded_changes.push(change);
+        entry.health.is_trip_unannounced = true;
         entry.health.trip = stored_trip(now, entry.gate.breaker(), entry.health.trip);
         entry.health.revision += 1;
         if entry.requested_status.is_none() {

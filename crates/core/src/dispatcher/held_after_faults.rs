@@ -7,7 +7,8 @@
 //!
 //! A fault that other deliveries have too is not the delivery's own, and must hold nothing. Faults with the scope
 //! [`FaultScope::Shared`](super::FaultScope) never count. The others count, and [`FaultHolds::add`] compares the
-//! delivery with the others of its lane and of this node.
+//! delivery with the others of its lane and of this node. If nothing but two to four deliveries is attempted and all of them
+//! fault, each is held in the end, after more faults.
 
 use std::collections::VecDeque;
 
@@ -19,6 +20,11 @@ use crate::time::Now;
 
 /// Number of internal faults in a row after which a delivery is held.
 pub const FAULTS_TO_HOLD: u32 = 10;
+/// For each other delivery that has as many faults, a delivery is held only after this many times as many: the more
+/// deliveries fault, the less likely the fault is their own.
+const FACTOR_PER_OTHER: u32 = 3;
+/// Above this number of other deliveries with faults, the fault is taken for a shared one and holds nothing.
+const MAX_OTHERS: u64 = 3;
 /// Maximum number of held deliveries of one lane. Further ones are retried after growing pauses.
 pub const MAX_HELD_PER_LANE: usize = 64;
 /// Maximum number of held deliveries that [`Dispatcher::held_after_faults`] returns.
@@ -70,11 +76,20 @@ impl Comparison {
         }
     }
 
-    /// Returns true if the faults look like the delivery's own: no other delivery had one since its first, or another
-    /// attempt has ended normally since its last.
-    fn is_own(self, ended: EndedAttempts, own_faults: u32) -> bool {
-        let others = ended.faults - self.faults_before > u64::from(own_faults);
-        !others || ended.normal > self.normal_before
+    /// Returns the number of faults in a row after which the delivery is held, or `None` while its faults look like shared
+    /// ones. They look like its own if another attempt has ended normally since its last fault. Otherwise each other
+    /// delivery that had about as many faults since its first one raises the number.
+    fn faults_to_hold(self, ended: EndedAttempts, own_faults: u32) -> Option<u32> {
+        if ended.normal > self.normal_before {
+            return Some(FAULTS_TO_HOLD);
+        }
+        let own_faults = u64::from(own_faults.max(1));
+        let faults_of_others = (ended.faults - self.faults_before).saturating_sub(own_faults);
+        let others = match faults_of_others {
+            0 => 0,
+            1.. => ((faults_of_others + own_faults / 2) / own_faults).max(1),
+        };
+        (others <= MAX_OTHERS).then(|| FAULTS_TO_HOLD * FACTOR_PER_OTHER.pow(others as u32))
     }
 }
 
@@ -114,11 +129,18 @@ impl FaultHolds {
         node.faults += 1;
         let streak = &mut self.streaks[index];
         streak.faults = streak.faults.saturating_add(1);
-        let is_own = streak.lane.is_own(self.ended, streak.faults)
-            && streak.node.is_own(*node, streak.faults);
+        let in_lane = streak.lane.faults_to_hold(self.ended, streak.faults);
+        let on_node = streak.node.faults_to_hold(*node, streak.faults);
+        let enough = in_lane.zip(on_node).map(|(lane, node)| lane.max(node));
         streak.lane.normal_before = self.ended.normal;
         streak.node.normal_before = node.normal;
-        streak.faults >= FAULTS_TO_HOLD && is_own && self.held.len() < MAX_HELD_PER_LANE
+        let is_enough = enough.is_some_and(|enough| streak.faults >= enough);
+        is_enough && !self.is_full()
+    }
+
+    /// Returns true if the lane holds as many deliveries as it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.held.len() >= MAX_HELD_PER_LANE
     }
 
     /// Forgets the faults of a delivery, so that it is held after ten further ones.
@@ -161,12 +183,18 @@ impl Dispatcher {
         if !entry.holds.add(delivery.id(), &mut self.ended) {
             return false;
         }
-        entry.holds.held.push(delivery.clone());
-        entry.backlog.hold(delivery);
         // The held delivery explains the faults, so the others of the lane need not wait for long.
         entry.reset_faults(now.tick);
-        self.held_changed = true;
+        self.hold(lane, delivery);
         true
+    }
+
+    /// Holds a delivery that is not in flight any more.
+    pub(super) fn hold(&mut self, lane: usize, delivery: &Delivery) {
+        let entry = &mut self.lanes[lane];
+        entry.holds.held.push(delivery.clone());
+        entry.backlog.hold(delivery);
+        self.held_changed = true;
     }
 
     /// Releases one held delivery, which gets its tries anew.

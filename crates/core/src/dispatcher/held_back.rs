@@ -6,6 +6,8 @@
 
 use std::cmp::Reverse;
 
+use rustc_hash::FxHashMap;
+
 use super::Dispatcher;
 use super::lanes::Lane;
 use crate::id::EndpointId;
@@ -21,6 +23,8 @@ pub struct LimitedEndpoint {
     pub by: HeldBackBy,
     /// The time for which limits have held deliveries back without interruption.
     pub duration: Span,
+    /// Number of other endpoints of the tenant on this node that limits have held back for longer.
+    pub rank: usize,
 }
 
 impl Dispatcher {
@@ -38,8 +42,9 @@ impl Dispatcher {
         counts
     }
 
-    /// Returns the endpoints whose deliveries limits have held back for at least `at_least`, longest first, at most
-    /// `max_endpoints`.
+    /// Returns the endpoints whose deliveries limits have held back for at least `at_least`, at most `max_endpoints`: first
+    /// the one of each tenant that has been held back for longest, then the second of each tenant, and so on. So a tenant with many
+    /// such endpoints hides no other tenant's.
     pub fn limited(
         &mut self,
         now: Now,
@@ -60,14 +65,27 @@ impl Dispatcher {
             if let Some((by, duration)) = lane.limited_since.duration(now.tick)
                 && duration >= at_least
             {
-                limited.push(LimitedEndpoint {
+                let tenant = lane.config.as_ref().map(|config| config.tenant);
+                let found = LimitedEndpoint {
                     endpoint: lane.endpoint,
                     by,
                     duration,
-                });
+                    rank: 0,
+                };
+                limited.push((tenant, found));
             }
         }
-        limited.sort_unstable_by_key(|it| (Reverse(it.duration), it.endpoint));
+        limited.sort_unstable_by_key(|(_, it)| (Reverse(it.duration), it.endpoint));
+        let mut of_tenants: FxHashMap<Option<usize>, usize> = FxHashMap::default();
+        let mut limited: Vec<LimitedEndpoint> = limited
+            .into_iter()
+            .map(|(tenant, it)| {
+                let count = of_tenants.entry(tenant).or_default();
+                let rank = std::mem::replace(count, *count + 1);
+                LimitedEndpoint { rank, ..it }
+            })
+            .collect();
+        limited.sort_by_key(|it| it.rank);
         limited.truncate(max_endpoints);
         limited
     }

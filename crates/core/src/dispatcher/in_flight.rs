@@ -8,6 +8,7 @@
 use slab::Slab;
 
 use super::command::{Record, Ticket};
+use super::unwritten::RecordFailures;
 use crate::delivery::Delivery;
 use crate::time::Tick;
 
@@ -17,8 +18,10 @@ use crate::time::Tick;
 pub(super) struct InFlight {
     pub(super) lane: usize,
     pub(super) stage: Stage,
-    /// True while its record could not be written and waits to be retried.
-    pub(super) retries: bool,
+    /// The failures of its record.
+    pub(super) failures: RecordFailures,
+    /// The delivery as it was sent, while its result is being recorded.
+    pub(super) attempted: Option<Delivery>,
 }
 
 #[derive(Debug)]
@@ -83,6 +86,11 @@ impl Flights {
             index: u32::try_from(index).expect("the index of a flight fits into 32 bits"),
             serial,
         }
+    }
+
+    pub(super) fn contains(&self, ticket: Ticket) -> bool {
+        let flight = self.slots.get(ticket.index as usize);
+        flight.is_some_and(|(serial, _)| *serial == ticket.serial)
     }
 
     /// Returns the flight with this ticket, or `None` if it has ended.

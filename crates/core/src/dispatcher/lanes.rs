@@ -201,6 +201,10 @@ impl Dispatcher {
                 if let Some(trip) = health.trip {
                     let breaker = restored(now, trip, settings.breaker.longest_wait);
                     entry.gate.restore_breaker(breaker);
+                    if health.is_trip_unannounced {
+                        let change = EndpointChange::BreakerTripped(trip.reason);
+                        entry.unrecorded_changes.push(change);
+                    }
                 }
                 if let Some(quiet_until) = health.quiet_until {
                     let asked = quiet_until.since(now.wall).min(settings.retry_after_cap);

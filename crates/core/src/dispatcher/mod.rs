@@ -30,6 +30,7 @@ mod recently_settled;
 mod release;
 mod scheduler;
 mod timers;
+mod unwritten;
 
 pub use command::{
     Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, EndpointSnapshot,
@@ -39,7 +40,7 @@ pub use held_after_faults::{FAULTS_TO_HOLD, HeldDelivery, MAX_HELD_LISTED, MAX_H
 pub use held_back::LimitedEndpoint;
 pub use scheduler::TenantDemand;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
@@ -50,6 +51,7 @@ use self::lanes::Lane;
 use self::recently_settled::Recent;
 use self::scheduler::FairScheduler;
 use self::timers::Timers;
+use self::unwritten::{RecordCounts, RecordFailures};
 use crate::delivery::Delivery;
 use crate::id::{DeliveryId, EndpointId, TenantId};
 use crate::lane::{BreakerState, Claim, EndpointStatus, Health, HeldBack, LimitsInForce};
@@ -107,7 +109,8 @@ pub struct Dispatcher {
     dues: Timers<Timestamp>,
     next_ticket: u64,
     /// Records that could not be written, with the time of their next try.
-    unwritten: VecDeque<(Tick, Ticket)>,
+    unwritten: BTreeSet<(Tick, Ticket)>,
+    records: RecordCounts,
     /// Set while records cannot be written. Results might be lost, so only a single trial attempt is sent now and
     /// then, in case the fault was in the one record and not in the store.
     trial: Option<Trial>,
@@ -184,7 +187,8 @@ impl Dispatcher {
             ticks: Timers::new(),
             dues: Timers::new(),
             next_ticket: 0,
-            unwritten: VecDeque::new(),
+            unwritten: BTreeSet::new(),
+            records: RecordCounts::default(),
             trial: None,
             recent: Recent::default(),
             fetches: FxHashSet::default(),
@@ -258,7 +262,7 @@ impl Dispatcher {
             }
             Input::Finished { ticket, finish } => self.finished(now, ticket, finish, commands),
             Input::Recorded { ticket } => self.recorded(now, ticket, commands),
-            Input::RecordFailed { ticket } => self.record_failed(now, ticket),
+            Input::RecordFailed { ticket } => self.record_failed(now, ticket, commands),
             Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
             Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
             Input::EndedCounted {
@@ -286,9 +290,15 @@ impl Dispatcher {
         }
     }
 
+    /// Returns true while the result of this attempt or record is awaited. False after [`Input::RecordFailed`] means that the
+    /// record is given up: its delivery is held, or its endpoint is no longer owned.
+    pub fn awaits(&self, ticket: Ticket) -> bool {
+        self.flights.contains(ticket)
+    }
+
     /// Returns when the dispatcher needs [`Input::Tick`] if no other input arrives before.
     pub fn wake(&self) -> Wake {
-        let unwritten = self.unwritten.front().map(|(at, _)| *at);
+        let unwritten = self.unwritten.first().map(|(at, _)| *at);
         let ticks = [self.ticks.earliest(), unwritten];
         let tick = ticks.into_iter().flatten().min();
         Wake {
@@ -412,7 +422,8 @@ impl Dispatcher {
         let ticket = self.flights.begin(InFlight {
             lane,
             stage: Stage::Recording(record.clone()),
-            retries: false,
+            failures: RecordFailures::default(),
+            attempted: None,
         });
         commands.push(Command::Record { ticket, record });
     }
@@ -434,18 +445,7 @@ impl Dispatcher {
             };
             self.update_lane(now, lane, commands);
         }
-        while let Some((_, ticket)) = self.unwritten.pop_front_if(|(at, _)| *at <= now.tick) {
-            if let Some(InFlight {
-                stage: Stage::Recording(record),
-                retries,
-                ..
-            }) = self.flights.get_mut(ticket)
-            {
-                *retries = false;
-                let record = record.clone();
-                commands.push(Command::Record { ticket, record });
-            }
-        }
+        self.repeat_records(now, commands);
     }
 }
 

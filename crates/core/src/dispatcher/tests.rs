@@ -23,3 +23,4 @@ mod release;
 mod review_findings;
 mod sending;
 mod stale_inputs;
+mod unwritten;

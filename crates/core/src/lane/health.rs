@@ -96,6 +96,10 @@ pub struct Health {
     pub trip: Option<StoredTrip>,
     /// End of the pause that the receiver asked for with `Retry-After`.
     pub quiet_until: Option<Timestamp>,
+    /// True if no notification of the trip is stored yet, because it happened without an attempt. The next record of an
+    /// attempt carries it. Left out if false, so that nodes of earlier versions can read the health.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_trip_unannounced: bool,
 }
 
 impl Health {

@@ -275,6 +275,9 @@ pub struct LimitedReport {
     pub by: HeldBackBy,
     /// Time for which limits have held deliveries back.
     pub duration_ms: u64,
+    /// Number of other endpoints of the tenant on the same node that limits have held back for longer.
+    #[serde(default)]
+    pub rank: usize,
 }
 
 impl LimitedReport {
@@ -282,6 +285,7 @@ impl LimitedReport {
         LimitedReport {
             by: limited.by,
             duration_ms: limited.duration.as_millis(),
+            rank: limited.rank,
         }
     }
 
@@ -420,6 +424,7 @@ mod tests {
         let limited = LimitedReport {
             by: HeldBackBy::RateLimit,
             duration_ms: 300_000,
+            rank: 1,
         };
         let lane = LaneReport {
             breaker: BreakerReport::Tripped {

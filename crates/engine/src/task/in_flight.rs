@@ -186,6 +186,10 @@ impl EngineTask {
                     self.callers.answer_cancel(in_flight.delivery, &answer);
                 }
                 self.dispatch(Input::RecordFailed { ticket });
+                // The delivery is held now, because its record can never be written.
+                if !self.dispatcher.awaits(ticket) && self.remove_in_flight(ticket).is_some() {
+                    self.reporter.prevented();
+                }
             }
         }
     }

@@ -146,6 +146,7 @@ fn health(revision: u64, failures: u32) -> Health {
             failed_probes: 6,
         }),
         quiet_until: Some(at(7)),
+        is_trip_unannounced: true,
     }
 }
 

@@ -254,6 +254,52 @@ fn ten_dead_letters_within_a_day_trip_the_breaker() {
 }
 
 #[test]
+fn a_trip_by_exhausted_deliveries_is_announced_after_a_crash() {
+    let mut bench = Bench::new();
+    bench.manual.records = true;
+    let endpoint = bench.endpoint(LaneSettings {
+        policy: RetryPolicy {
+            max_attempts: 1,
+            ..settings().policy
+        },
+        breaker: BreakerSettings {
+            consecutive_failures: 1_000,
+            min_samples: 1_000,
+            ..BreakerSettings::default()
+        },
+        ..unlimited_rate()
+    });
+    let ids = bench.accept(endpoint, 11);
+    let (last, others) = ids.split_last().expect("there are deliveries");
+    for id in others {
+        bench.finish(*id, down());
+        bench.answer_record();
+    }
+    assert!(bench.stored(endpoint).health.is_trip_unannounced);
+    // The last result, which would carry the notification, is lost with the process.
+    let lost = bench.accept_one(endpoint);
+    bench.restart();
+    assert!(bench.lane(endpoint).holds);
+    bench.advance(Span::from_mins(1));
+    let probe = *bench.flying.keys().next().expect("a probe is sent");
+    assert!(probe == *last || probe == lost);
+    bench.finish(probe, down());
+    let changes = |bench: &Bench| match &bench.records[0].1 {
+        Record::Attempt(record) => record.endpoint_changes.clone(),
+        other => panic!("no attempt is recorded: {other:?}"),
+    };
+    let trip = EndpointChange::BreakerTripped(TripReason::ExhaustedDeliveries);
+    assert_eq!(changes(&bench), [trip]);
+    bench.answer_record();
+    assert!(!bench.stored(endpoint).health.is_trip_unannounced);
+    // It is announced once.
+    bench.restart();
+    bench.advance(Span::from_mins(5));
+    bench.finish_all(down());
+    assert_eq!(changes(&bench), []);
+}
+
+#[test]
 fn dead_letters_of_a_mostly_healthy_endpoint_do_not_trip_the_breaker() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {

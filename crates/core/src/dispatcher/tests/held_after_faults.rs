@@ -152,6 +152,48 @@ fn two_faulty_deliveries_are_held_when_others_of_the_lane_end_normally() {
     assert_eq!(held(&bench), faulty);
 }
 
+/// Ends all attempts in flight by faults, in so many rounds.
+fn fail_all(bench: &mut Bench, rounds: u32) {
+    for _ in 0..rounds {
+        let flying: Vec<DeliveryId> = bench.flying.keys().copied().collect();
+        for delivery in flying {
+            bench.fail_internally(delivery);
+        }
+        bench.advance(MAX_FAULT_DELAY);
+    }
+}
+
+#[test]
+fn two_faulty_deliveries_of_an_idle_endpoint_are_held_after_more_faults() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    let faulty = bench.accept(endpoint, 2);
+    fail_all(&mut bench, 3 * FAULTS_TO_HOLD - 1);
+    assert_eq!(held(&bench), []);
+    fail_all(&mut bench, 2);
+    assert_eq!(held(&bench), faulty);
+    // The same on two endpoints.
+    let mut bench = Bench::new();
+    let endpoints = [bench.endpoint(settings()), bench.endpoint(settings())];
+    let faulty = endpoints.map(|endpoint| bench.accept_one(endpoint));
+    fail_all(&mut bench, 3 * FAULTS_TO_HOLD - 1);
+    assert_eq!(held(&bench), []);
+    fail_all(&mut bench, 2);
+    assert_eq!(held(&bench), faulty);
+}
+
+#[test]
+fn a_fault_of_many_deliveries_of_an_idle_endpoint_holds_none() {
+    let mut bench = Bench::new();
+    let endpoints: Vec<EndpointId> = (0..6).map(|_| bench.endpoint(settings())).collect();
+    for endpoint in endpoints {
+        bench.accept_one(endpoint);
+    }
+    fail_all(&mut bench, 500);
+    assert_eq!(bench.flying.len(), 6);
+    assert_eq!(held(&bench), []);
+}
+
 #[test]
 fn held_deliveries_of_a_lane_are_bounded() {
     let mut bench = Bench::new();

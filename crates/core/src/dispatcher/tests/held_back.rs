@@ -213,6 +213,23 @@ fn endpoints_that_limits_hold_back_for_long_are_listed() {
 }
 
 #[test]
+fn one_tenant_with_many_limited_endpoints_hides_no_other() {
+    let mut bench = Bench::new();
+    let mut own = Vec::new();
+    for _ in 0..3 {
+        let endpoint = bench.endpoint_of("one", one_at_a_time());
+        bench.accept(endpoint, 2);
+        own.push(endpoint);
+        bench.advance(Span::from_secs(1));
+    }
+    let other = bench.endpoint_of("other", one_at_a_time());
+    bench.accept(other, 2);
+    let limited = bench.dispatcher.limited(bench.now, Span::ZERO, 3);
+    let found: Vec<_> = limited.iter().map(|it| (it.endpoint, it.rank)).collect();
+    assert_eq!(found, [(own[0], 0), (other, 0), (own[1], 1)]);
+}
+
+#[test]
 fn a_breaker_that_trips_ends_the_time_for_which_limits_hold_back() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {

@@ -20,6 +20,7 @@ fn report(fixture: &Fixture, duration: Option<Span>) {
         let report = LimitedReport {
             by: HeldBackBy::RateLimit,
             duration_ms: duration.as_millis(),
+            rank: 0,
         };
         environment.limited.endpoints.insert(HOOK, report);
     }

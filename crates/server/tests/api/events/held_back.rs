@@ -154,6 +154,28 @@ async fn retry_after_holds_due_deliveries_and_delays_a_retry() {
 }
 
 #[tokio::test]
+async fn next_attempt_of_an_endpoint_is_not_the_one_in_flight() {
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
+    receiver.answer(500);
+    let later = server.deliver(event()).await;
+    let later = server.until_status(&later, "retrying").await;
+    receiver.hold();
+    let in_flight = server.deliver(event()).await;
+    receiver.arrivals(2).await;
+    let shown = server.until_status(&in_flight, "in_progress").await;
+    assert_eq!(shown["next_attempt_at"], Value::Null);
+    let health = server.get(&health_of(&endpoint)).await.ok(200);
+    assert_eq!(
+        (&health["pending"], &health["in_flight"]),
+        (&json!(2), &json!(1))
+    );
+    assert_eq!(health["next_attempt_at"], later["next_attempt_at"]);
+    receiver.release();
+}
+
+#[tokio::test]
 async fn breaker_holds_deliveries_until_the_probe() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(500)).await;

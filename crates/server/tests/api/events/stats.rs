@@ -2,7 +2,14 @@
 //!
 //! Fixture: a [`TestServer`], without an engine where the test counts the attempts itself.
 
-use posthaste_core::policy::Preset;
+use posthaste_core::classify::{HttpStatus, Outcome};
+use posthaste_core::delivery::RetrySettings;
+use posthaste_core::dispatcher::{AttemptRecord, Record};
+use posthaste_core::lane::RETRY_AFTER_CAP;
+use posthaste_core::policy::{Preset, RetryPolicy};
+use posthaste_core::rng::Rng;
+use posthaste_core::time::Span;
+use posthaste_store::{AttemptDetail, Store, Written};
 use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 
@@ -60,6 +67,55 @@ async fn stats_and_metrics_count_deliveries() {
         let has = metrics.text().lines().any(|it| it == line);
         assert!(has, "{line} in {}", metrics.text());
     }
+}
+
+/// Fails the first attempt of every waiting delivery of an endpoint, so that each of them is retried.
+async fn fail_waiting(server: &TestServer, endpoint: &str) {
+    let (now, endpoint) = (server.now(), endpoint.parse().expect("an endpoint id"));
+    let waiting = server.store.fetch(endpoint, now, usize::MAX, false).await;
+    let policy = RetryPolicy::default();
+    let settings = RetrySettings {
+        policy: &policy,
+        retry_after_cap: RETRY_AFTER_CAP,
+    };
+    for mut delivery in waiting.expect("the store reads").deliveries {
+        delivery.begin(now, false).expect("the delivery waits");
+        let outcome = Outcome::Answered {
+            status: HttpStatus::new(503).expect("a valid status"),
+            retry_after: None,
+        };
+        let settlement = delivery.settle(now, outcome, settings, &mut Rng::seeded(1));
+        let record = Record::Attempt(Box::new(AttemptRecord {
+            delivery,
+            settlement: settlement.expect("the attempt was started"),
+            health: None,
+            disable: None,
+            endpoint_changes: Vec::new(),
+        }));
+        let (report, written) = tokio::sync::oneshot::channel();
+        let done = Box::new(move |result| report.send(result).expect("the test waits"));
+        server
+            .store
+            .record(now, record, AttemptDetail::default(), done);
+        assert_eq!(written.await.expect("an answer"), Ok(Written::Applied));
+    }
+}
+
+#[tokio::test]
+async fn deliveries_in_retry_for_over_a_day_are_counted_beyond_one_page() {
+    let server = TestServer::without_engine().await;
+    let endpoint = json!({"url": "http://127.0.0.1:9999/"});
+    let endpoint = server.endpoint(endpoint).await;
+    let events = vec![json!({"type": "a.b", "payload": 1}); 300];
+    let batch = json!({"events": events});
+    let path = "/v1/tenants/acme/events/batch";
+    server.post(path, &batch).await.ok(202);
+    fail_waiting(&server, &endpoint).await;
+    server.pass_ms(Span::from_hours(25).as_millis());
+    let path = format!("/v1/tenants/acme/endpoints/{endpoint}/stats");
+    let stats = server.get(&path).await.ok(200);
+    let retrying = &stats["windows"]["24h"]["retrying_over_24h"];
+    assert_eq!(retrying["value"], 300.0);
 }
 
 #[tokio::test]
