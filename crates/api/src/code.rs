@@ -134,6 +134,9 @@ codes! {
     /// Accepts wait too long for their commit.
     AcceptsStalled = "accepts_stalled", SERVICE_UNAVAILABLE, "Events wait too long to be stored",
         "Only GET /readyz answers this. Send events to another node, or later; the operator should look at the store.";
+    /// The clock of the machine is wrong.
+    ClockOffset = "clock_offset", SERVICE_UNAVAILABLE, "The clock of this machine is wrong",
+        "Only GET /readyz answers this. Send events to another node; the operator should set the clock of the machine, for example with NTP.";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE, "The server is shutting down",
         "Nothing was done. Send the request again after `Retry-After`.";

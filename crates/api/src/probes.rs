@@ -1,6 +1,6 @@
 //! Health checks and the documentation of the API.
 //!
-//! A node is ready if its store can write and accepts do not stall; it is alive if it answers at all. Both are answered
+//! A node is ready if its store can write, accepts do not stall and its clock is right; it is alive if it answers at all. Both are answered
 //! without a key. The documentation pages are generated from the route table and load nothing from elsewhere.
 
 use std::time::Duration;
@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::accept_watch::MAX_WAIT;
 use super::body;
+use super::clock_check;
 use super::code::Code;
 use super::problem::Problem;
 use super::resources::Schema;
@@ -44,12 +45,13 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/readyz",
             "get_readiness",
-            "Says whether the server can take and send events: its store can write, events do not wait long for it, its engine runs.",
+            "Says whether the server can take and send events: its store can write, events do not wait long for it, its engine runs, and the clock of its machine differs from the database's by at most a minute.",
             &[success(200, "It can.", Content::Json("Liveness"))],
             &[
                 (503, Code::Unavailable),
                 (503, Code::Overloaded),
                 (503, Code::AcceptsStalled),
+                (503, Code::ClockOffset),
                 (503, Code::ShuttingDown),
                 (507, Code::DiskFull),
             ],
@@ -158,6 +160,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
         );
         return Err(Problem::new(Code::AcceptsStalled, detail).after(Span::from_secs(1)));
     }
+    clock_check::check(app.clock.offset_ms())?;
     match app.engine.phase() {
         Phase::Running => Ok(healthy()),
         Phase::Starting => {

@@ -143,7 +143,7 @@ async fn deliver(
         }
         Err(ConfigError::Sealed(error)) => return Err(InternalFault::shared(error)),
     };
-    let now = context.clock.wall();
+    let now = context.clock.signing_time();
     let mut headers = request_headers::headers(now, &attempt, request, accepted_at, &content)
         .map_err(InternalFault::of_delivery)?;
     if let Some(trace) = &trace {

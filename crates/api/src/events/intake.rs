@@ -15,7 +15,7 @@ use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{Content, Idempotency, NewEvent};
@@ -398,10 +398,11 @@ impl Draft {
         }
     }
 
-    /// Converts it to the event for the store.
+    /// Converts it to the event for the store, received at `now` of a clock with this lead.
     pub(super) fn into_event(
         self,
         now: Timestamp,
+        lead: Span,
         tenant: TenantId,
         only: Option<EndpointId>,
         trace: Option<TraceContext>,
@@ -415,7 +416,7 @@ impl Draft {
         NewEvent {
             tenant,
             idempotency: fingerprint.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
-            deliver_at: self.due.at(now),
+            deliver_at: self.due.at(now, lead),
             ordering,
             only,
             received: Some(Instant::now()),

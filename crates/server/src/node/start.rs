@@ -23,7 +23,7 @@ use posthaste_notify::notifications::{self, Channels, NotificationTasks};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{Retention, Store, StoreError, StoreSettings};
-use posthaste_system::clock::Clock;
+use posthaste_system::clock::{Clock, ClockCorrection};
 use posthaste_system::random;
 use posthaste_telemetry::metrics::flush;
 use posthaste_telemetry::traces::{Exporter, Telemetry};
@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::background_tasks::{BackgroundTask, StopsWith};
+use super::clock::{self, MachineClock};
 use super::cluster_events::ClusterEventHandler;
 use super::error::StartError;
 use super::keys::{create_first_admin_key, shared_vault};
@@ -42,7 +43,7 @@ use crate::config::Role;
 impl Node {
     /// Starts a node. When this returns, the node accepts requests and sends.
     pub async fn start(mut settings: NodeSettings) -> Result<Node, StartError> {
-        let clock = Clock::system();
+        let (clock, clock_correction) = Clock::corrected();
         // The vault comes first: if the process dies in between, there is a key without data, and never data without a
         // key.
         let vault = open_configured_vault(settings.master_keys.take(), &settings.store)?;
@@ -58,9 +59,9 @@ impl Node {
             settings: settings.store_settings.clone(),
             engine: &engine,
             cluster_events: &cluster_events,
-            clock: &clock,
+            clock_correction,
         };
-        let (store, vault) = opening.open(settings.store, vault).await?;
+        let (store, vault, machine_clock) = opening.open(settings.store, vault).await?;
         let vault = Arc::new(vault);
         let first_admin_key = match settings.api.admin_keys.is_empty() {
             true => create_first_admin_key(&*store, &clock).await?,
@@ -113,6 +114,7 @@ impl Node {
             settings.retention,
             settings.alerts,
             settings.channels,
+            machine_clock,
             &stopped,
         );
         let api_task = start_api(app, settings.role, settings.dashboard, listener, stopped);
@@ -169,16 +171,17 @@ struct StoreOpening<'a> {
     settings: StoreSettings,
     engine: &'a Engine,
     cluster_events: &'a Arc<ClusterEventHandler>,
-    clock: &'a Clock,
+    clock_correction: Arc<ClockCorrection>,
 }
 
 impl StoreOpening<'_> {
-    /// Opens the store, and the vault if its key is in the store.
+    /// Opens the store, and the vault if its key is in the store. From then on the clock is corrected: by the clock of the
+    /// database, or by that of the machine, which the caller has to keep following.
     async fn open(
         self,
         backend: StoreBackend,
         vault: Option<Vault>,
-    ) -> Result<(Arc<dyn Store>, Vault), StartError> {
+    ) -> Result<(Arc<dyn Store>, Vault, Option<MachineClock>), StartError> {
         let hand_over = self.engine.hand_over();
         let settings = self.settings;
         match backend {
@@ -186,17 +189,19 @@ impl StoreOpening<'_> {
                 let vault = vault.expect("a SQLite store has a configured master key");
                 let opening = spawn_blocking(move || SqliteStore::open(&path, settings, hand_over));
                 let store = opening.await.expect("opening the store does not panic")?;
-                Ok((Arc::new(store), vault))
+                let store = Arc::new(store);
+                let clock = MachineClock::open(store.clone(), self.clock_correction).await?;
+                Ok((store, vault, Some(clock)))
             }
             StoreBackend::Postgres(shared) => {
-                let shared = shared.settings(self.clock);
+                let shared = shared.settings(self.clock_correction);
                 let cluster_events = self.cluster_events.clone();
                 let opening = spawn_blocking(move || {
                     PostgresStore::open(shared, settings, hand_over, cluster_events)
                 });
                 let store = opening.await.expect("opening the store does not panic")?;
                 let vault = shared_vault(&store, vault).await?;
-                Ok((Arc::new(store), vault))
+                Ok((Arc::new(store), vault, None))
             }
         }
     }
@@ -250,6 +255,7 @@ fn start_background_tasks(
     retention: Retention,
     alerts: AlertSettings,
     channels: Channels,
+    machine_clock: Option<MachineClock>,
     stopped: &watch::Receiver<bool>,
 ) -> Vec<BackgroundTask> {
     let retention_runs = maintenance::start(
@@ -290,12 +296,14 @@ fn start_background_tasks(
         stopped: stopped.clone(),
     });
     let stats = flush::start(app.store.clone(), app.observe.clone(), stopped.clone());
+    let clock = clock::start(app.clock.clone(), machine_clock, stopped.clone());
     let replays = tokio::spawn(replayer.run());
     // The names are part of an error message.
     vec![
         BackgroundTask::new("the watch for alerts", StopsWith::Node, alert_checks),
         BackgroundTask::new("the herald", StopsWith::Node, notifications),
         BackgroundTask::new("the housekeeping", StopsWith::Node, retention_runs),
+        BackgroundTask::new("the clock", StopsWith::Node, clock),
         BackgroundTask::new("the replayer", StopsWith::Store, replays),
         BackgroundTask::new("the keeping of figures", StopsWith::Node, stats),
     ]
