@@ -134,6 +134,9 @@ codes! {
     /// Accepts wait too long for their commit.
     AcceptsStalled = "accepts_stalled", SERVICE_UNAVAILABLE, "Events wait too long to be stored",
         "Only GET /readyz returns this. Send events to another node, or later. The operator should check the store.";
+    /// The clock of the machine is wrong.
+    ClockOffset = "clock_offset", SERVICE_UNAVAILABLE, "The clock of this machine is wrong",
+        "Only GET /readyz returns this. Send events to another node. The operator should set the clock of the machine, for example with NTP.";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE, "The server is shutting down",
         "Nothing was changed. Send the request again after the time in `Retry-After`.";

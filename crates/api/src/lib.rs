@@ -28,6 +28,7 @@ pub mod body;
 pub mod body_budget;
 pub mod cache;
 pub mod call;
+pub mod clock_check;
 pub mod code;
 pub mod dead_letters;
 pub mod deliveries;

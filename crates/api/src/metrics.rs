@@ -113,6 +113,7 @@ async fn gauges(app: &App) -> Gauges {
         breakers,
         held_back,
         retrying_over_24h: within(retrying_over_24h(app, None)).await,
+        clock_offset_ms: app.clock.offset_ms(),
         shards: app.owner_router.shards_owned() as u64,
         nodes: app.owner_router.node_count() as u64,
         // This asks other nodes too, so it gets more time.

@@ -1,7 +1,8 @@
 //! Health checks and the documentation of the API.
 //!
-//! A node is ready if its store can write and accepts do not stall; it is alive if it answers at all. Both are answered
-//! without a key, so however many callers ask, at most one write of a probe waits for the store. The documentation pages are generated from the route table and load nothing from elsewhere.
+//! A node is ready if its store can write, accepts do not stall and its clock is right; it is alive if it answers at all. Both
+//! are answered without a key, so however many callers ask, at most one write of a probe waits for the store. The documentation
+//! pages are generated from the route table and load nothing from elsewhere.
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use serde_json::json;
 
 use super::accept_watch::MAX_WAIT;
 use super::body;
+use super::clock_check;
 use super::code::Code;
 use super::problem::Problem;
 use super::resources::Schema;
@@ -49,7 +51,7 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/readyz",
             "get_readiness",
-            "Readiness check: the store can write, events do not wait long for it, and the engine is running.",
+            "Readiness check: the store can write, events do not wait long for it, the engine is running, and the machine's clock differs from the database's by at most a minute.",
             &[success(
                 200,
                 "The server is ready.",
@@ -59,6 +61,7 @@ pub(super) static GROUP: Group = Group {
                 (503, Code::Unavailable),
                 (503, Code::Overloaded),
                 (503, Code::AcceptsStalled),
+                (503, Code::ClockOffset),
                 (503, Code::ShuttingDown),
                 (507, Code::DiskFull),
             ],
@@ -172,6 +175,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
         );
         return Err(Problem::new(Code::AcceptsStalled, detail).after(Span::from_secs(1)));
     }
+    clock_check::check(app.clock.offset_ms())?;
     match app.engine.phase() {
         Phase::Running => Ok(healthy()),
         Phase::Starting => {

@@ -165,7 +165,7 @@ async fn deliver(
     let time_limit = timeout.map_or(config.time_limit, |timeout| {
         Duration::from_millis(timeout.as_millis())
     });
-    let now = context.clock.wall();
+    let now = context.clock.signing_time();
     let mut headers = request_headers::headers(
         now,
         &attempt,

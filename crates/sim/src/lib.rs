@@ -5,8 +5,10 @@
 //!   guarantees of the core, each of which is an [`oracle`]. [`mutations`] prove that the oracles can
 //!   fail.
 //! - [`goodput`] measures how much gets through to receivers that fail in part.
+//! - [`clocks`] runs the clocks of nodes that are corrected by the clock of the database.
 //! - [`cluster`] runs several nodes over one shared table and checks shard ownership: never two owners at once.
 
+pub mod clocks;
 pub mod cluster;
 pub mod disk;
 pub mod goodput;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Api, PATIENCE, sender};
+use crate::{Api, FakeClock, PATIENCE, sender};
 
 /// Admin key that tests give to a node.
 pub const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
@@ -22,6 +22,7 @@ pub struct NodeOptions {
     store: String,
     directory: PathBuf,
     arguments: Vec<String>,
+    clock: Option<FakeClock>,
 }
 
 impl NodeOptions {
@@ -32,12 +33,19 @@ impl NodeOptions {
             store: store.to_owned(),
             directory: directory.to_owned(),
             arguments: Vec::new(),
+            clock: None,
         }
     }
 
     /// Sets the role: `all`, `api` or `worker`.
     pub fn role(self, role: &str) -> NodeOptions {
         self.with(&["--role", role])
+    }
+
+    /// Gives the node a wall clock of its own.
+    pub fn on_clock(mut self, clock: &FakeClock) -> NodeOptions {
+        self.clock = Some(clock.clone());
+        self
     }
 
     /// Adds command line arguments.
@@ -63,6 +71,9 @@ impl NodeOptions {
             .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
             .args(&self.arguments)
             .current_dir(&self.directory);
+        if let Some(clock) = &self.clock {
+            clock.apply(&mut command);
+        }
         command
     }
 }

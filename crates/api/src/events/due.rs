@@ -1,6 +1,6 @@
 //! The due time of an event: at once, at a time, or after a delay.
 
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::{Span, Timestamp, corrected_time_of};
 
 /// Maximum time that an event may be scheduled ahead.
 pub const MAX_AHEAD: Span = Span::from_days(365);
@@ -17,13 +17,14 @@ pub(super) enum Due {
 }
 
 impl Due {
-    /// Returns the due time of an event received at `now`, or `None` if it is due at once.
+    /// Returns the due time of an event received at `now`, or `None` if it is due at once. That clock is ahead of
+    /// the caller's by `lead`.
     ///
     /// A time in the past means now. It does not make the deadline of the delivery earlier.
-    pub(super) fn at(self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn at(self, now: Timestamp, lead: Span) -> Option<Timestamp> {
         let due_at = match self {
             Due::Now => return None,
-            Due::At(at) => at,
+            Due::At(at) => corrected_time_of(at, now, lead),
             Due::After(delay) => now.after(delay),
         };
         (due_at > now).then_some(due_at)
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_past_time_and_no_delay_mean_now() {
-        let due = |due: Due| due.at(NOW);
+        let due = |due: Due| due.at(NOW, Span::ZERO);
         assert_eq!(due(Due::Now), None);
         assert_eq!(due(Due::At(NOW)), None);
         assert_eq!(due(Due::At(Timestamp(0))), None);
@@ -81,6 +82,14 @@ mod tests {
         let soon = NOW.after(Span::from_millis(1));
         assert_eq!(due(Due::At(soon)), Some(soon));
         assert_eq!(due(Due::After(Span::from_millis(1))), Some(soon));
+        // With a lead of an hour, the caller's clock shows an hour less.
+        let hour = Span::from_hours(1);
+        let callers_now = Timestamp(NOW.0 - hour.as_millis());
+        assert_eq!(Due::At(callers_now).at(NOW, hour), None);
+        let at = Due::At(callers_now.after(Span::from_secs(20)));
+        assert_eq!(at.at(NOW, hour), Some(NOW.after(Span::from_secs(19))));
+        let after = Due::After(Span::from_secs(20));
+        assert_eq!(after.at(NOW, hour), Some(NOW.after(Span::from_secs(20))));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{Content, Idempotency, NewEvent};
@@ -414,22 +414,24 @@ impl Draft {
         }
     }
 
-    /// Converts it to the event for the store.
+    /// Converts it to the event for the store, received at `now` of a clock with this lead.
     pub(super) fn into_event(
         self,
         now: Timestamp,
+        lead: Span,
         tenant: TenantId,
         only: Option<EndpointId>,
         trace: Option<TraceContext>,
     ) -> NewEvent {
         let fingerprint = self.fingerprint(&[]);
-        self.into_event_with(now, tenant, only, trace, fingerprint)
+        self.into_event_with(now, lead, tenant, only, trace, fingerprint)
     }
 
     /// Converts it to the event for the store, with this fingerprint.
     pub(crate) fn into_event_with(
         self,
         now: Timestamp,
+        lead: Span,
         tenant: TenantId,
         only: Option<EndpointId>,
         trace: Option<TraceContext>,
@@ -439,7 +441,7 @@ impl Draft {
         NewEvent {
             tenant,
             idempotency: idempotency.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
-            deliver_at: self.due.at(now),
+            deliver_at: self.due.at(now, lead),
             ordering: self.ordering_key.as_deref().map(ordering),
             only,
             request: None,

@@ -82,7 +82,8 @@ async fn accept_event(
     reader.header(call.headers(), &mut draft);
     let draft = reader.finish(draft)?;
     drop(bytes);
-    let event = draft.into_event(now, tenant.tenant.id.clone(), None, traced.context());
+    let (lead, owner) = (app.clock.lead(), tenant.tenant.id.clone());
+    let event = draft.into_event(now, lead, owner, None, traced.context());
     let reservation = call.take_reservation();
     let accepted = accept_one(&app, &tenant, now, event, reservation, traced).await?;
     Ok(answer(&accepted))
@@ -109,10 +110,10 @@ async fn accept_events(
     let drafts = reader.finish(drafts)?;
     // The events have their own copies of the payloads. The reservation now stands for these.
     drop(bytes);
-    let owner = &tenant.tenant.id;
+    let (lead, owner) = (app.clock.lead(), &tenant.tenant.id);
     let events: Vec<NewEvent> = drafts
         .into_iter()
-        .map(|draft| draft.into_event(now, owner.clone(), None, traced.context()))
+        .map(|draft| draft.into_event(now, lead, owner.clone(), None, traced.context()))
         .collect();
     let accepted = store(&app, &tenant, now, events, call.take_reservation()).await?;
     traced.accepted(&accepted);
@@ -166,8 +167,8 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
         Some(EndpointStatus::Disabled) => return Err(endpoint_disabled()),
         Some(EndpointStatus::Enabled | EndpointStatus::Paused) => {}
     }
-    let owner = tenant.tenant.id.clone();
-    let event = draft.into_event(now, owner, Some(endpoint), traced.context());
+    let (lead, owner) = (app.clock.lead(), tenant.tenant.id.clone());
+    let event = draft.into_event(now, lead, owner, Some(endpoint), traced.context());
     let reservation = call.take_reservation();
     let accepted = accept_one(&app, &tenant, now, event, reservation, traced).await?;
     let answer = answer(&accepted);

@@ -60,7 +60,7 @@ impl App {
         let mut reader = Reader::new(now, self.payload_bytes(&tenant.tenant));
         let draft = reader.row(row, now);
         let draft = reader.finish(draft)?;
-        Ok(draft.into_event(now, tenant.tenant.id.clone(), None, None))
+        Ok(draft.into_event(now, self.clock.lead(), tenant.tenant.id.clone(), None, None))
     }
 
     /// Accepts the events of rows of one tenant, all or none. Each must have an idempotency key.

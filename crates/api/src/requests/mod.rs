@@ -87,8 +87,14 @@ async fn accept(mut call: Call, traced: &mut RequestTrace) -> Result<Response<Bo
     });
     let draft = request_draft.draft.clone();
     let owner = tenant.tenant.id.clone();
-    let mut event =
-        draft.into_event_with(now, owner, Some(endpoint), traced.context(), fingerprint);
+    let mut event = draft.into_event_with(
+        now,
+        app.clock.lead(),
+        owner,
+        Some(endpoint),
+        traced.context(),
+        fingerprint,
+    );
     event.request = Some(request.clone());
     let ordering = event.ordering;
     let reservation = call.take_reservation();

@@ -5,14 +5,20 @@
 //! - [`Tick`] is a reading of a monotonic clock, which only moves forward while the process runs. Everything that
 //!   protects a receiver (rates, breakers, pauses) uses ticks. A jump of the wall clock can therefore neither open
 //!   a gate early nor keep it closed for a day.
+//! - [`ClockSync`] derives the wall-clock time from ticks and a reference clock, so that all nodes agree on it.
 //! - [`Span`] is a duration. It is parsed and printed as users write it: `"250ms"`, `"3d"`.
 //!
-//! All three count whole milliseconds and saturate instead of overflowing.
+//! Times and durations count whole milliseconds and saturate instead of overflowing.
 
+mod clock_sync;
 mod month;
 mod rfc3339;
 mod span;
 
+pub use clock_sync::{
+    CLOCK_SAVE_INTERVAL, ClockJump, ClockReading, ClockSync, ClockUpdate, CorrectedTime,
+    MAX_CLOCK_LEAD, StoredClock, corrected_time_of,
+};
 pub use month::Month;
 pub use rfc3339::TimestampError;
 pub use span::{MAX_SPAN, Span, SpanError};

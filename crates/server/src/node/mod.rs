@@ -10,6 +10,7 @@
 //! be granted to another node as soon as nothing of it is in flight.
 
 mod background_tasks;
+mod clock;
 pub mod cluster_events;
 mod error;
 mod keys;

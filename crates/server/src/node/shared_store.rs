@@ -6,7 +6,7 @@ use std::sync::Arc;
 use posthaste_core::time::Span;
 use posthaste_engine::database::EgressDialer;
 use posthaste_store::postgres::{PostgresSettings, ServerUrl};
-use posthaste_system::clock::Clock;
+use posthaste_system::clock::ClockCorrection;
 
 use crate::config::Role;
 
@@ -27,13 +27,14 @@ pub struct SharedStore {
 
 impl SharedStore {
     /// Returns the settings to open the store with.
-    pub fn settings(self, clock: &Clock) -> PostgresSettings {
-        let clock = clock.clone();
-        let ticks = Arc::new(move || clock.now().tick);
+    pub fn settings(self, correction: Arc<ClockCorrection>) -> PostgresSettings {
+        let source = correction.clone();
+        let ticks = Arc::new(move || source.tick());
         PostgresSettings {
             listen: self.listen,
             works: self.role.sends(),
             name: name_of_machine(),
+            set_time: Arc::new(move |time| correction.set(time)),
             lease: self.lease,
             quick_readers: self.connections as usize,
             ..PostgresSettings::new(self.server, Arc::new(EgressDialer), ticks)

@@ -24,7 +24,7 @@ use posthaste_outbox as outbox;
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{Retention, Store, StoreError, StoreSettings};
-use posthaste_system::clock::Clock;
+use posthaste_system::clock::{Clock, ClockCorrection};
 use posthaste_system::random;
 use posthaste_telemetry::metrics::flush;
 use posthaste_telemetry::traces::{Exporter, Telemetry};
@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::background_tasks::{BackgroundTask, StopsWith};
+use super::clock::{self, MachineClock};
 use super::cluster_events::ClusterEventHandler;
 use super::error::StartError;
 use super::keys::{create_first_admin_key, shared_vault};
@@ -43,7 +44,7 @@ use crate::config::Role;
 impl Node {
     /// Starts a node. When this returns, the node accepts requests and sends.
     pub async fn start(mut settings: NodeSettings) -> Result<Node, StartError> {
-        let clock = Clock::system();
+        let (clock, clock_correction) = Clock::corrected();
         // The vault comes first: if the process dies in between, there is a key without data, and never data without a
         // key.
         let vault = open_configured_vault(settings.master_keys.take(), &settings.store)?;
@@ -59,9 +60,9 @@ impl Node {
             settings: settings.store_settings.clone(),
             engine: &engine,
             cluster_events: &cluster_events,
-            clock: &clock,
+            clock_correction,
         };
-        let (store, vault) = opening.open(settings.store, vault).await?;
+        let (store, vault, machine_clock) = opening.open(settings.store, vault).await?;
         let vault = Arc::new(vault);
         let first_admin_key = match settings.api.admin_keys.is_empty() {
             true => create_first_admin_key(&*store, &clock).await?,
@@ -114,6 +115,7 @@ impl Node {
             settings.retention,
             settings.alerts,
             settings.channels,
+            machine_clock,
             &stopped,
         );
         let readers = outbox::start(&app, settings.outboxes, &stopped).into_iter();
@@ -176,16 +178,17 @@ struct StoreOpening<'a> {
     settings: StoreSettings,
     engine: &'a Engine,
     cluster_events: &'a Arc<ClusterEventHandler>,
-    clock: &'a Clock,
+    clock_correction: Arc<ClockCorrection>,
 }
 
 impl StoreOpening<'_> {
-    /// Opens the store, and the vault if its key is in the store.
+    /// Opens the store, and the vault if its key is in the store. From then on the clock is corrected: by the clock of the
+    /// database, or by that of the machine, which the caller has to keep following.
     async fn open(
         self,
         backend: StoreBackend,
         vault: Option<Vault>,
-    ) -> Result<(Arc<dyn Store>, Vault), StartError> {
+    ) -> Result<(Arc<dyn Store>, Vault, Option<MachineClock>), StartError> {
         let hand_over = self.engine.hand_over();
         let settings = self.settings;
         match backend {
@@ -193,17 +196,19 @@ impl StoreOpening<'_> {
                 let vault = vault.expect("a SQLite store has a configured master key");
                 let opening = spawn_blocking(move || SqliteStore::open(&path, settings, hand_over));
                 let store = opening.await.expect("opening the store does not panic")?;
-                Ok((Arc::new(store), vault))
+                let store = Arc::new(store);
+                let clock = MachineClock::open(store.clone(), self.clock_correction).await?;
+                Ok((store, vault, Some(clock)))
             }
             StoreBackend::Postgres(shared) => {
-                let shared = shared.settings(self.clock);
+                let shared = shared.settings(self.clock_correction);
                 let cluster_events = self.cluster_events.clone();
                 let opening = spawn_blocking(move || {
                     PostgresStore::open(shared, settings, hand_over, cluster_events)
                 });
                 let store = opening.await.expect("opening the store does not panic")?;
                 let vault = shared_vault(&store, vault).await?;
-                Ok((Arc::new(store), vault))
+                Ok((Arc::new(store), vault, None))
             }
         }
     }
@@ -257,6 +262,7 @@ fn start_background_tasks(
     retention: Retention,
     alerts: AlertSettings,
     channels: Channels,
+    machine_clock: Option<MachineClock>,
     stopped: &watch::Receiver<bool>,
 ) -> Vec<BackgroundTask> {
     let retention_runs = maintenance::start(
@@ -297,6 +303,7 @@ fn start_background_tasks(
         stopped: stopped.clone(),
     });
     let stats = flush::start(app.store.clone(), app.observe.clone(), stopped.clone());
+    let clock = clock::start(app.clock.clone(), machine_clock, stopped.clone());
     let replays = tokio::spawn(replayer.run());
     // The names are part of an error message.
     vec![
@@ -307,6 +314,7 @@ fn start_background_tasks(
             notifications,
         ),
         BackgroundTask::new("the maintenance task", StopsWith::Node, retention_runs),
+        BackgroundTask::new("the clock task", StopsWith::Node, clock),
         BackgroundTask::new("the replay task", StopsWith::Store, replays),
         BackgroundTask::new("the stats writer", StopsWith::Node, stats),
     ]

@@ -12,6 +12,7 @@
 mod bench;
 mod canary;
 mod cli_client;
+mod clocks;
 mod cluster;
 mod cluster_basics;
 mod copy;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::time::{Span, Tick};
+use posthaste_core::time::{CorrectedTime, Span, Tick};
 
 use super::dial::{Dial, ServerUrl};
 
@@ -28,6 +28,8 @@ pub struct PostgresSettings {
     pub dial: Arc<dyn Dial>,
     /// Monotonic clock for leases.
     pub clock: Arc<dyn Fn() -> Tick + Send + Sync>,
+    /// Receives the corrected time after each reading of the database's clock.
+    pub set_time: Arc<dyn Fn(CorrectedTime) + Send + Sync>,
     /// Set if this node sends deliveries. A node that does not send owns no shards.
     pub works: bool,
     /// Name of this node, for people.
@@ -80,6 +82,7 @@ impl PostgresSettings {
             listen: None,
             dial,
             clock,
+            set_time: Arc::new(|_| {}),
             works: true,
             name: String::new(),
             lease: DEFAULT_LEASE,

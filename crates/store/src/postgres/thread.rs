@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
+use super::cluster::database_clock::DatabaseClock;
 use super::cluster::membership::Membership;
 use super::connection::{Connector, PgConnection};
 use super::db_error::DbError;
@@ -107,10 +108,11 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
             Err(error) => {
                 let _ = opened.send(Err(error));
             }
-            Ok((writers, timings)) => {
+            Ok((writers, timings, database_clock)) => {
                 let owned_shards = &writers.owned_shards;
                 let (membership, tasks) =
-                    Membership::begin(shared, owned_shards, &settings, timings).await;
+                    Membership::begin(shared, owned_shards, &settings, timings, database_clock)
+                        .await;
                 if opened.send(Ok(membership.clone())).is_ok() {
                     run_until_closed(writers, &settings, shared, &membership, tasks).await;
                 }
@@ -181,7 +183,7 @@ async fn open(
     settings: &Rc<PostgresSettings>,
     mut store: StoreSettings,
     shared: &Shared,
-) -> Result<(Writers, Timings), OpenError> {
+) -> Result<(Writers, Timings, DatabaseClock), OpenError> {
     let url = &settings.server;
     let timings = Timings::of(settings.lease).map_err(|error| OpenError::Server {
         server: url.to_string(),
@@ -195,6 +197,8 @@ async fn open(
     migrate(&conn, url).await?;
     refuse_half_copied(&conn, url).await?;
     let explain = |fault: DbError| explain(url, &fault);
+    let database_clock = DatabaseClock::open(&conn, settings.clone()).await;
+    let database_clock = database_clock.map_err(explain)?;
     let rng = store.rng.split();
     let id_generator = resume(&conn, rng).await.map_err(explain)?;
     let id_generator = Rc::new(RefCell::new(id_generator));
@@ -240,7 +244,7 @@ async fn open(
         first: writer(&shared.queue, connector, context(WriterRole::First, routes)),
         owned_shards,
     };
-    Ok((writers, timings))
+    Ok((writers, timings, database_clock))
 }
 
 /// Creates an id generator that continues after the greatest id that is or was stored.

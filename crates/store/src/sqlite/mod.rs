@@ -49,6 +49,7 @@ mod sessions;
 mod start;
 mod stats;
 mod store;
+mod stored_clock;
 mod tenant_lookup;
 mod usage;
 mod write_queue;

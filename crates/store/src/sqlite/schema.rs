@@ -42,6 +42,10 @@ pub(super) mod meta {
     pub(crate) const DELIVERY_CLOCK_SKEW: &str = "delivery_lead";
     /// The last key used before rows were deleted. Keys up to it are never generated again.
     pub(crate) const LAST_KEY: &str = "last_key";
+    /// The time of the machine's clock at which the node's time meets it again after it was set back.
+    pub(crate) const CLOCK_LEAD_UNTIL: &str = "clock_lead_until";
+    /// A recent time of the node, behind which its time does not go back.
+    pub(crate) const CLOCK_SAVED_AT: &str = "clock_saved_at";
     /// The time of the last write probe.
     pub(crate) const PROBED_AT: &str = "probed_at";
     /// Notifications up to this number are processed.

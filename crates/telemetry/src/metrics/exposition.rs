@@ -132,6 +132,13 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
             gauges.nodes,
         ),
     ];
+    if let Some(offset_ms) = gauges.clock_offset_ms {
+        metrics.push(Metric::gauge(
+            "posthaste_clock_offset_seconds",
+            "Seconds by which the clock of this node's machine is ahead of the database's; negative if it is behind.",
+            offset_ms as f64 / 1_000.0,
+        ));
+    }
     if let Some(breakers) = gauges.breakers {
         metrics.push(Metric::gauges(
             "posthaste_breakers",

@@ -26,6 +26,8 @@ pub struct Gauges {
     pub held_back: Option<Vec<(HeldBackBy, usize)>>,
     /// Deliveries that have been in retry for longer than 24 hours.
     pub retrying_over_24h: Option<u64>,
+    /// Milliseconds by which the clock of this machine is ahead of the reference clock.
+    pub clock_offset_ms: Option<i64>,
     /// Shards that this node owns.
     pub shards: u64,
     /// Nodes that share the store, including this one.

@@ -126,6 +126,7 @@ fn the_documented_metrics_are_rendered() {
 fn everything_known() -> Gauges {
     Gauges {
         counts: Some(Counts::default()),
+        clock_offset_ms: Some(-1_500),
         breakers: Some(BreakerCounts::default()),
         held_back: Some(Vec::new()),
         alerts: Some(BTreeMap::new()),

@@ -14,8 +14,9 @@ use posthaste_core::cluster::{
 use posthaste_core::time::Span;
 use tokio::time::timeout;
 
+use super::database_clock::{self, DatabaseClock};
 use crate::postgres::cancellable_connection::CancellableConnection;
-use crate::postgres::connection::PgConnection;
+use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::settings::PostgresSettings;
 
@@ -25,15 +26,27 @@ const LOG_TARGET: &str = "posthaste_store::postgres::roster";
 const ENTER: &str = "SELECT enter($1, $2, $3)";
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
 /// wish for shards has changed.
+///
+/// Reads the clock too ([`DatabaseClock`]). What is to be stored about it is not stored if another node has changed it since
+/// the last reading.
 const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, lease_ms = $3 \
      WHERE node = $1 RETURNING node), \
      told AS (SELECT count(pg_notify('posthaste', 'members ' || node)) AS told FROM beats \
-     WHERE node = $1 AND works <> $2) \
-     SELECT (SELECT count(*) FROM mine), (SELECT told FROM told), n.*, s.* FROM \
+     WHERE node = $1 AND works <> $2), \
+     lead AS (INSERT INTO meta (name, value) SELECT $7::text, $4::bigint WHERE $4 IS NOT NULL \
+     ON CONFLICT (name) DO UPDATE SET value = $4 WHERE meta.value = $5::bigint RETURNING name), \
+     saved AS (INSERT INTO meta (name, value) SELECT $8::text, $6::bigint FROM lead \
+     ON CONFLICT (name) DO UPDATE SET value = $6) \
+     SELECT (SELECT count(*) FROM mine), (SELECT told FROM told), n.*, s.*, \
+     (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
+     (SELECT value FROM meta WHERE name = $7), \
+     (SELECT value FROM meta WHERE name = $8) FROM \
      (SELECT array_agg(node ORDER BY node), array_agg(beat ORDER BY node), \
      array_agg(works ORDER BY node), array_agg(lease_ms ORDER BY node) FROM beats) AS n, \
      (SELECT array_agg(no ORDER BY no), array_agg(owner ORDER BY no), array_agg(epoch ORDER BY no) \
      FROM shards) AS s";
+/// The first of the three columns about the clock.
+const FIRST_CLOCK_COLUMN: usize = 9;
 const CLAIM: &str = "SELECT shard, claimed FROM claim($1, $2, $3, $4)";
 const RELEASE: &str = "SELECT release($1, $2, $3)";
 const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
@@ -43,6 +56,7 @@ pub(super) struct ClusterTable {
     settings: Rc<PostgresSettings>,
     timings: Timings,
     connection: CancellableConnection,
+    clock: DatabaseClock,
     failures: u32,
 }
 
@@ -51,11 +65,13 @@ impl ClusterTable {
     pub(in crate::postgres) fn new(
         settings: Rc<PostgresSettings>,
         timings: Timings,
+        clock: DatabaseClock,
     ) -> ClusterTable {
         ClusterTable {
             connection: CancellableConnection::new(settings.clone()),
             settings,
             timings,
+            clock,
             failures: 0,
         }
     }
@@ -93,7 +109,9 @@ impl ClusterTable {
 
     async fn try_send(&mut self, me: Option<NodeNo>, request: &Command) -> Result<Input, String> {
         let conn = self.connection.get().await?;
-        let sent = execute(&conn, &self.settings, self.timings.lease, me, request).await;
+        let lease = self.timings.lease;
+        let clock = &mut self.clock;
+        let sent = execute(&conn, &self.settings, clock, lease, me, request).await;
         match sent {
             Ok(input) => Ok(input),
             Err(fault) if fault.kind() == ErrorKind::Fenced => Ok(Input::Expelled),
@@ -105,6 +123,7 @@ impl ClusterTable {
 async fn execute(
     conn: &PgConnection,
     settings: &PostgresSettings,
+    clock: &mut DatabaseClock,
     lease: Span,
     me: Option<NodeNo>,
     request: &Command,
@@ -120,7 +139,21 @@ async fn execute(
             Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
         }
         Command::Beat { works } => {
-            let row = conn.query_one(BEAT, &[&me, works, &lease_ms]).await?;
+            let [lead, replaced_lead, saved] = clock.parameters();
+            let sent = clock.now();
+            let [lead_name, saved_name] = database_clock::NAMES;
+            let parameters: Params<'_> = &[
+                &me,
+                works,
+                &lease_ms,
+                &lead,
+                &replaced_lead,
+                &saved,
+                lead_name,
+                saved_name,
+            ];
+            let row = conn.query_one(BEAT, parameters).await?;
+            clock.take(sent, &row, FIRST_CLOCK_COLUMN);
             if row.get::<_, i64>(0) == 0 {
                 return Ok(Input::Expelled);
             }

@@ -20,7 +20,9 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::cluster_table::ClusterTable;
 use super::concurrency_shares::ShareRequest;
+use super::database_clock::DatabaseClock;
 use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, poller, rpc_exchange};
@@ -75,6 +77,7 @@ impl Membership {
         owned_shards: &Arc<OwnedShards>,
         settings: &Rc<PostgresSettings>,
         timings: Timings,
+        database_clock: DatabaseClock,
     ) -> (Arc<Membership>, Vec<JoinHandle<()>>) {
         let (inputs, inbox) = mpsc::unbounded_channel();
         let (share_requests, questions) = mpsc::unbounded_channel();
@@ -98,7 +101,9 @@ impl Membership {
             closing: AtomicBool::new(false),
         });
         let (entered, enters) = oneshot::channel();
-        let member = MembershipTask::new(membership.clone(), settings, timings, inbox, entered);
+        let table = ClusterTable::new(settings.clone(), timings, database_clock);
+        let member =
+            MembershipTask::new(membership.clone(), settings, timings, table, inbox, entered);
         let mut tasks = vec![tokio::task::spawn_local(member.run())];
         // If joining takes longer, it completes in the background.
         let _ = tokio::time::timeout(JOIN_TIMEOUT, enters).await;

@@ -78,12 +78,12 @@ impl MembershipTask {
         membership: Arc<Membership>,
         settings: &Rc<PostgresSettings>,
         timings: Timings,
+        table: ClusterTable,
         inbox: mpsc::UnboundedReceiver<MembershipInput>,
         entered: oneshot::Sender<()>,
     ) -> MembershipTask {
         // The state machine sends one request at a time.
         let (requests, received) = mpsc::channel(1);
-        let table = ClusterTable::new(settings.clone(), timings);
         tokio::task::spawn_local(send_requests(table, received, membership.clone()));
         MembershipTask {
             state_machine: MembershipState::new(timings, settings.works, membership.now()),

@@ -10,6 +10,7 @@
 
 mod cluster_table;
 mod concurrency_shares;
+pub(in crate::postgres) mod database_clock;
 mod listener;
 pub(in crate::postgres) mod membership;
 mod membership_task;

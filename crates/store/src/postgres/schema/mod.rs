@@ -69,6 +69,10 @@ pub(crate) mod meta {
     pub(crate) const COPY_DONE: &str = "copy_done";
     /// Name of the master key that nodes encrypt with.
     pub(crate) const MASTER_KEY: &str = "master_key";
+    /// Time of the database's clock at which the nodes' time meets it again after it was set back.
+    pub(crate) const CLOCK_LEAD_UNTIL: &str = "clock_lead_until";
+    /// A recent time of the nodes, behind which their time does not go back.
+    pub(crate) const CLOCK_SAVED_AT: &str = "clock_saved_at";
     /// Time of the last write probe.
     pub(crate) const PROBED_AT: &str = "probed_at";
 }
