@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use posthaste_core::delivery::RequestMethod;
 use posthaste_core::subscription::EventType;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_store::Content;
 use serde_json::value::RawValue;
@@ -45,9 +45,10 @@ pub(crate) struct RequestDraft {
 }
 
 impl RequestDraft {
-    /// Returns the time before which a request that was accepted at `accepted_at` is not sent.
-    pub(crate) fn due_at(&self, accepted_at: Timestamp) -> Timestamp {
-        self.draft.due.at(accepted_at).unwrap_or(accepted_at)
+    /// Returns the time before which a request that was accepted at `accepted_at`, of a clock with this lead, is not sent.
+    pub(crate) fn due_at(&self, accepted_at: Timestamp, lead: Span) -> Timestamp {
+        let due_at = self.draft.due.at(accepted_at, lead);
+        due_at.unwrap_or(accepted_at)
     }
 }
 

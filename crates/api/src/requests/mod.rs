@@ -86,10 +86,10 @@ async fn accept(mut call: Call, traced: &mut RequestTrace) -> Result<Response<Bo
         sealed_headers,
     });
     let draft = request_draft.draft.clone();
-    let owner = tenant.tenant.id.clone();
+    let (lead, owner) = (app.clock.lead(), tenant.tenant.id.clone());
     let mut event = draft.into_event_with(
         now,
-        app.clock.lead(),
+        lead,
         owner,
         Some(endpoint),
         traced.context(),
@@ -107,7 +107,7 @@ async fn accept(mut call: Call, traced: &mut RequestTrace) -> Result<Response<Bo
     let [Ingested { event, .. }] = accepted.as_slice() else {
         return Err(Problem::internal(&"one event was accepted as several"));
     };
-    let due_at = request_draft.due_at(event.created_at);
+    let due_at = request_draft.due_at(event.created_at, lead);
     let scheduled = |id, endpoint, give_up_after| {
         DeliveryState::schedule(id, event.id, endpoint, ordering, due_at, give_up_after)
             .with_request(Some(request.clone()))
