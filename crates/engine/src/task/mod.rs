@@ -114,11 +114,12 @@ impl Engine {
         Ok(())
     }
 }
-/// State of the engine task.
+
 /// Maximum number of changed endpoints that are read at once. A change of a tenant or a plan can affect thousands, whose reads
 /// must not delay the reads of attempts and requests.
 const MAX_RELOADS: usize = 16;
 
+/// State of the engine task.
 struct EngineTask {
     shared: Arc<Shared>,
     context: Arc<AttemptContext>,
