@@ -3,14 +3,11 @@
 //! A status change is in force at once, and its callers are answered when it is persisted. A failed write is repeated
 //! after a pause until it succeeds or a newer change replaces it.
 
-use std::sync::Arc;
-
 use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{EXHAUSTED_WINDOW, EndpointStatus, Health};
 use posthaste_core::time::{Now, Timestamp};
 use posthaste_store::{BucketWidth, DisabledReason, Scope, StatCounters, StoreError};
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::EngineTask;
@@ -30,26 +27,20 @@ impl EngineTask {
     /// Reads an endpoint because the dispatcher asked for its configuration.
     pub(super) fn load(&mut self, endpoint: EndpointId) {
         if self.endpoints.begin_load(endpoint) {
-            self.read_endpoint(endpoint, None);
+            self.read_endpoint(endpoint);
         }
     }
 
-    /// Reads an endpoint because it was changed, if it is cached or has a lane. At most [`MAX_RELOADS`](super::MAX_RELOADS) are read at once.
+    /// Reads an endpoint because it was changed, if it is cached or has a lane.
     pub(super) fn reload(&mut self, endpoint: EndpointId) {
-        let is_known = self.endpoints.contains(endpoint) || self.dispatcher.has_lane(endpoint);
-        if is_known && self.endpoints.begin_load(endpoint) {
-            self.read_endpoint(endpoint, Some(self.reload_permits.clone()));
+        if self.endpoints.contains(endpoint) || self.dispatcher.has_lane(endpoint) {
+            self.load(endpoint);
         }
     }
 
-    /// Reads an endpoint in a task of its own, which waits for one of the permits if there are any.
-    fn read_endpoint(&self, endpoint: EndpointId, permits: Option<Arc<Semaphore>>) {
+    fn read_endpoint(&self, endpoint: EndpointId) {
         let context = self.context.clone();
         tokio::spawn(async move {
-            let _permit = match permits {
-                Some(permits) => permits.acquire_owned().await.ok(),
-                None => None,
-            };
             let loaded = loop {
                 match context.loader.load(&*context.store, endpoint).await {
                     Ok(loaded) => break loaded,
@@ -72,7 +63,7 @@ impl EngineTask {
         };
         let Some((mut snapshot, config)) = found else {
             if self.endpoints.end_load(endpoint, None) {
-                self.read_endpoint(endpoint, None);
+                self.read_endpoint(endpoint);
                 return;
             }
             for request in self.callers.take_status_requests(endpoint) {
@@ -87,7 +78,7 @@ impl EngineTask {
             self.context.forget(&before);
         }
         if self.endpoints.end_load(endpoint, Some(config)) {
-            self.read_endpoint(endpoint, None);
+            self.read_endpoint(endpoint);
         } else {
             self.pending_status_writes.overlay(&mut snapshot);
             snapshot.owned_since = owned_since;

@@ -30,7 +30,6 @@ use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use posthaste_telemetry::traces::Telemetry;
 use rustc_hash::FxHashMap;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use self::in_flight::InFlight;
@@ -115,10 +114,6 @@ impl Engine {
     }
 }
 /// State of the engine task.
-/// Maximum number of changed endpoints that are read at once. A change of a tenant or a plan can affect thousands, whose reads
-/// must not delay the reads of attempts and requests.
-const MAX_RELOADS: usize = 16;
-
 struct EngineTask {
     shared: Arc<Shared>,
     context: Arc<AttemptContext>,
@@ -149,8 +144,6 @@ struct EngineTask {
     backlog_query: BacklogQuery,
     /// Endpoint statuses that are already persisted and must not be written again.
     persisted_status: FxHashMap<EndpointId, EndpointStatus>,
-    /// One permit for each endpoint that may be read at once because it was changed.
-    reload_permits: Arc<Semaphore>,
 }
 
 impl EngineTask {
@@ -208,7 +201,6 @@ impl EngineTask {
             releases: Vec::new(),
             backlog_query: BacklogQuery::Idle,
             persisted_status: FxHashMap::default(),
-            reload_permits: Arc::new(Semaphore::new(MAX_RELOADS)),
         }
     }
 

@@ -170,39 +170,3 @@ async fn a_change_of_the_tenant_reaches_endpoints_that_are_in_memory() {
     let is_disabled = |row: &EndpointRow| row.status == EndpointStatus::Disabled;
     until_row(&fixture, endpoint, is_disabled).await;
 }
-
-#[tokio::test]
-async fn a_change_of_the_tenant_reaches_more_endpoints_than_are_read_at_once() {
-    const ENDPOINTS: usize = 40;
-    let fixture = Fixture::start().await;
-    let (url, _) = receiver(200).await;
-    let mut endpoints = Vec::new();
-    for _ in 0..ENDPOINTS {
-        let inherits = |endpoint: &mut posthaste_store::Endpoint| {
-            endpoint.limits.max_in_flight = None;
-        };
-        endpoints.push(fixture.endpoint_with(url.clone(), inherits).await);
-    }
-    let delivery = fixture.events(1).await[0];
-    fixture.until(delivery, Status::Succeeded).await;
-    change_tenant(&fixture, |tenant| {
-        tenant.endpoint_defaults.max_in_flight = Some(3);
-    })
-    .await;
-    let reached = async {
-        loop {
-            let lanes = fixture.engine.lanes(endpoints.clone()).await;
-            let lanes = lanes.expect("the engine answers");
-            let has_limit = |lane: &posthaste_core::dispatcher::LaneView| {
-                lane.limits.is_some_and(|limits| limits.in_flight == 3)
-            };
-            if lanes.len() == ENDPOINTS && lanes.iter().all(|(_, lane)| has_limit(lane)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(TEST_TIMEOUT, reached)
-        .await
-        .expect("every endpoint gets the new limit");
-}
