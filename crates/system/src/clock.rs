@@ -2,7 +2,7 @@
 //!
 //! [`Clock`] provides the wall-clock time and the monotonic time. A node's clock is corrected: [`Clock::corrected`] derives
 //! the wall-clock time from the monotonic clock, and [`ClockCorrection`] sets it by the reference clock of the store. The
-//! wall clock of the machine is only compared with it ([`Clock::offset`]).
+//! wall clock of the machine is only compared with it ([`Clock::offset_ms`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
