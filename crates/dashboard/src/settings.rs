@@ -23,6 +23,8 @@ pub struct DashboardSettings {
     pub portal: Brand,
     /// Sites that may show the portal in a frame.
     pub frame_ancestors: Vec<String>,
+    /// Minimum number of samples for a ratio to be shown as out of range, as for an alert.
+    pub min_samples: u64,
 }
 
 impl Default for DashboardSettings {
@@ -33,6 +35,7 @@ impl Default for DashboardSettings {
             session: Span::from_hours(12),
             portal: Brand::default(),
             frame_ancestors: Vec::new(),
+            min_samples: 20,
         }
     }
 }

@@ -74,7 +74,7 @@ async fn with_stats(request: &PageRequest, page: Page) -> Result<Page, Problem> 
             "health",
             html! {
                 div.titled { h2 { "Health" } (window.choice(&request.path)) }
-                (stats::cards(&stats, window, &series))
+                (stats::cards(&stats, window, &series, request.dashboard.settings.min_samples))
             },
         )
         .live(

@@ -100,11 +100,20 @@ fn short(value: f64) -> String {
     format!("{}", (value * digits).round() / digits)
 }
 
-/// Renders the five indicators over a range, each with its values over time.
-pub(super) fn cards(stats: &Stats, window: Window, series: &StatsSeries) -> Markup {
+/// Renders the five indicators over a range, each with its values over time. A ratio of fewer than `min_samples`
+/// samples is shown without a warning, because no alert is raised for it either.
+pub(super) fn cards(
+    stats: &Stats,
+    window: Window,
+    series: &StatsSeries,
+    min_samples: u64,
+) -> Markup {
     let health = match window {
         Window::Hour => &stats.windows.hour,
         Window::Day => &stats.windows.day,
+    };
+    let card = |indicator: &HealthValue, unit, name, meaning, trend: &Trend| {
+        card(indicator, unit, name, meaning, trend, min_samples)
     };
     html! {
         ul.cards.figures {
@@ -126,8 +135,8 @@ pub(super) fn cards(stats: &Stats, window: Window, series: &StatsSeries) -> Mark
 struct Trend {
     /// Values by bucket.
     values: Vec<Option<f64>>,
-    /// True if there was any data for the indicator.
-    has_data: bool,
+    /// Number of samples that the value over the whole range was computed from.
+    samples: u64,
 }
 
 impl Trend {
@@ -135,23 +144,34 @@ impl Trend {
     fn without_series() -> Trend {
         Trend {
             values: Vec::new(),
-            has_data: true,
+            samples: u64::MAX,
         }
     }
 }
 
-fn card(indicator: &HealthValue, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
+fn card(
+    indicator: &HealthValue,
+    unit: Unit,
+    name: &str,
+    meaning: &str,
+    trend: &Trend,
+    min_samples: u64,
+) -> Markup {
     // Without data the API returns the value of a healthy state. Nothing was measured, so the page does not say
     // "healthy".
-    let (kind, state) = match (trend.has_data, indicator.state) {
-        (false, _) => (BadgeKind::Quiet, "no data"),
-        (true, HealthState::Healthy) => (BadgeKind::Good, "healthy"),
-        (true, HealthState::Alert) => (BadgeKind::Bad, "alert"),
-        (true, HealthState::Warning) => (BadgeKind::Warning, "warning"),
+    let has_enough = trend.samples >= min_samples;
+    let (kind, state) = match indicator.state {
+        _ if trend.samples == 0 => (BadgeKind::Quiet, "no data"),
+        HealthState::Healthy => (BadgeKind::Good, "healthy"),
+        HealthState::Alert | HealthState::Warning if !has_enough => {
+            (BadgeKind::Quiet, "too few samples")
+        }
+        HealthState::Alert => (BadgeKind::Bad, "alert"),
+        HealthState::Warning => (BadgeKind::Warning, "warning"),
     };
-    let value = match trend.has_data {
-        true => unit.write(indicator.value),
-        false => "–".to_owned(),
+    let value = match trend.samples {
+        0 => "–".to_owned(),
+        _ => unit.write(indicator.value),
     };
     html! {
         li.card.figure {
@@ -180,10 +200,10 @@ fn trend(series: &StatsSeries, ratio: fn(&StatsBucket) -> (u64, u64)) -> Trend {
         let (numerator, denominator) = ratio(bucket);
         (denominator > 0).then(|| numerator as f64 / denominator as f64)
     };
-    let values: Vec<Option<f64>> = series.buckets.iter().map(value).collect();
+    let samples = series.buckets.iter().map(|bucket| ratio(bucket).1);
     Trend {
-        has_data: values.iter().any(Option::is_some),
-        values,
+        values: series.buckets.iter().map(value).collect(),
+        samples: samples.fold(0, u64::saturating_add),
     }
 }
 
@@ -334,7 +354,7 @@ mod tests {
 
     #[test]
     fn indicators_are_shown_with_their_ranges() {
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(3, 2)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(3, 2)]), 2).0;
         for part in [
             "12.3 %",
             "Healthy below 5 %, alert above 10 %.",
@@ -351,15 +371,26 @@ mod tests {
     }
 
     #[test]
+    fn ratio_of_few_samples_is_no_alert() {
+        let few = cards(&stats(), Window::Hour, &series(&[bucket(19, 2)]), 20).0;
+        // The retry rate and the attempts per success. The number of old retries does not depend on samples.
+        assert_eq!(few.matches("too few samples").count(), 2, "{few}");
+        assert_eq!(few.matches("badge bad").count(), 1, "{few}");
+        let enough = cards(&stats(), Window::Hour, &series(&[bucket(20, 2)]), 20).0;
+        assert_eq!(enough.matches("too few samples").count(), 1, "{enough}");
+        assert_eq!(enough.matches("badge bad").count(), 2, "{enough}");
+    }
+
+    #[test]
     fn indicator_without_data_is_not_called_healthy() {
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(0, 0)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(0, 0)]), 1).0;
         assert_eq!(markup.matches("no data").count(), 4, "{markup}");
         assert!(
             !markup.contains("> healthy<") && markup.contains("1,200"),
             "{markup}"
         );
         // Nothing succeeded or failed for good yet, and there was no second attempt, but first attempts were made.
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(9, 0)])).0;
+        let markup = cards(&stats(), Window::Hour, &series(&[bucket(9, 0)]), 1).0;
         assert_eq!(markup.matches("no data").count(), 3, "{markup}");
     }
 

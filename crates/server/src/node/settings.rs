@@ -97,7 +97,10 @@ impl NodeSettings {
             },
             master_keys: config.key_source(),
             api: config.api_settings(),
-            dashboard: config.dashboard.clone(),
+            dashboard: DashboardSettings {
+                min_samples: u64::from(config.alerts.min_attempts),
+                ..config.dashboard.clone()
+            },
             roots: config.roots().map_err(StartError::Roots)?,
             proxy: config.proxy(),
             limits: config.engine.dispatcher_limits(),

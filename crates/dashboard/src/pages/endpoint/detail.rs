@@ -74,7 +74,7 @@ pub(super) async fn page(
             html! {
                 div.titled { h2 { "Health" } (window.choice(&link)) }
                 (stats::charts(&series, window))
-                (stats::cards(&stats, window, &series))
+                (stats::cards(&stats, window, &series, request.dashboard.settings.min_samples))
             },
         )
         .live(
