@@ -38,7 +38,7 @@ async fn a_request_arrives_byte_for_byte() {
     assert_eq!(status(&report), 200);
     assert_eq!(report.snippet, b"ok");
     assert!(!report.snippet_truncated);
-    assert_eq!(report.detail(), "the receiver answered 200 OK");
+    assert_eq!(report.detail(), "the receiver responded with 200 OK");
     let received = receiver.received().await;
     assert!(received.body == body);
     let mut lines = received.lines();

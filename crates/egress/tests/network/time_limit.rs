@@ -57,7 +57,7 @@ async fn covers_the_handshake() {
     let report = post_within(&client(), &url, SHORT).await;
     check(&report, Phase::Securing);
     assert_eq!(fault(&report), Fault::Tls);
-    assert!(report.detail().contains("stalled"));
+    assert!(report.detail().contains("timeout during the handshake"));
     receiver.ended().await;
 }
 

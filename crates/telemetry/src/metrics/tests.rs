@@ -110,6 +110,7 @@ fn the_documented_metrics_are_rendered() {
         "posthaste_accept_seconds",
         "posthaste_body_bytes_reserved",
         "posthaste_budget_refusals_total",
+        "posthaste_clock_offset_seconds",
         "posthaste_connections_refused_total",
         "posthaste_open_connections",
         "posthaste_build_info",

@@ -47,6 +47,10 @@ const OPEN: &[&str] = &[
 /// Types that may show it, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     (
+        "SkippedKeys",
+        "tenants and ordering keys of rows, which are no secrets",
+    ),
+    (
         "Attempt",
         "an answer of the API; only the dashboard reads it",
     ),

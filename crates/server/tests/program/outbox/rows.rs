@@ -125,7 +125,7 @@ async fn a_row_that_cannot_be_accepted_gets_its_error_and_blocks_no_other() {
         (
             "deep",
             format!("'{deep}', 'acme', 'a.b', NULL, NULL, NULL"),
-            "payload must be nested at most 128 deep",
+            "payload must be nested at most 128 levels deep",
         ),
         (
             "large",

@@ -108,7 +108,7 @@ fn the_quickstart_of_the_readme_fails_and_recovers() {
             assert_eq!(event["type"], "invoice.paid");
             assert_eq!(event["deliveries"].as_array().map(Vec::len), Some(1));
             for status in ["503", "503", "200"] {
-                let line = receiver.line_with("invoice.paid");
+                let line = receiver.line_with("  invoice.paid  ");
                 assert!(line.contains(status), "{status}: {line}");
             }
         },
@@ -130,6 +130,6 @@ fn the_tour_with_curl_works() {
         let event = &responses[2]["id"];
         assert_eq!(responses[4]["data"][0]["event_id"], *event);
         assert_eq!(responses[6]["event_id"], *event, "one delivery, by its id");
-        receiver.line_with("invoice.paid");
+        receiver.line_with("  invoice.paid  ");
     });
 }

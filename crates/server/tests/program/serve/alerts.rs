@@ -97,7 +97,7 @@ fn mailed(emails: &[ReceivedEmail], about: &str) -> (usize, usize) {
     let lines = emails.iter().flat_map(|email| email.text.lines());
     let said: Vec<&str> = lines.filter_map(|line| line.strip_prefix(about)).collect();
     let raised = said.iter().filter(|said| said.starts_with("raised: "));
-    let over = said.iter().filter(|said| said.ends_with("over."));
+    let over = said.iter().filter(|said| said.ends_with("resolved."));
     (raised.count(), over.count())
 }
 

@@ -144,7 +144,7 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
     let event = json!({"type": "a.b", "payload": {}});
     let delivery = api.deliver("acme", event).await;
     let shown = api.until_status("acme", &delivery, "failed").await;
-    let detail = "no access token: the token server answered 401 (invalid_client)";
+    let detail = "no access token: the token server responded with 401 (invalid_client)";
     assert_eq!(shown["last_error"]["detail"], detail, "{shown}");
     assert!(!shown.to_string().contains(CANARY), "{shown}");
     assert!(!rests_in(server.directory(), CANARY));

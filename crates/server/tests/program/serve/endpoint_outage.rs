@@ -44,7 +44,7 @@ const CHANGES: [(&str, &str); 4] = [
         "endpoint.disable_warning",
         "will be disabled if it keeps failing",
     ),
-    ("endpoint.disabled", "disabled"),
+    ("endpoint.disabled", "acme: disabled"),
 ];
 /// The alerts on the way.
 const WRONG: [&str; 3] = ["breaker_tripped", "disable_warning", "endpoint_disabled"];
