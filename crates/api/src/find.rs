@@ -65,7 +65,7 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
 
 fn wrong(message: &str) -> Problem {
     let mut errors = ValidationErrors::default();
-    errors.note("id", message);
+    errors.add("id", message);
     Problem::invalid(errors)
 }
 

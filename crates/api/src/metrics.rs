@@ -13,8 +13,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_engine::Phase;
 use posthaste_store::Scope;
-use posthaste_telemetry::metrics::machine::{self, Process};
 use posthaste_telemetry::metrics::metric::Metric;
+use posthaste_telemetry::metrics::process_usage::{self, Process};
 use posthaste_telemetry::metrics::window::Window;
 use posthaste_telemetry::metrics::{EndpointPending, Gauges, exposition};
 use tokio::time::timeout;
@@ -87,7 +87,7 @@ fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
 /// still get all other metrics.
 async fn may_see_endpoints(call: &Call) -> bool {
     let (app, headers) = (&call.app, call.headers());
-    if app.observe.busy().is_none() || bearer(headers).is_none() {
+    if app.observe.endpoint_counters().is_none() || bearer(headers).is_none() {
         return false;
     }
     let caller = app.authenticate(headers, &call.origin).await;
@@ -122,7 +122,7 @@ async fn gauges(app: &App) -> Gauges {
             .await
             .ok()
             .flatten(),
-        store_free_ratio: path.and_then(machine::free_ratio),
+        store_free_ratio: path.and_then(process_usage::free_ratio),
         process: Process::read(),
         alerts: within(app.store.open_alerts()).await,
         ..Gauges::default()
@@ -136,7 +136,7 @@ async fn within<T, E>(read: impl Future<Output = Result<T, E>>) -> Option<T> {
 /// Counts the waiting deliveries of each endpoint with its own series. Leaves out those that are not counted in time.
 async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
     let mut known = Vec::new();
-    let busy = app.observe.busy().unwrap_or_default();
+    let busy = app.observe.endpoint_counters().unwrap_or_default();
     let counting = async {
         for chunk in busy.chunks(MAX_PARALLEL_READS) {
             let reads: Vec<_> = chunk.iter().map(|(id, _)| app.store.pending(*id)).collect();

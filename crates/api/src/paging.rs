@@ -44,15 +44,15 @@ impl Query {
         let mut given: Vec<(String, String)> = Vec::new();
         if raw.len() > MAX_QUERY_BYTES {
             let message = format!("must have at most {MAX_QUERY_BYTES} bytes");
-            errors.note("query", message);
+            errors.add("query", message);
         } else {
             for (name, value) in url::form_urlencoded::parse(raw.as_bytes()).into_owned() {
                 if given.iter().any(|(earlier, _)| *earlier == name) {
-                    errors.note(name, "is given twice");
+                    errors.add(name, "is given twice");
                 } else if given.len() < MAX_PARAMETERS {
                     given.push((name, value));
                 } else {
-                    errors.note(name, "is one parameter too many");
+                    errors.add(name, "is one parameter too many");
                     break;
                 }
             }
@@ -89,7 +89,7 @@ impl Query {
 
     /// Reports an error in a parameter.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
-        self.errors.note(name, message);
+        self.errors.add(name, message);
     }
 
     /// Reads the parameters of the page.
@@ -128,7 +128,7 @@ impl Query {
                 } else {
                     format!("is not a known parameter; known parameters: {known}")
                 };
-                self.errors.note(name.clone(), message);
+                self.errors.add(name.clone(), message);
             }
         }
         if self.errors.is_empty() {

@@ -149,7 +149,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
                         "" => "policy".to_owned(),
                         field => format!("policy.{field}"),
                     };
-                    errors.note(field, error.message.clone());
+                    errors.add(field, error.message.clone());
                 }
             })
             .ok(),

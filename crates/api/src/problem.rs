@@ -159,7 +159,7 @@ impl Problem {
     /// One field is invalid.
     pub fn invalid_field(field: &str, message: impl Into<String>) -> Problem {
         let mut errors = ValidationErrors::default();
-        errors.note(field, message);
+        errors.add(field, message);
         Problem::invalid(errors)
     }
 

@@ -169,7 +169,7 @@ impl App {
                 "must be at most {allowed}, the tenant's limit max_attempts; the policy has {}",
                 policy.max_attempts
             );
-            errors.note(format!("{field}.max_attempts"), message);
+            errors.add(format!("{field}.max_attempts"), message);
         }
     }
 }

@@ -9,7 +9,7 @@ use posthaste_charts::format;
 use posthaste_charts::outage::{Times, over_capacity};
 use posthaste_charts::series::{self, Bucket};
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::forecast::{Course, Forecast, Scenario};
+use posthaste_core::forecast::{Forecast, Scenario, SenderOutcome};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Explanation, Preset, RetryPolicy};
 use serde::Serialize;
@@ -210,7 +210,7 @@ impl OutageReport {
 }
 
 impl SenderReport {
-    fn new(course: &Course) -> SenderReport {
+    fn new(course: &SenderOutcome) -> SenderReport {
         SenderReport {
             attempts: course.attempts,
             delivered: course.delivered,
@@ -234,21 +234,21 @@ mod tests {
         OutageReport::new(None, scenario, &forecast(scenario)).conclusion()
     }
 
-    fn course(delivered: u64, peak_per_second: u64, drained_ms: u64) -> Course {
-        Course {
+    fn course(delivered: u64, peak_per_second: u64, drained_ms: u64) -> SenderOutcome {
+        SenderOutcome {
             attempts: 12_000,
             delivered,
             dead_lettered: 10_000 - delivered,
             peak_per_second,
             drained_ms,
-            ..Course::default()
+            ..SenderOutcome::default()
         }
     }
 
     #[test]
     fn conclusion_mentions_the_peak_of_a_naive_sender() {
         let scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
-        let conclusion_of = |posthaste: Course, naive: Course| {
+        let conclusion_of = |posthaste: SenderOutcome, naive: SenderOutcome| {
             OutageReport::new(None, &scenario, &Forecast { posthaste, naive }).conclusion()
         };
         let naive = course(10_000, 10_000, 13_740_000);

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, Connection, Origin};
+use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -63,7 +63,7 @@ pub struct Api {
 impl Api {
     /// Connects to the server.
     pub async fn connect(address: SocketAddr, key: &str) -> Result<Api, Failure> {
-        let origin = Origin::plain(address);
+        let origin = BaseUrl::plain(address);
         let connected = trusted_client::connect(&origin, &Roots::none(), MAX_WAIT).await;
         let connection = connected.map_err(|error| Failure::Unanswered {
             what: "connecting to the server".to_owned(),

@@ -65,7 +65,7 @@ impl LogScale {
     }
 
     /// Returns the time at which the scale becomes logarithmic.
-    pub fn knee_ms(&self) -> u64 {
+    pub fn linear_until_ms(&self) -> u64 {
         self.knee_ms as u64
     }
 }

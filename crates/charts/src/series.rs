@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_core::forecast::{Arrivals, Course};
+use posthaste_core::forecast::{Arrivals, SenderOutcome};
 use serde::Serialize;
 
 use super::ticks;
@@ -32,13 +32,13 @@ pub struct Bucket {
 }
 
 /// Returns the end of the last second with a request, from the start of the outage.
-pub fn end_ms(course: &Course) -> u64 {
+pub fn end_ms(course: &SenderOutcome) -> u64 {
     let last = course.arrivals.last_key_value();
     last.map_or(0, |(second, _)| (second + 1) * 1_000)
 }
 
 /// Returns all requests in at most [`MAX_BUCKETS`] buckets of one round length.
-pub fn whole(course: &Course) -> Vec<Bucket> {
+pub fn whole(course: &SenderOutcome) -> Vec<Bucket> {
     let end_ms = end_ms(course);
     let step_ms = ticks::time_step_ms(end_ms, MAX_BUCKETS);
     until(&course.arrivals, step_ms, end_ms)
@@ -75,7 +75,7 @@ pub fn until(arrivals: &BTreeMap<u64, Arrivals>, step_ms: u64, end_ms: u64) -> V
 mod tests {
     use super::*;
 
-    fn course(seconds: &[(u64, u64, u64)]) -> Course {
+    fn course(seconds: &[(u64, u64, u64)]) -> SenderOutcome {
         let arrivals: BTreeMap<u64, Arrivals> = seconds
             .iter()
             .map(|(second, total, failed)| {
@@ -83,10 +83,10 @@ mod tests {
                 (*second, Arrivals { total, failed })
             })
             .collect();
-        Course {
+        SenderOutcome {
             attempts: arrivals.values().map(|requests| requests.total).sum(),
             arrivals,
-            ..Course::default()
+            ..SenderOutcome::default()
         }
     }
 
@@ -146,6 +146,6 @@ mod tests {
 
     #[test]
     fn no_requests_make_no_buckets() {
-        assert!(whole(&Course::default()).is_empty());
+        assert!(whole(&SenderOutcome::default()).is_empty());
     }
 }

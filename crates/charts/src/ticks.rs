@@ -52,7 +52,7 @@ pub fn log_ticks_ms(scale: &LogScale, gap: f64) -> Vec<u64> {
     let mut last = 0.0;
     for ms in ROUND_TIMES_MS {
         let position = scale.position(ms);
-        if ms <= scale.max_ms() && ms * 2 >= scale.knee_ms() && position - last >= gap {
+        if ms <= scale.max_ms() && ms * 2 >= scale.linear_until_ms() && position - last >= gap {
             ticks.push(ms);
             last = position;
         }

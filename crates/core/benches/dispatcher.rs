@@ -12,7 +12,7 @@ use divan::{Bencher, black_box};
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::delivery::Delivery;
 use posthaste_core::dispatcher::{
-    Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Ticket,
+    AttemptEnd, Command, Dispatcher, DispatcherLimits, EndpointSnapshot, Input, Ticket,
 };
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{
@@ -95,7 +95,7 @@ impl World {
             ..LaneSettings::default()
         });
         let mut world = World {
-            dispatcher: Dispatcher::new(Limits::default(), Rng::seeded(1)),
+            dispatcher: Dispatcher::new(DispatcherLimits::default(), Rng::seeded(1)),
             now: START,
             lanes,
             tenants: (0..100).map(tenant).collect(),
@@ -154,7 +154,7 @@ impl World {
         };
         self.apply(Input::Finished {
             ticket,
-            finish: Finish::Ran(outcome),
+            finish: AttemptEnd::Completed(outcome),
         });
     }
 

@@ -30,7 +30,7 @@ pub struct ValidationErrors(Vec<ValidationError>);
 
 impl ValidationErrors {
     /// Adds an error. Beyond [`MAX_ERRORS`] it is dropped.
-    pub fn note(&mut self, field: impl Into<String>, message: impl Into<String>) {
+    pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         if self.0.len() < MAX_ERRORS {
             self.0.push(ValidationError {
                 field: field.into(),
@@ -106,7 +106,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
                 errors,
             }),
             None => {
-                errors.note(path, format!("must be an object, not {}", shape_of(value)));
+                errors.add(path, format!("must be an object, not {}", shape_of(value)));
                 None
             }
         }
@@ -124,7 +124,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     /// Adds an error for a field of this object.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         let path = self.path_of(name);
-        self.errors.note(path, message);
+        self.errors.add(path, message);
     }
 
     /// Adds an error if the field is absent.
@@ -292,7 +292,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
                 let known = self.asked.join(", ");
                 let path = self.path_of(name);
                 self.errors
-                    .note(path, format!("is not a known field; known fields: {known}"));
+                    .add(path, format!("is not a known field; known fields: {known}"));
             }
         }
     }

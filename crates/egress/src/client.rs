@@ -14,9 +14,9 @@ use posthaste_core::classify::{HttpStatus, Outcome, retry_after};
 use posthaste_core::time::{Span, Timestamp};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
+use crate::allowance::ConnectionAllowance;
 use crate::connector::Connector;
-use crate::explain;
-use crate::meter::Meter;
+use crate::error_mapping;
 use crate::pool::{Lease, Pool};
 use crate::report::SendReport;
 use crate::request::{self, Message, PoolKey, Request, SendPermit};
@@ -48,7 +48,7 @@ struct Shared {
 struct Progress {
     step: AttemptStep,
     handed_over_at: Option<Instant>,
-    meter: Option<Arc<Meter>>,
+    meter: Option<Arc<ConnectionAllowance>>,
     reused: bool,
 }
 
@@ -259,7 +259,7 @@ impl Shared {
             let Some(frame) = body.frame().await else {
                 break;
             };
-            let frame = frame.map_err(|error| explain::response_body_error(&error))?;
+            let frame = frame.map_err(|error| error_mapping::response_body_error(&error))?;
             // Trailers are ignored.
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -298,7 +298,7 @@ async fn exchange(
         let setback = match (connection.is_too_late(), connection.is_flooded()) {
             (true, _) => LocalFault::PermitEnded.into(),
             (false, true) => SendError::Flooded.into(),
-            (false, false) => explain::response_head_error(&unanswered.error).into(),
+            (false, false) => error_mapping::response_head_error(&unanswered.error).into(),
         };
         (setback, unanswered.unsent)
     })

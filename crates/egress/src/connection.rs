@@ -20,7 +20,7 @@ use posthaste_core::address::Destination;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::meter::Meter;
+use crate::allowance::ConnectionAllowance;
 use crate::request::{self, Http1Target, Message, SendPermit};
 use crate::send_error::SendError;
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
@@ -89,7 +89,7 @@ enum Sender {
 pub(crate) struct Connection {
     sender: Sender,
     guard: Arc<Guard>,
-    meter: Arc<Meter>,
+    meter: Arc<ConnectionAllowance>,
     /// The allowance that one request adds, in bytes.
     allowance_bytes: u64,
     opened_at: Instant,
@@ -262,7 +262,10 @@ impl Connection {
 
     /// Adds the allowance for one more response. For HTTP/1.1 it also returns the meter, which records when the
     /// first byte of the request is sent and checks the permit at that moment.
-    pub(crate) fn begin_request(&self, permit: Option<SendPermit>) -> Option<Arc<Meter>> {
+    pub(crate) fn begin_request(
+        &self,
+        permit: Option<SendPermit>,
+    ) -> Option<Arc<ConnectionAllowance>> {
         match self.protocol() {
             Protocol::Http1 => {
                 self.meter.grant(self.allowance_bytes, 1);

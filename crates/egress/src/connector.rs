@@ -13,10 +13,10 @@ use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
+use crate::client_identity::ClientIdentity;
 use crate::connection::{Connection, Protocol};
 use crate::dial;
-use crate::explain;
-use crate::identity::ClientIdentity;
+use crate::error_mapping;
 use crate::lookup_failure::ResolveError;
 use crate::proxy::ProxyConnector;
 use crate::self_call;
@@ -80,7 +80,7 @@ impl Connector {
 
         *step = AttemptStep::At(Phase::Awaiting);
         let opened = Connection::open(stream, protocol, &self.settings).await;
-        Ok(opened.map_err(|error| explain::response_head_error(&error))?)
+        Ok(opened.map_err(|error| error_mapping::response_head_error(&error))?)
     }
 
     /// Connects directly.
@@ -164,7 +164,7 @@ impl Connector {
             None => Arc::clone(&self.tls),
         };
         let secured = TlsConnector::from(config).connect(name, wire).await;
-        let secured = secured.map_err(|error| explain::handshake_error(&error))?;
+        let secured = secured.map_err(|error| error_mapping::handshake_error(&error))?;
         let protocol = match secured.get_ref().1.alpn_protocol() {
             Some(HTTP2) => Protocol::Http2,
             Some(_) | None => Protocol::Http1,

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use posthaste_core::address::EgressRules;
 
-use crate::explain;
+use crate::error_mapping;
 use crate::send_error::{AttemptFailure, SendError};
 
 /// Maximum number of addresses of a name that are tried.
@@ -41,7 +41,7 @@ pub(crate) async fn dial(
     port: u16,
 ) -> Result<TcpStream, AttemptFailure> {
     let dialled = connect(vetted, port).await;
-    let socket = dialled.map_err(|error| explain::connect_error(&error))?;
+    let socket = dialled.map_err(|error| error_mapping::connect_error(&error))?;
     let peer = socket.peer_addr().map_err(|_| SendError::Reset)?;
     check_peer(rules, vetted, peer.ip())?;
     Ok(socket)
@@ -205,7 +205,7 @@ mod tests {
     fn a_missing_address_family_is_not_reported_as_missing_ports() {
         let no_address = || io::Error::from(ErrorKind::AddrNotAvailable);
         let error_of =
-            |way| explain::connect_error(&classify_address_not_available(no_address(), &way));
+            |way| error_mapping::connect_error(&classify_address_not_available(no_address(), &way));
         assert_eq!(error_of(Err(no_address())), SendError::Unreachable.into());
         assert_eq!(error_of(Ok(())), LocalFault::Exhausted.into());
         let full = io::Error::from_raw_os_error(24);

@@ -28,17 +28,17 @@
 //!                                                            └ or a tunnel ┘
 //! ```
 
+mod allowance;
 mod client;
+mod client_identity;
 mod connection;
 mod connector;
 pub mod database;
 mod dial;
-mod explain;
-mod identity;
+mod error_mapping;
 mod lookup_failure;
 mod lookup_scheduler;
 pub mod mail;
-mod meter;
 mod pool;
 mod proxy;
 mod report;
@@ -54,7 +54,7 @@ pub mod trusted_client;
 mod wire;
 
 pub use client::Client;
-pub use identity::{ClientIdentity, IdentityError, MAX_CHAIN};
+pub use client_identity::{ClientIdentity, IdentityError, MAX_CHAIN};
 pub use lookup_failure::ResolveError;
 pub use proxy::{Proxy, ProxyError};
 pub use report::SendReport;

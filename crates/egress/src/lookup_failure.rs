@@ -44,7 +44,7 @@ pub enum ResolveError {
 
 /// The reason why a lookup failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum LookupFailure {
     /// The name does not resolve, for an unknown reason.
     Failed,
     /// The name does not exist.
@@ -57,11 +57,11 @@ pub(crate) enum Failure {
     Unable(io::ErrorKind, Option<i32>),
 }
 
-impl Failure {
+impl LookupFailure {
     /// Classifies an error of `getaddrinfo`.
-    pub(crate) fn of(error: &io::Error) -> Failure {
+    pub(crate) fn of(error: &io::Error) -> LookupFailure {
         match error.raw_os_error() {
-            Some(number) => Failure::Unable(error.kind(), Some(number)),
+            Some(number) => LookupFailure::Unable(error.kind(), Some(number)),
             None => name_failure(&error.to_string()),
         }
     }
@@ -69,30 +69,30 @@ impl Failure {
     /// Returns the error for one caller.
     pub(crate) fn into_error(self) -> ResolveError {
         match self {
-            Failure::Failed => ResolveError::Failed,
-            Failure::NoSuchName => ResolveError::NoSuchName,
-            Failure::NoAddress => ResolveError::NoAddress,
-            Failure::Temporary => ResolveError::Temporary,
-            Failure::Unable(_, Some(number)) => {
+            LookupFailure::Failed => ResolveError::Failed,
+            LookupFailure::NoSuchName => ResolveError::NoSuchName,
+            LookupFailure::NoAddress => ResolveError::NoAddress,
+            LookupFailure::Temporary => ResolveError::Temporary,
+            LookupFailure::Unable(_, Some(number)) => {
                 ResolveError::Unable(io::Error::from_raw_os_error(number))
             }
-            Failure::Unable(kind, None) => ResolveError::Unable(kind.into()),
+            LookupFailure::Unable(kind, None) => ResolveError::Unable(kind.into()),
         }
     }
 }
 
 /// Returns why the C library did not resolve a name. The standard library passes on only its text, which glibc and musl
 /// each write in one fixed way. The text decides nothing but the words of the error: every failure here is a DNS failure.
-fn name_failure(text: &str) -> Failure {
+fn name_failure(text: &str) -> LookupFailure {
     let is_one_of = |messages: &[&str]| messages.iter().any(|message| text.ends_with(message));
     if is_one_of(&NO_SUCH_NAME) {
-        Failure::NoSuchName
+        LookupFailure::NoSuchName
     } else if is_one_of(&NO_ADDRESS) {
-        Failure::NoAddress
+        LookupFailure::NoAddress
     } else if is_one_of(&TEMPORARY) {
-        Failure::Temporary
+        LookupFailure::Temporary
     } else {
-        Failure::Failed
+        LookupFailure::Failed
     }
 }
 
@@ -104,19 +104,19 @@ mod tests {
     fn the_message_of_the_c_library_is_classified() {
         let failure = |text: &str| {
             let text = format!("failed to lookup address information: {text}");
-            Failure::of(&io::Error::other(text))
+            LookupFailure::of(&io::Error::other(text))
         };
         for text in NO_SUCH_NAME {
-            assert_eq!(failure(text), Failure::NoSuchName);
+            assert_eq!(failure(text), LookupFailure::NoSuchName);
         }
         for text in NO_ADDRESS {
-            assert_eq!(failure(text), Failure::NoAddress);
+            assert_eq!(failure(text), LookupFailure::NoAddress);
         }
         for text in TEMPORARY {
-            assert_eq!(failure(text), Failure::Temporary);
+            assert_eq!(failure(text), LookupFailure::Temporary);
         }
-        assert_eq!(failure("something else"), Failure::Failed);
-        let no_files = Failure::of(&io::Error::from_raw_os_error(24));
-        assert!(matches!(no_files, Failure::Unable(_, Some(24))));
+        assert_eq!(failure("something else"), LookupFailure::Failed);
+        let no_files = LookupFailure::of(&io::Error::from_raw_os_error(24));
+        assert!(matches!(no_files, LookupFailure::Unable(_, Some(24))));
     }
 }

@@ -115,7 +115,7 @@ impl<L> LookupScheduler<L> {
         for (zone, lookups) in &self.running {
             let count = lookups.len();
             running += count;
-            match self.repute(zone, now) {
+            match self.zone_speed(zone, now) {
                 ZoneSpeed::Prompt => {}
                 ZoneSpeed::Unknown => unproven += count,
                 ZoneSpeed::Slow => {
@@ -129,7 +129,7 @@ impl<L> LookupScheduler<L> {
         }
         let may_begin = |(zone, _): &(String, L)| {
             let count = self.running.get(zone).map_or(0, Vec::len);
-            match self.repute(zone, now) {
+            match self.zone_speed(zone, now) {
                 ZoneSpeed::Prompt => count < MAX_PER_ZONE,
                 ZoneSpeed::Unknown => count < MAX_PER_ZONE && unproven < MAX_UNPROVEN,
                 ZoneSpeed::Slow => count == 0 && slow < MAX_SLOW && unproven < MAX_UNPROVEN,
@@ -164,7 +164,7 @@ impl<L> LookupScheduler<L> {
         }
     }
 
-    fn repute(&self, zone: &str, now: Instant) -> ZoneSpeed {
+    fn zone_speed(&self, zone: &str, now: Instant) -> ZoneSpeed {
         let lookups = self.running.get(zone).into_iter().flatten();
         if lookups.copied().any(|began| is_slow(began, now)) {
             return ZoneSpeed::Slow;

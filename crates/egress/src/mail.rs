@@ -75,7 +75,7 @@ pub struct Server {
 
 /// The reason why a mail server could not be connected to.
 #[derive(Debug, Error)]
-pub enum Undialled {
+pub enum DialError {
     /// The connection could not be opened.
     #[error("cannot connect: {0}")]
     NotConnected(#[source] io::Error),
@@ -138,20 +138,20 @@ impl fmt::Display for SmtpStep {
 }
 
 /// Connects to a server. The first bytes of the returned stream are a greeting.
-pub async fn dial(server: &Server, roots: &Roots, within: Duration) -> Result<Stream, Undialled> {
+pub async fn dial(server: &Server, roots: &Roots, within: Duration) -> Result<Stream, DialError> {
     timeout(within, open(server, roots))
         .await
-        .map_err(|_| Undialled::TooSlow(within))?
+        .map_err(|_| DialError::TooSlow(within))?
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn open(server: &Server, roots: &Roots) -> Result<Stream, Undialled> {
+async fn open(server: &Server, roots: &Roots) -> Result<Stream, DialError> {
     let mut socket = TcpStream::connect((server.host.as_str(), server.port))
         .await
-        .map_err(Undialled::NotConnected)?;
+        .map_err(DialError::NotConnected)?;
     // If this fails, the session is only slower.
     let _ = socket.set_nodelay(true);
     match server.security {
@@ -172,21 +172,21 @@ async fn open(server: &Server, roots: &Roots) -> Result<Stream, Undialled> {
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> Result<Carrier, Undialled> {
+async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> Result<Carrier, DialError> {
     let name = match host.parse::<IpAddr>() {
         Ok(address) => ServerName::from(address),
         Err(_) => ServerName::try_from(host.to_owned()).map_err(|error| {
-            Undialled::NotSecured(io::Error::new(io::ErrorKind::InvalidInput, error))
+            DialError::NotSecured(io::Error::new(io::ErrorKind::InvalidInput, error))
         })?,
     };
     let connector = TlsConnector::from(Arc::new(tls::config(roots)));
     let secured = connector.connect(name, socket).await;
-    let secured = secured.map_err(Undialled::NotSecured)?;
+    let secured = secured.map_err(DialError::NotSecured)?;
     Ok(Carrier::Tls(Box::new(secured)))
 }
 
 /// Reads the greeting and sends EHLO and STARTTLS. Afterwards the next byte in either direction is TLS.
-async fn ask_for_tls<S>(socket: &mut S, hello: &str) -> Result<(), Undialled>
+async fn ask_for_tls<S>(socket: &mut S, hello: &str) -> Result<(), DialError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -199,16 +199,16 @@ where
         .skip(1)
         .any(|line| line.trim().eq_ignore_ascii_case("STARTTLS"));
     if !offers_tls {
-        return Err(Undialled::NotOffered);
+        return Err(DialError::NotOffered);
     }
     send_command(socket, "STARTTLS\r\n").await?;
     expect(socket, SmtpStep::StartTls, 220).await?;
     Ok(())
 }
 
-async fn send_command<S: AsyncWrite + Unpin>(socket: &mut S, line: &str) -> Result<(), Undialled> {
+async fn send_command<S: AsyncWrite + Unpin>(socket: &mut S, line: &str) -> Result<(), DialError> {
     let written = socket.write_all(line.as_bytes()).await;
-    written.map_err(Undialled::Broken)
+    written.map_err(DialError::Broken)
 }
 
 /// Reads the next response. Returns its lines if it has this code.
@@ -216,7 +216,7 @@ async fn expect<S: AsyncRead + Unpin>(
     socket: &mut S,
     step: SmtpStep,
     wanted: u16,
-) -> Result<Vec<String>, Undialled> {
+) -> Result<Vec<String>, DialError> {
     let Answer { code, lines } = read_reply(socket).await?;
     if code == wanted {
         return Ok(lines);
@@ -224,7 +224,7 @@ async fn expect<S: AsyncRead + Unpin>(
     let visible = |char: &char| char.is_ascii_graphic() || *char == ' ';
     let words = lines.join(" ");
     let text = words.chars().filter(visible).take(MAX_SHOWN_CHARS);
-    Err(Undialled::Refused {
+    Err(DialError::Refused {
         step,
         code,
         text: text.collect(),
@@ -239,7 +239,7 @@ struct Answer {
 
 /// Reads one response. Fails if more bytes follow it: they were sent before the next command and could be
 /// mistaken for a response inside TLS.
-async fn read_reply<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undialled> {
+async fn read_reply<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, DialError> {
     let mut received: Vec<u8> = Vec::with_capacity(READ_BYTES);
     let mut lines = Vec::new();
     let mut begin = 0;
@@ -254,20 +254,20 @@ async fn read_reply<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undi
                         code: line.code,
                         lines,
                     }),
-                    false => Err(Undialled::Injected),
+                    false => Err(DialError::Injected),
                 };
             }
             if lines.len() == MAX_LINES {
-                return Err(Undialled::TooLong);
+                return Err(DialError::TooLong);
             }
             begin = end;
         }
         if received.len() - begin > MAX_LINE_BYTES {
-            return Err(Undialled::TooLong);
+            return Err(DialError::TooLong);
         }
         let mut piece = [0; READ_BYTES];
-        match socket.read(&mut piece).await.map_err(Undialled::Broken)? {
-            0 => return Err(Undialled::Broken(io::ErrorKind::UnexpectedEof.into())),
+        match socket.read(&mut piece).await.map_err(DialError::Broken)? {
+            0 => return Err(DialError::Broken(io::ErrorKind::UnexpectedEof.into())),
             count => received.extend_from_slice(&piece[..count]),
         }
     }
@@ -280,20 +280,20 @@ struct Line {
     words: String,
 }
 
-fn line(bytes: &[u8]) -> Result<Line, Undialled> {
+fn line(bytes: &[u8]) -> Result<Line, DialError> {
     if bytes.len() > MAX_LINE_BYTES {
-        return Err(Undialled::TooLong);
+        return Err(DialError::TooLong);
     }
-    let text = bytes.strip_suffix(b"\r\n").ok_or(Undialled::NotSmtp)?;
-    let (code, rest) = text.split_at_checked(3).ok_or(Undialled::NotSmtp)?;
+    let text = bytes.strip_suffix(b"\r\n").ok_or(DialError::NotSmtp)?;
+    let (code, rest) = text.split_at_checked(3).ok_or(DialError::NotSmtp)?;
     if !code.iter().all(u8::is_ascii_digit) {
-        return Err(Undialled::NotSmtp);
+        return Err(DialError::NotSmtp);
     }
     let (is_last, words) = match rest {
         [] => (true, rest),
         [b' ', words @ ..] => (true, words),
         [b'-', words @ ..] => (false, words),
-        _ => return Err(Undialled::NotSmtp),
+        _ => return Err(DialError::NotSmtp),
     };
     Ok(Line {
         code: code
@@ -445,7 +445,7 @@ mod tests {
 
     /// Runs the exchange against a server that sends these responses: the first at once, the others after a
     /// command each.
-    async fn step(answers: &[&str]) -> Result<(), Undialled> {
+    async fn step(answers: &[&str]) -> Result<(), DialError> {
         let (mut ours, mut theirs) = tokio::io::duplex(1 << 20);
         let serving = async {
             for (index, answer) in answers.iter().enumerate() {
@@ -480,7 +480,7 @@ mod tests {
             "250-mx\r\n250 XSTARTTLS\r\n",
         ] {
             let refused = step(&["220 a\r\n", offer, "220 go ahead\r\n"]).await;
-            assert!(matches!(refused, Err(Undialled::NotOffered)), "{offer}");
+            assert!(matches!(refused, Err(DialError::NotOffered)), "{offer}");
         }
     }
 
@@ -501,7 +501,7 @@ mod tests {
             ),
         ] {
             let refused = step(&answers).await.unwrap_err();
-            assert!(matches!(refused, Undialled::Refused { .. }));
+            assert!(matches!(refused, DialError::Refused { .. }));
             assert_eq!(refused.to_string(), format!("the server rejected {told}"));
         }
     }
@@ -519,7 +519,7 @@ mod tests {
             vec!["220 a\r\n", OFFER, "220 go ahead\r\n\x16"],
         ] {
             let refused = step(&answers).await;
-            assert!(matches!(refused, Err(Undialled::Injected)), "{answers:?}");
+            assert!(matches!(refused, Err(DialError::Injected)), "{answers:?}");
         }
     }
 
@@ -530,9 +530,9 @@ mod tests {
         let many = "220-x\r\n".repeat(MAX_LINES + 1);
         for answer in [long, endless, many] {
             let refused = step(&[&answer]).await;
-            assert!(matches!(refused, Err(Undialled::TooLong)));
+            assert!(matches!(refused, Err(DialError::TooLong)));
         }
         let cut = step(&["220-x\r\n220"]).await;
-        assert!(matches!(cut, Err(Undialled::Broken(_))));
+        assert!(matches!(cut, Err(DialError::Broken(_))));
     }
 }

@@ -22,8 +22,8 @@ use posthaste_core::address::{Destination, Host, Scheme};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use crate::client_identity::{ClientIdentity, Fingerprint};
 use crate::connection::{Connection, Protocol};
-use crate::identity::{ClientIdentity, Fingerprint};
 use crate::request::PoolKey;
 use crate::settings::ClientSettings;
 

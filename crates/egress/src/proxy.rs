@@ -30,7 +30,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::dial;
-use crate::explain;
+use crate::error_mapping;
 use crate::lookup_failure::ResolveError;
 use crate::resolve::{Resolve, SystemResolver};
 use crate::roots::Roots;
@@ -239,7 +239,7 @@ impl ProxyConnector {
                 })?,
         };
         let dialled = dial::connect(&addresses, self.proxy.port).await;
-        let socket = dialled.map_err(|error| match explain::connect_error(&error) {
+        let socket = dialled.map_err(|error| match error_mapping::connect_error(&error) {
             AttemptFailure::Local(ours) => ours.into(),
             AttemptFailure::Remote(send_error) => fault(ProxyFault::Unreached(send_error)),
         })?;
@@ -262,7 +262,7 @@ impl ProxyConnector {
         };
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let secured = connector.connect(name, socket).await;
-        let secured = secured.map_err(|error| explain::handshake_error(&error))?;
+        let secured = secured.map_err(|error| error_mapping::handshake_error(&error))?;
         Ok(ProxyStream::Tls(Box::new(secured)))
     }
 

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, uri};
 use http_body_util::Full;
 use posthaste_core::address::{Destination, Scheme};
 
-use crate::identity::ClientIdentity;
+use crate::client_identity::ClientIdentity;
 use crate::send_error::SendError;
 
 /// A request in hyper's form.

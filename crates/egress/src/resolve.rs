@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::lookup_failure::{Failure, ResolveError};
+use crate::lookup_failure::{LookupFailure, ResolveError};
 use crate::lookup_scheduler::{self, LookupScheduler};
 
 /// Maximum number of concurrent lookups. Further ones wait, within their time limits.
@@ -59,7 +59,7 @@ pub struct SystemResolver {
 }
 
 /// The result of a lookup, shared by all callers that wait for it.
-type Answer = Result<Arc<[IpAddr]>, Failure>;
+type Answer = Result<Arc<[IpAddr]>, LookupFailure>;
 
 /// A lookup that callers wait for.
 struct PendingLookup {
@@ -121,7 +121,7 @@ impl SystemResolver {
             // The thread that looked it up ended without a result.
             Err(_) => None,
         };
-        let lost = Failure::Unable(io::ErrorKind::Other, None);
+        let lost = LookupFailure::Unable(io::ErrorKind::Other, None);
         match answer.unwrap_or(Err(lost)) {
             Ok(addresses) if addresses.is_empty() => Err(ResolveError::NoAddress),
             Ok(addresses) if addresses.len() > MAX_ADDRESSES => Err(ResolveError::Failed),
@@ -248,7 +248,9 @@ impl LookupSlot {
     fn fill(mut self) {
         self.filled = true;
         let found = (self.queue.ask)(&self.lookup.name);
-        let answer = found.map(Arc::from).map_err(|error| Failure::of(&error));
+        let answer = found
+            .map(Arc::from)
+            .map_err(|error| LookupFailure::of(&error));
         // Before the result is sent, so that later callers start a new lookup.
         close(&mut self.queue.lock().open, &self.lookup);
         self.lookup.answered.send_replace(Some(answer));

@@ -10,7 +10,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use posthaste_core::address::{Destination, DestinationError, EgressRules, ForbiddenAddress, Host};
 
-use crate::explain;
+use crate::error_mapping;
 use crate::send_error::{AttemptFailure, SendError};
 
 /// Refuses a destination that names this server by an address of its machine. A host name is checked when it is
@@ -38,7 +38,7 @@ pub(crate) fn vet(
         match rules.is_self_call(*ip, port, is_local) {
             Ok(false) => {}
             Ok(true) => return Err(SendError::Forbidden(ForbiddenAddress::OwnListener).into()),
-            Err(error) => return Err(explain::connect_error(&error)),
+            Err(error) => return Err(error_mapping::connect_error(&error)),
         }
     }
     Ok(())

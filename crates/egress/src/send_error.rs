@@ -6,7 +6,7 @@
 //! shown to operators and tenants: they name what to check, and never contain a resolved address.
 
 use posthaste_core::address::{DestinationError, ForbiddenAddress};
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -161,16 +161,16 @@ impl SendError {
     }
 
     /// Returns the fault that classification works with.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> TransportError {
         match self {
             SendError::Unsafe(_)
             | SendError::Target
             | SendError::Forbidden(_)
-            | SendError::UnexpectedPeer => Fault::UnsafeDestination,
+            | SendError::UnexpectedPeer => TransportError::UnsafeDestination,
             SendError::Unresolved
             | SendError::NoSuchName
             | SendError::ResolverFailed
-            | SendError::NoAddress => Fault::Dns,
+            | SendError::NoAddress => TransportError::Dns,
             SendError::CertificateExpired
             | SendError::CertificateNotYetValid
             | SendError::CertificateWrongHost
@@ -185,7 +185,7 @@ impl SendError {
             | SendError::NotTls
             | SendError::TlsClosed
             | SendError::TlsBroken
-            | SendError::TimedOut(Phase::Securing) => Fault::Tls,
+            | SendError::TimedOut(Phase::Securing) => TransportError::Tls,
             SendError::Refused
             | SendError::Unreachable
             | SendError::NotConnected
@@ -198,12 +198,12 @@ impl SendError {
             | SendError::Flooded
             | SendError::Malformed
             | SendError::Status(_)
-            | SendError::Broken => Fault::Connection,
+            | SendError::Broken => TransportError::Connection,
             // A slow resolver is more likely the operator's than the receiver's, and `Dns` would soon fail for
             // good.
             SendError::TimedOut(
                 Phase::Resolving | Phase::Connecting | Phase::Awaiting | Phase::Reading,
-            ) => Fault::Timeout,
+            ) => TransportError::Timeout,
         }
     }
 }

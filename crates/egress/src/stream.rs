@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::client::TlsStream;
 
-use crate::meter::Meter;
+use crate::allowance::ConnectionAllowance;
 use crate::wire::Wire;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ enum Transport {
 #[derive(Debug)]
 pub(crate) struct Stream {
     transport: Transport,
-    meter: Arc<Meter>,
+    meter: Arc<ConnectionAllowance>,
 }
 
 impl Stream {
@@ -42,7 +42,7 @@ impl Stream {
         }
     }
 
-    pub(crate) fn meter(&self) -> Arc<Meter> {
+    pub(crate) fn meter(&self) -> Arc<ConnectionAllowance> {
         Arc::clone(&self.meter)
     }
 

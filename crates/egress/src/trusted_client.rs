@@ -38,7 +38,7 @@ pub const MAX_ANSWER_BYTES: usize = 32 * 1_024 * 1_024;
 
 /// Base URL of a server: `http://127.0.0.1:8420`, `https://hooks.example.com/posthaste`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct BaseUrl {
     secure: bool,
     host: String,
     port: u16,
@@ -50,10 +50,10 @@ pub struct Origin {
 #[error("must be a URL such as http://127.0.0.1:8420 or https://hooks.example.com")]
 pub struct OriginError;
 
-impl Origin {
+impl BaseUrl {
     /// Returns the base URL of a plain HTTP server at this address.
-    pub fn plain(address: SocketAddr) -> Origin {
-        Origin {
+    pub fn plain(address: SocketAddr) -> BaseUrl {
+        BaseUrl {
             secure: false,
             host: address.ip().to_string(),
             port: address.port(),
@@ -79,10 +79,10 @@ impl Origin {
     }
 }
 
-impl FromStr for Origin {
+impl FromStr for BaseUrl {
     type Err = OriginError;
 
-    fn from_str(text: &str) -> Result<Origin, OriginError> {
+    fn from_str(text: &str) -> Result<BaseUrl, OriginError> {
         let uri: Uri = text.trim().parse().map_err(|_| OriginError)?;
         let secure = match uri.scheme_str() {
             Some("http") => false,
@@ -104,7 +104,7 @@ impl FromStr for Origin {
         if host.is_empty() || authority.as_str().contains('@') || uri.query().is_some() {
             return Err(OriginError);
         }
-        Ok(Origin {
+        Ok(BaseUrl {
             secure,
             host: host.to_owned(),
             port,
@@ -113,7 +113,7 @@ impl FromStr for Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.secure { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority(), self.base)
@@ -150,7 +150,7 @@ pub struct Connection {
 
 /// Opens a connection.
 pub async fn connect(
-    origin: &Origin,
+    origin: &BaseUrl,
     roots: &Roots,
     within: Duration,
 ) -> Result<Connection, TrustedClientError> {
@@ -163,7 +163,7 @@ pub async fn connect(
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, TrustedClientError> {
+async fn open(origin: &BaseUrl, roots: &Roots) -> Result<Connection, TrustedClientError> {
     let socket = TcpStream::connect((origin.host.as_str(), origin.port))
         .await
         .map_err(TrustedClientError::NotConnected)?;
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     fn origin(text: &str) -> String {
-        text.parse::<Origin>()
+        text.parse::<BaseUrl>()
             .map_or_else(|_| "refused".to_owned(), |origin| origin.to_string())
     }
 

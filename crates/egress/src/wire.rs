@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::meter::Meter;
+use crate::allowance::ConnectionAllowance;
 
 /// A connection to the proxy.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ enum Carrier {
 #[derive(Debug)]
 pub(crate) struct Wire {
     carrier: Carrier,
-    meter: Arc<Meter>,
+    meter: Arc<ConnectionAllowance>,
 }
 
 impl Wire {
@@ -48,7 +48,7 @@ impl Wire {
     pub(crate) fn metered(socket: TcpStream) -> Wire {
         Wire {
             carrier: Carrier::Socket(socket),
-            meter: Arc::new(Meter::new()),
+            meter: Arc::new(ConnectionAllowance::new()),
         }
     }
 
@@ -56,7 +56,7 @@ impl Wire {
     pub(crate) fn tunnelled(tunnel: Tunnel) -> Wire {
         Wire {
             carrier: Carrier::Tunnel(Box::new(tunnel)),
-            meter: Arc::new(Meter::new()),
+            meter: Arc::new(ConnectionAllowance::new()),
         }
     }
 
@@ -64,11 +64,11 @@ impl Wire {
     pub(crate) fn unlimited(socket: TcpStream) -> Wire {
         Wire {
             carrier: Carrier::Socket(socket),
-            meter: Arc::new(Meter::unlimited()),
+            meter: Arc::new(ConnectionAllowance::unlimited()),
         }
     }
 
-    pub(crate) fn meter(&self) -> Arc<Meter> {
+    pub(crate) fn meter(&self) -> Arc<ConnectionAllowance> {
         Arc::clone(&self.meter)
     }
 }

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::dispatcher::{FaultScope, Ticket};
+use posthaste_core::classify::{Outcome, TransportError};
+use posthaste_core::dispatcher::{InternalFaultScope, Ticket};
 use posthaste_core::id::TenantId;
 use posthaste_egress::SendReport;
 use posthaste_store::{AttemptDetail, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES};
@@ -19,7 +19,7 @@ use super::tokens::TokenFailure;
 pub(super) struct AttemptResult {
     pub(super) ticket: Ticket,
     /// The scope of the fault if an internal fault ended the attempt.
-    pub(super) completed: Result<CompletedAttempt, FaultScope>,
+    pub(super) completed: Result<CompletedAttempt, InternalFaultScope>,
 }
 
 /// An attempt that was made: it got a response, or failed for a reason that is not an internal fault.
@@ -84,7 +84,7 @@ impl CompletedAttempt {
     /// attempt counts as failed.
     pub(super) fn forbidden(config: &EndpointConfig, reason: &str) -> CompletedAttempt {
         let failure = TokenFailure {
-            fault: Fault::UnsafeDestination,
+            fault: TransportError::UnsafeDestination,
             detail: reason.to_owned(),
         };
         CompletedAttempt::without_token(config, failure, Duration::ZERO)

@@ -11,7 +11,7 @@ use http::Method;
 use http::header::AUTHORIZATION;
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::delivery::{OneOffRequest, RequestMethod};
-use posthaste_core::dispatcher::{Attempt, FaultScope};
+use posthaste_core::dispatcher::{Attempt, InternalFaultScope};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{Request, SendReport};
 use posthaste_store::{Content, StoreError};
@@ -51,7 +51,7 @@ impl Drop for ResultGuard {
             if let Err(scope) = &mut result.completed
                 && thread::panicking()
             {
-                *scope = FaultScope::Delivery;
+                *scope = InternalFaultScope::Delivery;
             }
             self.inbox.put(Message::AttemptEnded(result));
         }
@@ -60,7 +60,7 @@ impl Drop for ResultGuard {
 
 /// An internal fault: the reason why the attempt could not be made.
 struct InternalFault {
-    scope: FaultScope,
+    scope: InternalFaultScope,
     /// For the log.
     text: String,
 }
@@ -69,7 +69,7 @@ impl InternalFault {
     /// A fault that other deliveries have too.
     fn shared(text: impl ToString) -> InternalFault {
         InternalFault {
-            scope: FaultScope::Shared,
+            scope: InternalFaultScope::Shared,
             text: text.to_string(),
         }
     }
@@ -77,7 +77,7 @@ impl InternalFault {
     /// A fault whose cause may be the delivery.
     fn of_delivery(text: impl ToString) -> InternalFault {
         InternalFault {
-            scope: FaultScope::Delivery,
+            scope: InternalFaultScope::Delivery,
             text: text.to_string(),
         }
     }
@@ -95,7 +95,7 @@ pub(super) async fn run(context: Arc<AttemptContext>, job: AttemptJob) {
     let mut guard = ResultGuard {
         inbox: context.inbox.clone(),
         // The task is dropped at a shutdown or after a lease loss. A panic has another scope.
-        result: result(Err(FaultScope::Shared)),
+        result: result(Err(InternalFaultScope::Shared)),
     };
     match deliver(&context, job).await {
         Ok(completed) => guard.result = result(Ok(completed)),

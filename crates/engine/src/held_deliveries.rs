@@ -4,7 +4,9 @@
 //! read. [`HeldDeliveries`] is the copy of both that the rest of the program reads: for the API, the alert and the metric.
 //! It is kept in memory only; the next owner of an endpoint finds out for itself. Each delivery is logged once.
 
-use posthaste_core::dispatcher::{FAULTS_TO_HOLD, HeldDelivery, MAX_HELD_LISTED};
+use posthaste_core::dispatcher::{
+    FAULTS_TO_QUARANTINE, MAX_QUARANTINED_LISTED, QuarantinedDelivery,
+};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use rustc_hash::FxHashMap;
 
@@ -48,12 +50,12 @@ impl HeldDeliveries {
     }
 
     /// Replaces the held deliveries.
-    pub(super) fn set_held(&mut self, now_held: Vec<HeldDelivery>) {
+    pub(super) fn set_held(&mut self, now_held: Vec<QuarantinedDelivery>) {
         let before = std::mem::take(&mut self.held);
-        for HeldDelivery { endpoint, delivery } in now_held {
+        for QuarantinedDelivery { endpoint, delivery } in now_held {
             self.held.insert(delivery, endpoint);
             if !before.contains_key(&delivery) {
-                tracing::error!(target: LOG_TARGET, %endpoint, %delivery, min_faults = FAULTS_TO_HOLD,
+                tracing::error!(target: LOG_TARGET, %endpoint, %delivery, min_faults = FAULTS_TO_QUARANTINE,
                     "delivery held after repeated internal errors; retry or cancel it manually");
             }
         }
@@ -86,7 +88,7 @@ impl HeldDeliveries {
             known.misses < MISSES_TO_FORGET
         });
         for delivery in unreadable {
-            let is_full = self.unreadable.len() >= MAX_HELD_LISTED;
+            let is_full = self.unreadable.len() >= MAX_QUARANTINED_LISTED;
             let known = Unreadable {
                 endpoint,
                 misses: 0,
@@ -137,6 +139,6 @@ mod tests {
         assert_eq!(deliveries.count(), 1);
         let many: Vec<DeliveryId> = (10..3_000).map(DeliveryId).collect();
         deliveries.fetched(one, &many, false);
-        assert_eq!(deliveries.count(), MAX_HELD_LISTED);
+        assert_eq!(deliveries.count(), MAX_QUARANTINED_LISTED);
     }
 }

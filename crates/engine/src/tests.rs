@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
-use posthaste_core::dispatcher::Limits;
+use posthaste_core::dispatcher::DispatcherLimits;
 use posthaste_core::id::{DeliveryId, EndpointId, IdGenerator, TenantId};
 use posthaste_core::lane::{
     EndpointLimits, EndpointStatus, LimitOverrides, Protection, ProtectionOverrides,
@@ -211,7 +211,7 @@ impl Fixture {
             telemetry: posthaste_telemetry::traces::Telemetry::off(),
             clock: self.clock.clone(),
             rng: Rng::seeded(2),
-            limits: Limits::default(),
+            limits: DispatcherLimits::default(),
             endpoint_defaults: EndpointLimits::default(),
             protection: Protection::default(),
             retry_after_cap: RETRY_AFTER_CAP,

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::{Fault, HttpStatus, Outcome};
+use posthaste_core::classify::{HttpStatus, Outcome, TransportError};
 use posthaste_core::delivery::{Delivery, Status};
 use posthaste_core::dispatcher::{
-    Command, Dispatcher, EndpointChange, EndpointSnapshot, Finish, Input, Limits, Record, Ticket,
+    AttemptEnd, Command, Dispatcher, DispatcherLimits, EndpointChange, EndpointSnapshot, Input,
+    Record, Ticket,
 };
 use posthaste_core::event_queue::EventQueue;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
@@ -86,7 +87,7 @@ impl ReceiverState {
             }
             PartialReceiver::BrokenReplica { replicas } => {
                 if rng.between(1, replicas) == 1 {
-                    (1, Outcome::Failed(Fault::Connection))
+                    (1, Outcome::Failed(TransportError::Connection))
                 } else {
                     (LATENCY_MS, answer(200))
                 }
@@ -102,7 +103,7 @@ impl ReceiverState {
             PartialReceiver::GrowingLatency { workers } => {
                 let latency_ms = LATENCY_MS * in_progress.div_ceil(workers).pow(2);
                 if latency_ms > TIMEOUT_MS {
-                    (TIMEOUT_MS, Outcome::Failed(Fault::Timeout))
+                    (TIMEOUT_MS, Outcome::Failed(TransportError::Timeout))
                 } else {
                     (latency_ms, answer(200))
                 }
@@ -211,7 +212,7 @@ pub fn run(load: &Load, receiver: PartialReceiver, seed: u64) -> Goodput {
     let epoch = disk.open();
     let mut run = Run {
         queue: EventQueue::default(),
-        dispatcher: Dispatcher::new(Limits::default(), rng.split()),
+        dispatcher: Dispatcher::new(DispatcherLimits::default(), rng.split()),
         rng,
         disk,
         epoch,
@@ -271,7 +272,7 @@ impl Run {
                 self.in_progress -= 1;
                 let delivered = outcome.status().is_some_and(|status| status.class() == 2);
                 self.goodput.failed += u64::from(!delivered);
-                let finish = Finish::Ran(outcome);
+                let finish = AttemptEnd::Completed(outcome);
                 self.handle(Input::Finished { ticket, finish });
             }
             Event::Write { ticket, record } => {

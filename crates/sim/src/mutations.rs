@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::classify::{Outcome, TransportError};
 use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, State, Trigger};
-use posthaste_core::dispatcher::{Command, EndpointSnapshot, Finish, Input, Record};
+use posthaste_core::dispatcher::{AttemptEnd, Command, EndpointSnapshot, Input, Record};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, LaneSettings, RateLimit};
-use posthaste_core::policy::{Jitter, Late, RetryPolicy};
+use posthaste_core::policy::{Jitter, LateAction, RetryPolicy};
 use posthaste_core::time::Span;
 
 use crate::oracle::Oracle;
@@ -118,21 +118,23 @@ impl Mutation {
         match (self, input) {
             (Mutation::CountsOurFaults, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
-                    Finish::InternalFault(_) => Finish::Ran(Outcome::Failed(Fault::Unknown)),
-                    ran @ Finish::Ran(_) => ran,
+                    AttemptEnd::InternalFault(_) => {
+                        AttemptEnd::Completed(Outcome::Failed(TransportError::Unknown))
+                    }
+                    ran @ AttemptEnd::Completed(_) => ran,
                 };
                 Input::Finished { ticket, finish }
             }
             (Mutation::IgnoresRetryAfter, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
-                    Finish::Ran(Outcome::Answered { status, .. }) => {
-                        Finish::Ran(Outcome::Answered {
+                    AttemptEnd::Completed(Outcome::Answered { status, .. }) => {
+                        AttemptEnd::Completed(Outcome::Answered {
                             status,
                             retry_after: None,
                         })
                     }
-                    other @ (Finish::Ran(Outcome::Failed(_) | Outcome::StaleToken)
-                    | Finish::InternalFault(_)) => other,
+                    other @ (AttemptEnd::Completed(Outcome::Failed(_) | Outcome::StaleToken)
+                    | AttemptEnd::InternalFault(_)) => other,
                 };
                 Input::Finished { ticket, finish }
             }
@@ -207,7 +209,7 @@ impl Mutation {
             },
             Mutation::SendsTheLate => LaneSettings {
                 policy: RetryPolicy {
-                    late: Late::Send,
+                    late: LateAction::Send,
                     ..policy
                 },
                 ..settings

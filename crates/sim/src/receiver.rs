@@ -4,7 +4,7 @@
 //! so on. [`Receiver::answer`] returns the duration and outcome of one request. When the fault phase ends,
 //! [`Receiver::heal`] makes it healthy, unless its answers are not a fault (410, refused payloads).
 
-use posthaste_core::classify::{Fault, HttpStatus, Outcome};
+use posthaste_core::classify::{HttpStatus, Outcome, TransportError};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
 
@@ -127,14 +127,18 @@ impl Receiver {
             Behaviour::Unavailable { .. } => (quick, status(200)),
             Behaviour::Refusing => (quick, status(*rng.pick(&[400, 401, 403, 422, 301]))),
             Behaviour::NotFound => (quick, status(404)),
-            Behaviour::Hanging => (TIMEOUT_MS, Outcome::Failed(Fault::Timeout)),
+            Behaviour::Hanging => (TIMEOUT_MS, Outcome::Failed(TransportError::Timeout)),
             Behaviour::Resetting if rng.random_ratio(1, 3) => {
-                let fault = *rng.pick(&[Fault::Connection, Fault::Tls, Fault::Dns]);
+                let fault = *rng.pick(&[
+                    TransportError::Connection,
+                    TransportError::Tls,
+                    TransportError::Dns,
+                ]);
                 (quick, Outcome::Failed(fault))
             }
             Behaviour::Resetting => (quick, status(200)),
             Behaviour::Down { from_ms, until_ms } if (from_ms..until_ms).contains(&at_ms) => {
-                (quick, Outcome::Failed(Fault::Connection))
+                (quick, Outcome::Failed(TransportError::Connection))
             }
             Behaviour::Down { .. } => (quick, status(204)),
             Behaviour::Random => (rng.between(1, TIMEOUT_MS), random_outcome(rng)),
@@ -155,7 +159,7 @@ fn with_retry_after(code: u16, retry_after: Option<Span>) -> Outcome {
 
 fn random_outcome(rng: &mut Rng) -> Outcome {
     if rng.random_ratio(1, 4) {
-        return Outcome::Failed(*rng.pick(&Fault::ALL));
+        return Outcome::Failed(*rng.pick(&TransportError::ALL));
     }
     // Not 410: it would disable the endpoint and end all other behaviour of this receiver.
     let code = match rng.between(100, 599) as u16 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{LaneSettings, RateLimit};
-use posthaste_core::policy::{Backoff, Jitter, Late, Preset, RetryPolicy};
+use posthaste_core::policy::{Backoff, Jitter, LateAction, Preset, RetryPolicy};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
 
@@ -165,8 +165,8 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng
 /// policies drop late deliveries.
 pub fn policy(rng: &mut Rng) -> RetryPolicy {
     let late = match rng.random_ratio(1, 3) {
-        true => Late::Drop,
-        false => Late::Send,
+        true => LateAction::Drop,
+        false => LateAction::Send,
     };
     RetryPolicy {
         late,

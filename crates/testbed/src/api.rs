@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, Connection, Origin};
+use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Calls a node, with a key or without. Uses one connection at a time and reconnects when it fails.
 pub struct Api {
-    origin: Origin,
+    origin: BaseUrl,
     key: String,
     headers: Vec<(String, String)>,
     connection: Option<Connection>,

@@ -32,13 +32,13 @@ pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, errors: &mut Va
             let message = format!(
                 "cannot be combined with the header {name} in \"headers\", which it would replace: remove one of the two"
             );
-            errors.note(field, message);
+            errors.add(field, message);
         }
         if says("headers") {
             let message = format!(
                 "cannot be combined with \"{field}\", which sends this header: remove one of the two"
             );
-            errors.note(format!("headers.{name}"), message);
+            errors.add(format!("headers.{name}"), message);
         }
     };
     if let Some(name) = header(AUTHORIZATION.as_str())
@@ -57,7 +57,7 @@ pub(super) fn check(parts: &EndpointParts<'_>, document: &Value, errors: &mut Va
             true => "client_certificate",
             false => "url",
         };
-        errors.note(
+        errors.add(
             field,
             "a client certificate requires TLS: use an https:// URL, or remove \"client_certificate\"",
         );

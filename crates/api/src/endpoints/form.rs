@@ -84,7 +84,7 @@ pub(super) fn read(
     } else if document.get("signature_style").is_some() {
         let keyring = secret::open(app, endpoint)?;
         if let Some(wrong) = consistency::wrong_style(endpoint.signature_style, keyring.newest()) {
-            errors.note("signature_style", wrong);
+            errors.add("signature_style", wrong);
         }
     }
     let before = match &beside.headers {

@@ -93,7 +93,7 @@ impl RequestedSecret {
         };
         let key = self.key.clone().unwrap_or_else(fresh);
         if let Some((field, message)) = self.objection(&key, style) {
-            errors.note(field, message);
+            errors.add(field, message);
             return None;
         }
         Some(key)

@@ -86,7 +86,7 @@ impl Reader {
 
     /// Reports an error.
     pub(crate) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.errors.note(field, message);
+        self.errors.add(field, message);
     }
 
     /// Returns the parsed events, or all their errors.

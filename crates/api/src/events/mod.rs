@@ -314,7 +314,7 @@ fn conflict(events: usize, positions: &[usize]) -> Problem {
         let mut errors = ValidationErrors::default();
         for position in positions {
             let field = format!("events[{position}].idempotency_key");
-            errors.note(field, "was used before with a different body");
+            errors.add(field, "was used before with a different body");
         }
         let named: Vec<String> = errors.iter().map(|it| it.field.clone()).collect();
         let detail = format!(

@@ -9,7 +9,7 @@ use posthaste_core::id::{EventId, TenantId};
 use posthaste_core::subscription::EventType;
 use posthaste_core::trace::TraceContext;
 use posthaste_store::Ingested;
-use posthaste_telemetry::traces::{AcceptSpan, Accepting, Telemetry};
+use posthaste_telemetry::traces::{AcceptSpan, Telemetry, TracedAccept};
 
 use crate::problem::Problem;
 use crate::route::Call;
@@ -22,7 +22,7 @@ const TRACE_STATE: &str = "tracestate";
 /// The trace of a request that sends events.
 pub(crate) struct RequestTrace {
     telemetry: Telemetry,
-    accepting: Accepting,
+    accepting: TracedAccept,
     route: &'static str,
     tenant: TenantId,
     events: usize,

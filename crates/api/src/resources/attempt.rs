@@ -4,7 +4,7 @@
 //! [`failure_detail`] gives each failed attempt a text, also those that were stored without one.
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{Trigger, Upcoming};
+use posthaste_core::delivery::Trigger;
 use posthaste_store::{AttemptEntry, MAX_RESPONSE_HEADERS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -112,8 +112,8 @@ pub(super) fn failure_text(kind: FailureKind, status_code: Option<u16>) -> Strin
     text.to_owned()
 }
 
-impl From<&Upcoming> for ExpectedAttempt {
-    fn from(upcoming: &Upcoming) -> ExpectedAttempt {
+impl From<&posthaste_core::delivery::ExpectedAttempt> for ExpectedAttempt {
+    fn from(upcoming: &posthaste_core::delivery::ExpectedAttempt) -> ExpectedAttempt {
         ExpectedAttempt {
             number: upcoming.number,
             earliest_at: upcoming.earliest_at.to_string(),

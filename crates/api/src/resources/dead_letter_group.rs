@@ -2,7 +2,7 @@
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::policy::RetryPolicy;
-use posthaste_store::{BoundedCount, DeadGroup, MAX_GROUP_COUNT};
+use posthaste_store::{BoundedCount, MAX_GROUP_COUNT};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ pub struct DeadLetterGroup {
 
 impl DeadLetterGroup {
     /// Describes a group. `policy` is the effective retry policy of the endpoint.
-    pub fn new(group: DeadGroup, policy: &RetryPolicy) -> DeadLetterGroup {
+    pub fn new(group: posthaste_store::DeadGroup, policy: &RetryPolicy) -> DeadLetterGroup {
         let (count, count_is_exact) = match group.count {
             BoundedCount::Exactly(count) => (count, true),
             BoundedCount::MoreThan(count) => (count, false),

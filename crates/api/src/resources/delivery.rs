@@ -15,7 +15,7 @@
 use std::ops::Deref;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{DeadReason, Delivery as DeliveryState, Status, Upcoming};
+use posthaste_core::delivery::{DeadReason, Delivery as DeliveryState, Status};
 use posthaste_core::lane::HeldBackBy;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
@@ -202,13 +202,13 @@ fn upcoming(
     policy: &RetryPolicy,
     hold: DeliveryHold,
     now: Timestamp,
-) -> Vec<Upcoming> {
+) -> Vec<posthaste_core::delivery::ExpectedAttempt> {
     let mut delivery = delivery.clone();
     if in_flight {
         // If the delivery has ended in the meantime, it cannot start an attempt, and none follows.
         let _ = delivery.begin(now, false);
     }
-    delivery.upcoming(policy, now, hold.not_before)
+    delivery.expected_attempts(policy, now, hold.not_before)
 }
 
 fn last_error(stored: &StoredDelivery) -> Option<LastError> {
@@ -306,7 +306,7 @@ fn summary_properties() -> Value {
 mod tests {
     use super::*;
     use posthaste_core::delivery::{DeliveryData, ScheduledAttempt, State, Trigger};
-    use posthaste_core::dispatcher::FAULTS_TO_HOLD;
+    use posthaste_core::dispatcher::FAULTS_TO_QUARANTINE;
     use posthaste_core::id::{DeliveryId, EndpointId, EventId};
     use posthaste_core::policy::{Backoff, Jitter};
     use posthaste_core::time::Span;
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!((view.held_back_by, &view.held_back_until), (None, &None));
         let error = view.last_error.expect("an error");
         assert_eq!(error.kind, FailureKind::Unknown);
-        let held = format!("held after {FAULTS_TO_HOLD} consecutive internal errors");
+        let held = format!("held after {FAULTS_TO_QUARANTINE} consecutive internal errors");
         assert!(error.detail.starts_with(&held), "{}", error.detail);
         // It was released since, and is in flight or has ended.
         let mut sent = DeliverySummary::new(&stored(retrying()), true, &policy(), hold);

@@ -4,7 +4,7 @@
 //! [`StatsSeries`] has the counts of buckets without gaps, oldest first.
 
 use posthaste_store::StatCounters;
-use posthaste_telemetry::metrics::health::{Condition, Health, HealthReport, Reading};
+use posthaste_telemetry::metrics::health::{HealthRatios, HealthReport, RatedValue};
 use posthaste_telemetry::metrics::window::Window;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -129,8 +129,8 @@ impl From<HealthReport> for Stats {
     }
 }
 
-impl From<&Health> for HealthStats {
-    fn from(health: &Health) -> HealthStats {
+impl From<&HealthRatios> for HealthStats {
+    fn from(health: &HealthRatios) -> HealthStats {
         HealthStats {
             retry_ratio: health.retry_ratio.into(),
             dead_letter_ratio: health.dead_letter_ratio.into(),
@@ -141,16 +141,16 @@ impl From<&Health> for HealthStats {
     }
 }
 
-impl From<Reading> for HealthValue {
-    fn from(reading: Reading) -> HealthValue {
+impl From<RatedValue> for HealthValue {
+    fn from(reading: RatedValue) -> HealthValue {
         HealthValue {
             value: reading.value,
             healthy: reading.healthy.to_owned(),
             alert: reading.alert.to_owned(),
             state: match reading.state {
-                Condition::Healthy => HealthState::Healthy,
-                Condition::Warning => HealthState::Warning,
-                Condition::Alert => HealthState::Alert,
+                posthaste_telemetry::metrics::health::HealthState::Healthy => HealthState::Healthy,
+                posthaste_telemetry::metrics::health::HealthState::Warning => HealthState::Warning,
+                posthaste_telemetry::metrics::health::HealthState::Alert => HealthState::Alert,
             },
         }
     }

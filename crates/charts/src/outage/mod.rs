@@ -12,7 +12,7 @@ mod terminal;
 pub use svg::svg;
 pub use terminal::terminal;
 
-use posthaste_core::forecast::{Course, Forecast, NAIVE_INTERVAL, Scenario};
+use posthaste_core::forecast::{Forecast, NAIVE_INTERVAL, Scenario, SenderOutcome};
 
 use super::series::{self, Bucket};
 use super::{format, ticks};
@@ -107,7 +107,7 @@ impl Chart {
         let outage_ms = scenario.outage.as_millis();
         let (posthaste, naive) = (&forecast.posthaste, &forecast.naive);
         let times = Times::new(outage_ms, posthaste.drained_ms, naive.drained_ms);
-        let panel = |name, retry_behaviour, course: &Course, drained: String| {
+        let panel = |name, retry_behaviour, course: &SenderOutcome, drained: String| {
             let buckets = series::until(&course.arrivals, step_ms, end_ms);
             let continues = series::end_ms(course) > end_ms;
             Panel {
@@ -151,7 +151,7 @@ fn shown_until_ms(scenario: &Scenario, forecast: &Forecast) -> u64 {
     }
 }
 
-fn peak(course: &Course, outage_ms: u64) -> Option<(u64, u64)> {
+fn peak(course: &SenderOutcome, outage_ms: u64) -> Option<(u64, u64)> {
     let after = course.arrivals.range(outage_ms / 1_000..);
     after
         .map(|(second, requests)| (*second, requests.total))
@@ -170,7 +170,7 @@ fn highest(buckets: &[Bucket], capacity: f64) -> u64 {
     }
 }
 
-fn note(course: &Course, capacity: f64, was_down: bool) -> String {
+fn note(course: &SenderOutcome, capacity: f64, was_down: bool) -> String {
     if course.attempts == 0 {
         return "no requests".to_owned();
     }

@@ -262,7 +262,7 @@ fn time_axis(chart: &Chart, time: &LinearScale) -> Vec<Element> {
 mod tests {
     use super::*;
     use crate::svg::tests::assert_well_formed;
-    use posthaste_core::forecast::{Arrivals, Course, forecast};
+    use posthaste_core::forecast::{Arrivals, SenderOutcome, forecast};
     use posthaste_core::time::Span;
 
     fn drawn(pending: u32, outage: Span) -> String {
@@ -300,14 +300,14 @@ mod tests {
     fn the_longest_title_fits() {
         let mut scenario = Scenario::with_defaults(1_000_000, Span::from_days(1));
         scenario.capacity_per_second = 0.001;
-        let naive = Course {
+        let naive = SenderOutcome {
             attempts: 1,
             peak_per_second: 1_000_000,
             drained_ms: Span::from_hours(71).as_millis(),
             arrivals: [(255_600, Arrivals::default())].into(),
-            ..Course::default()
+            ..SenderOutcome::default()
         };
-        let posthaste = Course::default();
+        let posthaste = SenderOutcome::default();
         let text = svg(&scenario, &Forecast { posthaste, naive }, "", "", "");
         let title = text.split(">naive sender</tspan>").nth(1).expect("a title");
         let title = title.split('>').nth(1).expect("a note");

@@ -15,4 +15,4 @@ mod name;
 mod state;
 
 pub use name::{AlertName, Measure, UnknownAlert};
-pub use state::{Bound, Change, Course, Reading, Rule};
+pub use state::{AlertPhase, Bound, Change, Reading, Rule};

@@ -105,7 +105,7 @@ impl Reading {
 
 /// The state of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum AlertPhase {
     /// The alert is not raised.
     Quiet,
     /// The alert is raised.
@@ -124,38 +124,38 @@ pub enum Change {
     Resolve,
 }
 
-impl Course {
+impl AlertPhase {
     /// A raised alert of which nothing else is known, as after a restart.
-    pub const RAISED: Course = Course::Raised { calm_since: None };
+    pub const RAISED: AlertPhase = AlertPhase::Raised { calm_since: None };
 
     /// Returns the state after a reading, and the action to take.
-    pub fn after(self, now: Tick, rule: &Rule, seen: Reading) -> (Course, Option<Change>) {
+    pub fn after(self, now: Tick, rule: &Rule, seen: Reading) -> (AlertPhase, Option<Change>) {
         match self {
-            Course::Quiet => match seen {
+            AlertPhase::Quiet => match seen {
                 Reading::Value { value, samples }
                     if rule.bound.is_crossed(value) && samples >= rule.least_samples =>
                 {
-                    (Course::RAISED, Some(Change::Raise))
+                    (AlertPhase::RAISED, Some(Change::Raise))
                 }
                 Reading::Value { .. } | Reading::Nothing | Reading::Unknown => {
-                    (Course::Quiet, None)
+                    (AlertPhase::Quiet, None)
                 }
             },
-            Course::Raised { calm_since } => {
+            AlertPhase::Raised { calm_since } => {
                 let calm = match seen {
                     Reading::Unknown => false,
                     Reading::Nothing => true,
                     Reading::Value { value, .. } => !rule.bound.is_crossed(value),
                 };
                 if !calm {
-                    return (Course::RAISED, None);
+                    return (AlertPhase::RAISED, None);
                 }
                 let since = calm_since.unwrap_or(now);
                 if now.since(since) >= rule.calm {
-                    return (Course::Quiet, Some(Change::Resolve));
+                    return (AlertPhase::Quiet, Some(Change::Resolve));
                 }
                 let calm_since = Some(since);
-                (Course::Raised { calm_since }, None)
+                (AlertPhase::Raised { calm_since }, None)
             }
         }
     }
@@ -182,7 +182,7 @@ mod tests {
 
     /// Takes one reading per minute and returns the readings that caused an action.
     fn changes(rule: &Rule, readings: &[Reading]) -> Vec<(usize, Change)> {
-        let mut course = Course::Quiet;
+        let mut course = AlertPhase::Quiet;
         let mut found = Vec::new();
         for (minute, seen) in readings.iter().enumerate() {
             let now = Tick::default().after(Span::from_mins(minute as u64));

@@ -9,7 +9,7 @@ mod retry_after;
 mod rule;
 
 pub use retry_after::retry_after;
-pub use rule::{MAX_RULES, Rule, RuleMatch, Rules, Then};
+pub use rule::{MAX_RULES, Rule, RuleAction, RuleMatch, Rules};
 
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ impl FailureKind {
 
 /// The reason why an attempt ended without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum TransportError {
     /// No complete response within the time limit.
     Timeout,
     /// The host name did not resolve.
@@ -118,29 +118,29 @@ pub enum Fault {
     Unknown,
 }
 
-impl Fault {
+impl TransportError {
     /// Every fault.
-    pub const ALL: [Fault; 7] = [
-        Fault::Timeout,
-        Fault::Dns,
-        Fault::Tls,
-        Fault::Connection,
-        Fault::UnsafeDestination,
-        Fault::NoToken,
-        Fault::Unknown,
+    pub const ALL: [TransportError; 7] = [
+        TransportError::Timeout,
+        TransportError::Dns,
+        TransportError::Tls,
+        TransportError::Connection,
+        TransportError::UnsafeDestination,
+        TransportError::NoToken,
+        TransportError::Unknown,
     ];
 
     /// Returns the failure kind that the API reports for the fault.
     pub fn kind(self) -> FailureKind {
         match self {
-            Fault::Timeout => FailureKind::Timeout,
-            Fault::Dns => FailureKind::Dns,
-            Fault::Tls => FailureKind::Tls,
-            Fault::Connection => FailureKind::Connection,
-            Fault::UnsafeDestination => FailureKind::Validation,
+            TransportError::Timeout => FailureKind::Timeout,
+            TransportError::Dns => FailureKind::Dns,
+            TransportError::Tls => FailureKind::Tls,
+            TransportError::Connection => FailureKind::Connection,
+            TransportError::UnsafeDestination => FailureKind::Validation,
             // The API has no kind for a missing token; the failure detail contains the authorization server's
             // answer.
-            Fault::NoToken | Fault::Unknown => FailureKind::Unknown,
+            TransportError::NoToken | TransportError::Unknown => FailureKind::Unknown,
         }
     }
 }
@@ -159,7 +159,7 @@ pub enum Outcome {
     /// revoked. The next attempt uses a fresh one, and a 401 to that is treated like any other response.
     StaleToken,
     /// No response arrived.
-    Failed(Fault),
+    Failed(TransportError),
 }
 
 impl Outcome {
@@ -175,7 +175,7 @@ impl Outcome {
 
 /// The failure scope: what a failure applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum FailureScope {
     /// This delivery: the receiver does not accept this payload. The next one may be accepted.
     Delivery,
     /// The destination is down. The next delivery would most likely fail as well.
@@ -189,7 +189,7 @@ pub enum Scope {
 /// than the policy's attempts. Rows of a preset's rules and of the default table do not shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Row {
+pub enum VerdictRow {
     /// One status, by the default table or by a rule of the preset.
     Status(u16),
     /// One failure kind, by the default table or by a rule of the preset.
@@ -206,7 +206,7 @@ pub enum Verdict {
     /// Retry, but at most this often for this row.
     RetryUpTo(u32),
     /// A retry would not help.
-    GiveUp,
+    Fail,
 }
 
 /// The classification of an outcome.
@@ -224,11 +224,11 @@ pub struct Failure {
     /// The failure kind.
     pub kind: FailureKind,
     /// The failure scope.
-    pub scope: Scope,
+    pub scope: FailureScope,
     /// The consequence for the delivery.
     pub verdict: Verdict,
     /// The row that decided.
-    pub row: Row,
+    pub row: VerdictRow,
     /// True if the destination is not allowed at all.
     pub unsafe_destination: bool,
     /// True if the receiver removed the endpoint (410): nothing should be sent to it any more.
@@ -244,7 +244,7 @@ pub struct Failure {
 impl Failure {
     /// Returns true if the receiver answered and refused the request: it is up, but does not accept this delivery.
     pub fn is_refusal(&self) -> bool {
-        self.kind == FailureKind::Http && self.scope == Scope::Delivery
+        self.kind == FailureKind::Http && self.scope == FailureScope::Delivery
     }
 }
 
@@ -260,7 +260,7 @@ pub fn classify(outcome: Outcome, rules: Rules<'_>) -> Classification {
             retry_after,
         } => {
             let (verdict, scope) = default_for_status(status);
-            let row = Row::Status(status.code());
+            let row = VerdictRow::Status(status.code());
             (
                 FailureKind::Http,
                 scope,
@@ -273,13 +273,13 @@ pub fn classify(outcome: Outcome, rules: Rules<'_>) -> Classification {
         Outcome::StaleToken => {
             let status = HttpStatus::UNAUTHORIZED;
             let verdict = Verdict::RetryUpTo(AMBIGUOUS_RETRIES);
-            let row = Row::Status(status.code());
-            let (kind, scope) = (FailureKind::Http, Scope::Delivery);
+            let row = VerdictRow::Status(status.code());
+            let (kind, scope) = (FailureKind::Http, FailureScope::Delivery);
             (kind, scope, verdict, row, Some(status), None)
         }
         Outcome::Failed(fault) => {
             let (verdict, scope) = default_for_fault(fault);
-            let row = Row::Kind(fault.kind());
+            let row = VerdictRow::Kind(fault.kind());
             (fault.kind(), scope, verdict, row, None, None)
         }
     };
@@ -290,12 +290,15 @@ pub fn classify(outcome: Outcome, rules: Rules<'_>) -> Classification {
         Outcome::Answered { .. } | Outcome::Failed(_) => rules.preset.iter().find(|it| matches(it)),
     };
     let (verdict, row) = match (own, of_preset) {
-        (Some(index), _) => (rules.own[index].then.verdict(), Row::Rule(index as u8)),
+        (Some(index), _) => (
+            rules.own[index].then.verdict(),
+            VerdictRow::Rule(index as u8),
+        ),
         // Counted by the failure itself, so that a change of the policy's own rules does not move the count.
         (None, Some(rule)) => (rule.then.verdict(), row),
         (None, None) => (default_verdict, row),
     };
-    let gives_up = verdict == Verdict::GiveUp;
+    let gives_up = verdict == Verdict::Fail;
     Classification::Failure(Failure {
         kind,
         scope,
@@ -312,34 +315,39 @@ pub fn classify(outcome: Outcome, rules: Rules<'_>) -> Classification {
 }
 
 /// The default table for responses other than 2xx.
-fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
+fn default_for_status(status: HttpStatus) -> (Verdict, FailureScope) {
     match status.code() {
         // An interim response is never final. One that is reported as final is a protocol error of the receiver,
         // and worth a retry.
-        100..=199 => (Verdict::Retry, Scope::Destination),
+        100..=199 => (Verdict::Retry, FailureScope::Destination),
         200..=299 => unreachable!("2xx was handled as a success before"),
         // Redirects are never followed: a new URL must be registered and vetted.
-        300..=399 => (Verdict::GiveUp, Scope::Delivery),
-        408 | 429 => (Verdict::Retry, Scope::Destination),
-        404 | 409 | 425 => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Delivery),
-        410 => (Verdict::GiveUp, Scope::Destination),
-        400..=499 => (Verdict::GiveUp, Scope::Delivery),
-        500..=599 => (Verdict::Retry, Scope::Destination),
+        300..=399 => (Verdict::Fail, FailureScope::Delivery),
+        408 | 429 => (Verdict::Retry, FailureScope::Destination),
+        404 | 409 | 425 => (
+            Verdict::RetryUpTo(AMBIGUOUS_RETRIES),
+            FailureScope::Delivery,
+        ),
+        410 => (Verdict::Fail, FailureScope::Destination),
+        400..=499 => (Verdict::Fail, FailureScope::Delivery),
+        500..=599 => (Verdict::Retry, FailureScope::Destination),
         0..=99 | 600.. => unreachable!("an HttpStatus is between 100 and 599"),
     }
 }
 
 /// The default table for attempts without a response.
-fn default_for_fault(fault: Fault) -> (Verdict, Scope) {
+fn default_for_fault(fault: TransportError) -> (Verdict, FailureScope) {
     match fault {
         // Without a token the next delivery would fail as well.
         // A resolver can be out of order for longer than a few retries take.
-        Fault::Timeout | Fault::Dns | Fault::Tls | Fault::Connection | Fault::NoToken => {
-            (Verdict::Retry, Scope::Destination)
-        }
-        Fault::UnsafeDestination => (Verdict::GiveUp, Scope::Destination),
+        TransportError::Timeout
+        | TransportError::Dns
+        | TransportError::Tls
+        | TransportError::Connection
+        | TransportError::NoToken => (Verdict::Retry, FailureScope::Destination),
+        TransportError::UnsafeDestination => (Verdict::Fail, FailureScope::Destination),
         // The cause is unknown, so it does not count against the destination.
-        Fault::Unknown => (Verdict::Retry, Scope::Delivery),
+        TransportError::Unknown => (Verdict::Retry, FailureScope::Delivery),
     }
 }
 
@@ -370,7 +378,7 @@ mod tests {
         } else if code < 200 || code == 408 || code == 429 || code >= 500 {
             Some(Verdict::Retry)
         } else {
-            Some(Verdict::GiveUp)
+            Some(Verdict::Fail)
         }
     }
 
@@ -384,7 +392,7 @@ mod tests {
                     assert_eq!(failure.gone, code == 410, "{code}");
                     assert_eq!(failure.throttled, code == 429, "{code}");
                     assert_eq!(failure.overloaded, code == 429 || code == 503, "{code}");
-                    let retried = failure.verdict != Verdict::GiveUp;
+                    let retried = failure.verdict != Verdict::Fail;
                     assert_eq!(failure.retry_after.is_some(), retried, "{code}");
                     Some(failure.verdict)
                 }
@@ -402,15 +410,19 @@ mod tests {
 
     #[test]
     fn every_fault_has_the_documented_verdict() {
-        use Scope::{Delivery, Destination};
+        use FailureScope::{Delivery, Destination};
         for (fault, verdict, scope) in [
-            (Fault::Timeout, Verdict::Retry, Destination),
-            (Fault::Tls, Verdict::Retry, Destination),
-            (Fault::Connection, Verdict::Retry, Destination),
-            (Fault::Dns, Verdict::Retry, Destination),
-            (Fault::UnsafeDestination, Verdict::GiveUp, Destination),
-            (Fault::NoToken, Verdict::Retry, Destination),
-            (Fault::Unknown, Verdict::Retry, Delivery),
+            (TransportError::Timeout, Verdict::Retry, Destination),
+            (TransportError::Tls, Verdict::Retry, Destination),
+            (TransportError::Connection, Verdict::Retry, Destination),
+            (TransportError::Dns, Verdict::Retry, Destination),
+            (
+                TransportError::UnsafeDestination,
+                Verdict::Fail,
+                Destination,
+            ),
+            (TransportError::NoToken, Verdict::Retry, Destination),
+            (TransportError::Unknown, Verdict::Retry, Delivery),
         ] {
             let failure = failure(Outcome::Failed(fault), &[]);
             assert_eq!(
@@ -421,7 +433,7 @@ mod tests {
             assert_eq!(failure.kind, fault.kind());
             assert_eq!(
                 failure.unsafe_destination,
-                fault == Fault::UnsafeDestination
+                fault == TransportError::UnsafeDestination
             );
         }
     }
@@ -431,16 +443,13 @@ mod tests {
         let stale = failure(Outcome::StaleToken, &[]);
         assert_eq!(stale.verdict, Verdict::RetryUpTo(AMBIGUOUS_RETRIES));
         assert_eq!(stale.kind, FailureKind::Http);
-        assert_eq!(stale.scope, Scope::Delivery);
-        assert_eq!(failure(answered(401), &[]).verdict, Verdict::GiveUp);
+        assert_eq!(stale.scope, FailureScope::Delivery);
+        assert_eq!(failure(answered(401), &[]).verdict, Verdict::Fail);
         let rules = [Rule {
             on: RuleMatch::Status(HttpStatus::UNAUTHORIZED),
-            then: Then::Fail,
+            then: RuleAction::Fail,
         }];
-        assert_eq!(
-            failure(Outcome::StaleToken, &rules).verdict,
-            Verdict::GiveUp
-        );
+        assert_eq!(failure(Outcome::StaleToken, &rules).verdict, Verdict::Fail);
     }
 
     #[test]
@@ -448,14 +457,14 @@ mod tests {
         for code in [400, 401, 403, 404, 409, 413, 422, 425, 301] {
             assert_eq!(
                 failure(answered(code), &[]).scope,
-                Scope::Delivery,
+                FailureScope::Delivery,
                 "{code}"
             );
         }
         for code in [408, 429, 500, 502, 503, 504, 410] {
             assert_eq!(
                 failure(answered(code), &[]).scope,
-                Scope::Destination,
+                FailureScope::Destination,
                 "{code}"
             );
         }
@@ -466,33 +475,36 @@ mod tests {
         let rules = [
             Rule {
                 on: RuleMatch::Status(HttpStatus(404)),
-                then: Then::Fail,
+                then: RuleAction::Fail,
             },
             Rule {
                 on: RuleMatch::Class(4),
-                then: Then::Retry { limit: Some(2) },
+                then: RuleAction::Retry { limit: Some(2) },
             },
             Rule {
                 on: RuleMatch::Kind(FailureKind::Dns),
-                then: Then::Retry { limit: None },
+                then: RuleAction::Retry { limit: None },
             },
         ];
-        assert_eq!(failure(answered(404), &rules).verdict, Verdict::GiveUp);
+        assert_eq!(failure(answered(404), &rules).verdict, Verdict::Fail);
         assert_eq!(
             failure(answered(400), &rules).verdict,
             Verdict::RetryUpTo(2)
         );
-        assert_eq!(failure(answered(400), &rules).row, Row::Rule(1));
+        assert_eq!(failure(answered(400), &rules).row, VerdictRow::Rule(1));
         assert_eq!(failure(answered(503), &rules).verdict, Verdict::Retry);
-        let dns = failure(Outcome::Failed(Fault::Dns), &rules);
-        assert_eq!((dns.verdict, dns.row), (Verdict::Retry, Row::Rule(2)));
+        let dns = failure(Outcome::Failed(TransportError::Dns), &rules);
+        assert_eq!(
+            (dns.verdict, dns.row),
+            (Verdict::Retry, VerdictRow::Rule(2))
+        );
     }
 
     #[test]
     fn a_rule_that_retries_410_prevents_disabling() {
         let rules = [Rule {
             on: RuleMatch::Status(HttpStatus::GONE),
-            then: Then::Retry { limit: None },
+            then: RuleAction::Retry { limit: None },
         }];
         assert!(!failure(answered(410), &rules).gone);
     }
@@ -500,10 +512,10 @@ mod tests {
     #[test]
     fn rules_of_a_preset_come_after_the_own_rules() {
         let rule = |on, then| Rule { on, then };
-        let up_to = |limit| Then::Retry { limit: Some(limit) };
+        let up_to = |limit| RuleAction::Retry { limit: Some(limit) };
         let own = [rule(RuleMatch::Status(HttpStatus(404)), up_to(7))];
         let preset = [
-            rule(RuleMatch::Class(4), Then::Fail),
+            rule(RuleMatch::Class(4), RuleAction::Fail),
             rule(RuleMatch::Kind(FailureKind::Dns), up_to(5)),
         ];
         let rules = Rules {
@@ -516,17 +528,17 @@ mod tests {
         };
         assert_eq!(
             decided(answered(404)),
-            (Verdict::RetryUpTo(7), Row::Rule(0))
+            (Verdict::RetryUpTo(7), VerdictRow::Rule(0))
         );
         assert_eq!(
             decided(answered(409)),
-            (Verdict::GiveUp, Row::Status(409)),
+            (Verdict::Fail, VerdictRow::Status(409)),
             "the preset's rule comes before the default table"
         );
         // Counted by the failure kind, whatever the number of own rules.
         assert_eq!(
-            decided(Outcome::Failed(Fault::Dns)),
-            (Verdict::RetryUpTo(5), Row::Kind(FailureKind::Dns))
+            decided(Outcome::Failed(TransportError::Dns)),
+            (Verdict::RetryUpTo(5), VerdictRow::Kind(FailureKind::Dns))
         );
         assert_eq!(
             decided(Outcome::StaleToken).0,
@@ -539,12 +551,12 @@ mod tests {
     fn no_rule_applies_to_a_success() {
         let rules = [Rule {
             on: RuleMatch::Kind(FailureKind::Http),
-            then: Then::Fail,
+            then: RuleAction::Fail,
         }];
         assert_eq!(
             classify(answered(204), Rules::own(&rules)),
             Classification::Success
         );
-        assert_eq!(failure(answered(503), &rules).verdict, Verdict::GiveUp);
+        assert_eq!(failure(answered(503), &rules).verdict, Verdict::Fail);
     }
 }

@@ -30,7 +30,7 @@ pub enum RuleMatch {
 
 /// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum RuleAction {
     /// Retry, at most `limit` times for this rule if a limit is set.
     Retry {
         /// Maximum number of retries of one delivery by this rule.
@@ -46,7 +46,7 @@ pub struct Rule {
     /// The outcomes that the rule matches.
     pub on: RuleMatch,
     /// The action.
-    pub then: Then,
+    pub then: RuleAction,
 }
 
 /// The rules of a policy, in the order in which they are checked.
@@ -97,12 +97,12 @@ impl RuleMatch {
     }
 }
 
-impl Then {
+impl RuleAction {
     pub(super) fn verdict(self) -> Verdict {
         match self {
-            Then::Retry { limit: None } => Verdict::Retry,
-            Then::Retry { limit: Some(limit) } => Verdict::RetryUpTo(limit),
-            Then::Fail => Verdict::GiveUp,
+            RuleAction::Retry { limit: None } => Verdict::Retry,
+            RuleAction::Retry { limit: Some(limit) } => Verdict::RetryUpTo(limit),
+            RuleAction::Fail => Verdict::Fail,
         }
     }
 }
@@ -114,12 +114,12 @@ impl Rule {
         fields.need("then");
         let limit = fields.count("limit", 0, MAX_RULE_RETRIES);
         let then = match fields.text("then") {
-            Some("retry") => Some(Then::Retry { limit }),
+            Some("retry") => Some(RuleAction::Retry { limit }),
             Some("fail") => {
                 if limit.is_some() {
                     fields.wrong("limit", "goes with \"then\": \"retry\" only");
                 }
-                Some(Then::Fail)
+                Some(RuleAction::Fail)
             }
             Some(other) => {
                 let message = format!("must be \"retry\" or \"fail\", not {}", quoted(other));
@@ -172,13 +172,13 @@ impl Serialize for Rule {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("on", &self.on)?;
         match self.then {
-            Then::Retry { limit } => {
+            RuleAction::Retry { limit } => {
                 map.serialize_entry("then", "retry")?;
                 if let Some(limit) = limit {
                     map.serialize_entry("limit", &limit)?;
                 }
             }
-            Then::Fail => map.serialize_entry("then", "fail")?,
+            RuleAction::Fail => map.serialize_entry("then", "fail")?,
         }
         map.end()
     }

@@ -15,7 +15,7 @@ mod timings;
 use std::fmt;
 
 pub use concurrency_share::{NodeShare, ShareGrant, SlotDemand, share};
-pub use membership::{Command, Holding, Input, MembershipState, NodeRow, ShardRow, TableView};
+pub use membership::{Command, Input, MembershipState, NodeRow, OwnedShard, ShardRow, TableView};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
 

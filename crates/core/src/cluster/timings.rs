@@ -29,7 +29,7 @@ pub struct Timings {
     /// Time without a heartbeat after which other nodes declare this node dead.
     pub lease: Span,
     /// Interval between two heartbeats.
-    pub beat_every: Span,
+    pub heartbeat_interval: Span,
     /// Time after a heartbeat during which the node starts attempts.
     pub begin_within: Span,
     /// Time after a heartbeat at which the node aborts attempts in flight.
@@ -54,7 +54,7 @@ impl Timings {
         };
         Ok(Timings {
             lease,
-            beat_every: part(1, 6),
+            heartbeat_interval: part(1, 6),
             begin_within: part(4, 6),
             end_within: part(5, 6),
             deaf_after: part(1, 2),
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_default_lease_is_six_seconds() {
         let timings = Timings::default();
-        assert_eq!(timings.beat_every, Span::from_secs(1));
+        assert_eq!(timings.heartbeat_interval, Span::from_secs(1));
         assert_eq!(timings.begin_within, Span::from_secs(4));
         assert_eq!(timings.end_within, Span::from_secs(5));
         assert_eq!(timings.look_pause, Span::from_millis(100));

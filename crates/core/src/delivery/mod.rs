@@ -18,22 +18,22 @@
 //! [`IllegalTransition`]; it is never ignored. Attempts are counted only in [`Delivery::settle`], so an internal
 //! fault of posthaste does not use up an attempt.
 
+mod expected_attempts;
 mod request;
 mod settle;
 mod state;
-mod upcoming;
 
+pub use expected_attempts::ExpectedAttempt;
 pub use request::{OneOffRequest, RequestMethod, UnknownMethod};
 pub use settle::{RetrySettings, SettledAttempt};
 pub use state::{DeadReason, ScheduledAttempt, State, Status, Trigger};
-pub use upcoming::Upcoming;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::classify::Row;
+use crate::classify::VerdictRow;
 use crate::id::{DeliveryId, EndpointId, EventId};
-use crate::policy::{Late, RetryPolicy};
+use crate::policy::{LateAction, RetryPolicy};
 use crate::time::{Span, Timestamp};
 
 /// Deliveries with the same key to an ordered endpoint are sent one after the other. The key is a hash of the text
@@ -63,7 +63,7 @@ pub struct DeliveryData {
     /// The last delay, which decorrelated jitter builds on.
     pub previous_delay: Option<Span>,
     /// Number of retries used in this round, by each classification row with its own retry limit.
-    pub granted: Vec<(Row, u32)>,
+    pub granted: Vec<(VerdictRow, u32)>,
     /// The request of a one-off delivery. Other deliveries are sent to the URL of their endpoint.
     pub request: Option<Arc<OneOffRequest>>,
 }
@@ -284,8 +284,8 @@ impl Delivery {
     /// requested by hand after the deadline is never late.
     pub fn is_dropped_at(&self, at: Timestamp, policy: &RetryPolicy) -> bool {
         match policy.late {
-            Late::Send => false,
-            Late::Drop => self.is_late(at),
+            LateAction::Send => false,
+            LateAction::Drop => self.is_late(at),
         }
     }
 

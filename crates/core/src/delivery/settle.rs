@@ -134,10 +134,10 @@ impl Delivery {
     ) -> State {
         let dead = |reason| State::Failed { at: now, reason };
         match failure.verdict {
-            Verdict::GiveUp if failure.unsafe_destination => {
+            Verdict::Fail if failure.unsafe_destination => {
                 return dead(DeadReason::UnsafeDestination);
             }
-            Verdict::GiveUp => return dead(DeadReason::Permanent),
+            Verdict::Fail => return dead(DeadReason::Permanent),
             Verdict::RetryUpTo(limit) => {
                 if !self.grant(failure, limit) {
                     return dead(DeadReason::Exhausted);

@@ -5,8 +5,8 @@
 //! property test checks that no delivery exceeds the attempts or the deadline of its policy.
 
 use super::*;
-use crate::classify::{Fault, HttpStatus, Outcome};
-use crate::policy::{Backoff, Jitter, Late, Preset, RetryPolicy};
+use crate::classify::{HttpStatus, Outcome, TransportError};
+use crate::policy::{Backoff, Jitter, LateAction, Preset, RetryPolicy};
 use crate::rng::Rng;
 use proptest::prelude::*;
 
@@ -97,9 +97,13 @@ fn each_outcome_ends_with_the_expected_reason() {
         (status(302, None), Some(DeadReason::Permanent), 1),
         (status(503, None), Some(DeadReason::Exhausted), 5),
         (status(404, None), Some(DeadReason::Exhausted), 4),
-        (Outcome::Failed(Fault::Dns), Some(DeadReason::Exhausted), 5),
         (
-            Outcome::Failed(Fault::UnsafeDestination),
+            Outcome::Failed(TransportError::Dns),
+            Some(DeadReason::Exhausted),
+            5,
+        ),
+        (
+            Outcome::Failed(TransportError::UnsafeDestination),
             Some(DeadReason::UnsafeDestination),
             1,
         ),
@@ -220,7 +224,7 @@ fn only_a_refused_probe_is_no_attempt_of_its_round() {
         (status(403, None), false, false),
         (status(503, None), true, false),
         (status(200, None), true, false),
-        (Outcome::Failed(Fault::Timeout), true, false),
+        (Outcome::Failed(TransportError::Timeout), true, false),
     ] {
         let mut delivery = fresh();
         let settled = attempt_or_probe(&mut delivery, DUE, outcome, &policy, probe);
@@ -249,9 +253,9 @@ fn a_replay_starts_a_new_round_under_the_old_id() {
 fn upcoming_attempts_match_the_policy() {
     let policy = Preset::Recommended.policy();
     let mut delivery = fresh();
-    assert_eq!(delivery.upcoming(&policy, DUE, DUE).len(), 9);
+    assert_eq!(delivery.expected_attempts(&policy, DUE, DUE).len(), 9);
     let settled = attempt(&mut delivery, DUE, status(500, None), &policy);
-    let upcoming = delivery.upcoming(&policy, DUE, DUE);
+    let upcoming = delivery.expected_attempts(&policy, DUE, DUE);
     assert_eq!(upcoming.len(), 8);
     assert_eq!(upcoming[0].number, 2);
     assert_eq!(Some(upcoming[0].expected_at), settled.next_attempt_at);
@@ -261,7 +265,7 @@ fn upcoming_attempts_match_the_policy() {
     );
     delivery.begin(upcoming[0].expected_at, false).unwrap();
     assert_eq!(
-        delivery.upcoming(&policy, upcoming[0].expected_at, DUE)[0].number,
+        delivery.expected_attempts(&policy, upcoming[0].expected_at, DUE)[0].number,
         3
     );
     delivery
@@ -275,7 +279,7 @@ fn upcoming_attempts_match_the_policy() {
             &mut Rng::seeded(0),
         )
         .unwrap();
-    assert!(delivery.upcoming(&policy, DUE, DUE).is_empty());
+    assert!(delivery.expected_attempts(&policy, DUE, DUE).is_empty());
 }
 
 /// A transition with its name.
@@ -317,7 +321,7 @@ fn delivery_in(wanted: Status) -> Delivery {
         Status::Held => delivery.hold().unwrap(),
         Status::InProgress => drop(delivery.begin(DUE, false).unwrap()),
         Status::Retrying => {
-            let timeout = Outcome::Failed(Fault::Timeout);
+            let timeout = Outcome::Failed(TransportError::Timeout);
             attempt(&mut delivery, DUE, timeout, &policy);
         }
         Status::Succeeded => {
@@ -353,7 +357,7 @@ fn state_after(from: Status, transition: &str) -> Option<Status> {
 fn a_late_delivery_is_dropped_unless_it_was_retried_by_hand() {
     let sends = fixed(1, 5);
     let drops = RetryPolicy {
-        late: Late::Drop,
+        late: LateAction::Drop,
         ..fixed(1, 5)
     };
     let deadline = DUE.after(GIVE_UP_AFTER);
@@ -363,14 +367,14 @@ fn a_late_delivery_is_dropped_unless_it_was_retried_by_hand() {
     assert!(delivery.is_dropped_at(late, &drops));
     assert!(!delivery.is_dropped_at(late, &sends));
     // Nothing is promised that would not be sent.
-    assert_eq!(delivery.upcoming(&drops, late, DUE), []);
-    assert_eq!(delivery.upcoming(&drops, DUE, late), []);
-    assert_eq!(delivery.upcoming(&sends, late, DUE).len(), 1);
-    assert_eq!(delivery.upcoming(&drops, deadline, DUE).len(), 1);
+    assert_eq!(delivery.expected_attempts(&drops, late, DUE), []);
+    assert_eq!(delivery.expected_attempts(&drops, DUE, late), []);
+    assert_eq!(delivery.expected_attempts(&sends, late, DUE).len(), 1);
+    assert_eq!(delivery.expected_attempts(&drops, deadline, DUE).len(), 1);
     let mut sending = delivery.clone();
     sending.begin(DUE, false).unwrap();
-    assert_eq!(sending.upcoming(&drops, DUE, DUE).len(), 4);
-    assert_eq!(sending.upcoming(&drops, DUE, late), []);
+    assert_eq!(sending.expected_attempts(&drops, DUE, DUE).len(), 4);
+    assert_eq!(sending.expected_attempts(&drops, DUE, late), []);
     delivery.expire(late).unwrap();
     assert_eq!(failed(&delivery), Some(DeadReason::Expired));
     assert_eq!(delivery.facts().attempts, 0);

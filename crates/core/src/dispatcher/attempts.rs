@@ -14,14 +14,14 @@
 use std::sync::Arc;
 
 use super::command::{
-    Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, FaultScope, Finish,
-    Record, Ticket,
+    Attempt, AttemptEnd, AttemptRecord, Command, EndpointChange, EndpointNotification,
+    InternalFaultScope, Record, Ticket,
 };
 use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::unwritten::RecordFailures;
 use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE};
-use crate::classify::{Classification, Outcome, Scope};
+use crate::classify::{Classification, FailureScope, Outcome};
 use crate::delivery::{Delivery, OneOffRequest, RetrySettings, SettledAttempt};
 use crate::lane::{
     Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, EndpointStatus,
@@ -40,7 +40,7 @@ struct AttemptOrigin {
 impl Dispatcher {
     /// Returns the request of the one-off delivery that an attempt in flight is for; `None` for other deliveries.
     pub fn one_off_request(&self, ticket: Ticket) -> Option<Arc<OneOffRequest>> {
-        match &self.flights.get(ticket)?.stage {
+        match &self.in_flight.get(ticket)?.stage {
             Stage::Sending { delivery, .. } => delivery.facts().request.clone(),
             Stage::Recording(_) => None,
         }
@@ -48,17 +48,17 @@ impl Dispatcher {
 
     /// Starts attempts while there are free slots and a lane is waiting for its turn.
     pub(super) fn start_attempts(&mut self, now: Now, commands: &mut Vec<Command>) {
-        while self.phase == Phase::Running && !self.suspended && self.flights.free() > 0 {
-            if self.trial.is_some_and(|trial| trial.at > now.tick) {
+        while self.phase == Phase::Running && !self.suspended && self.in_flight.free() > 0 {
+            if self.single_attempt.is_some_and(|trial| trial.at > now.tick) {
                 break;
             }
-            let Some(lane) = self.turns.next(self.flights.spare()) else {
+            let Some(lane) = self.turns.next(self.in_flight.spare()) else {
                 break;
             };
             self.lanes[lane].queued = false;
             let sent = self.send_one(now, lane, commands);
             self.update_lane(now, lane, commands);
-            if sent && let Some(trial) = &mut self.trial {
+            if sent && let Some(trial) = &mut self.single_attempt {
                 trial.pause = trial.pause.times(2).min(MAX_TRIAL_DELAY);
                 trial.at = now.tick.after(trial.pause);
             }
@@ -103,7 +103,7 @@ impl Dispatcher {
             delivery.facts().event,
             delivery.attempt_number(),
         );
-        let ticket = self.flights.begin(InFlight {
+        let ticket = self.in_flight.begin(InFlight {
             lane,
             stage: Stage::Sending {
                 delivery,
@@ -140,7 +140,7 @@ impl Dispatcher {
         self.turns.attempt_started(tenant);
         self.lanes[lane].drops += 1;
         let record = Record::Expire(Box::new(delivery));
-        let ticket = self.flights.begin(InFlight {
+        let ticket = self.in_flight.begin(InFlight {
             lane,
             stage: Stage::Recording(record.clone()),
             failures: RecordFailures::default(),
@@ -153,10 +153,10 @@ impl Dispatcher {
         &mut self,
         now: Now,
         ticket: Ticket,
-        finish: Finish,
+        finish: AttemptEnd,
         commands: &mut Vec<Command>,
     ) {
-        let Some(flight) = self.flights.get_mut(ticket) else {
+        let Some(flight) = self.in_flight.get_mut(ticket) else {
             return;
         };
         let lane = flight.lane;
@@ -173,14 +173,16 @@ impl Dispatcher {
             Stage::Recording(_) => return,
         };
         match finish {
-            Finish::InternalFault(scope) => {
+            AttemptEnd::InternalFault(scope) => {
                 let mut delivery = delivery.clone();
                 delivery.abandon().expect("the delivery is in progress");
-                self.flights.end(ticket);
+                self.in_flight.end(ticket);
                 self.undo_attempt(now, lane, origin);
                 let is_held = match scope {
-                    FaultScope::Delivery => self.hold_after_fault(now, lane, &delivery),
-                    FaultScope::Shared => false,
+                    InternalFaultScope::Delivery => {
+                        self.quarantine_after_fault(now, lane, &delivery)
+                    }
+                    InternalFaultScope::Shared => false,
                 };
                 if !is_held {
                     let entry = &mut self.lanes[lane];
@@ -188,14 +190,14 @@ impl Dispatcher {
                     entry.waiting_after_fault.push_back((until, delivery));
                 }
             }
-            Finish::Ran(outcome) => {
+            AttemptEnd::Completed(outcome) => {
                 let mut delivery = delivery.clone();
                 self.lanes[lane].reset_faults(now.tick);
                 self.note_normal_end(lane, delivery.id());
                 let record = self.settle(now, lane, &mut delivery, outcome, origin, commands);
                 let record = Record::Attempt(Box::new(record));
                 let flight = self
-                    .flights
+                    .in_flight
                     .get_mut(ticket)
                     .expect("the flight was found by the same ticket above");
                 let sent = std::mem::replace(&mut flight.stage, Stage::Recording(record.clone()));
@@ -228,7 +230,7 @@ impl Dispatcher {
             .gate
             .leave(now.tick, back, &config.settings.breaker, &mut self.rng);
         let tenant = config.tenant;
-        self.turns.attempt_ended(tenant, self.flights.spare());
+        self.turns.attempt_ended(tenant, self.in_flight.spare());
     }
 
     /// Applies the result of an attempt to its delivery and to its endpoint.
@@ -330,7 +332,7 @@ impl Dispatcher {
             .leave(now.tick, back, &settings.breaker, &mut self.rng);
         match breaker_change {
             Some(BreakerChange::Tripped(reason)) => {
-                entry.backlog.spill();
+                entry.backlog.drop_ready();
                 notify(EndpointChange::BreakerTripped(reason));
             }
             Some(BreakerChange::Recovered) => {
@@ -348,7 +350,7 @@ impl Dispatcher {
             return None;
         }
         let cause = match health_verdict {
-            HealthVerdict::Fine => return None,
+            HealthVerdict::Healthy => return None,
             HealthVerdict::Warn(cause) => {
                 notify(EndpointChange::DisableWarning(cause));
                 return None;
@@ -384,7 +386,7 @@ impl Dispatcher {
 
     pub(super) fn recorded(&mut self, now: Now, ticket: Ticket, commands: &mut Vec<Command>) {
         let recording = self
-            .flights
+            .in_flight
             .get_mut(ticket)
             .is_some_and(|flight| matches!(flight.stage, Stage::Recording(_)));
         if !recording {
@@ -394,7 +396,7 @@ impl Dispatcher {
             lane,
             stage: Stage::Recording(record),
             ..
-        }) = self.flights.end(ticket)
+        }) = self.in_flight.end(ticket)
         else {
             return;
         };
@@ -411,7 +413,7 @@ impl Dispatcher {
                     .expect("attempts are made only to loaded endpoints");
                 let tenant = config.tenant;
                 let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
-                self.turns.attempt_ended(tenant, self.flights.spare());
+                self.turns.attempt_ended(tenant, self.in_flight.spare());
                 if awaited {
                     self.sweep(now, lane, commands);
                 }
@@ -428,12 +430,12 @@ impl Dispatcher {
                     .as_ref()
                     .expect("deliveries are dropped only on loaded endpoints");
                 let tenant = config.tenant;
-                self.turns.attempt_ended(tenant, self.flights.spare());
+                self.turns.attempt_ended(tenant, self.in_flight.spare());
             }
             Record::Cancel { delivery, .. } => {
-                entry.backlog.unclaim(delivery, now.wall);
+                entry.backlog.release_claim(delivery, now.wall);
                 self.recent.remember(delivery);
-                self.turns.slot_freed(self.flights.spare());
+                self.turns.slot_freed(self.in_flight.spare());
             }
         }
         self.update_lane(now, lane, commands);
@@ -461,8 +463,8 @@ fn signal(meaning: Classification) -> Signal {
     match meaning {
         Classification::Success => Signal::Up,
         Classification::Failure(failure) => match failure.scope {
-            Scope::Destination => Signal::Down,
-            Scope::Delivery => Signal::Refused,
+            FailureScope::Destination => Signal::Down,
+            FailureScope::Delivery => Signal::Refused,
         },
     }
 }

@@ -21,16 +21,16 @@ pub struct Ticket {
 
 /// The end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum AttemptEnd {
     /// The attempt was made, with this outcome.
-    Ran(Outcome),
+    Completed(Outcome),
     /// An internal fault (a panic, a shutdown) ended the attempt. It does not count as an attempt.
-    InternalFault(FaultScope),
+    InternalFault(InternalFaultScope),
 }
 
 /// The scope of an internal fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultScope {
+pub enum InternalFaultScope {
     /// The delivery itself may be the cause: its content cannot be read, or the attempt panicked.
     Delivery,
     /// The cause lies outside the delivery, and other deliveries have it too: the store, the egress proxy, a key, a
@@ -90,7 +90,7 @@ pub enum Input {
         /// The ticket of the attempt.
         ticket: Ticket,
         /// The end of the attempt.
-        finish: Finish,
+        finish: AttemptEnd,
     },
     /// A record has been persisted.
     Recorded {

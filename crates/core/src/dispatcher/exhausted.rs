@@ -13,7 +13,7 @@ use crate::lane::{BreakerState, EndpointStatus, LaneSettings, TripReason};
 use crate::time::{Now, Span};
 
 /// Minimum time between two questions about the same endpoint.
-const ASK_EVERY: Span = Span::from_mins(1);
+const MIN_QUERY_INTERVAL: Span = Span::from_mins(1);
 
 impl Dispatcher {
     /// Notes a delivery that was dead-lettered after failures of the destination. Asks how many deliveries ended if there
@@ -43,7 +43,7 @@ impl Dispatcher {
         let enough = settings.breaker.exhausted_deliveries;
         let asked_recently = entry
             .counted_at
-            .is_some_and(|since| now.tick.since(since) < ASK_EVERY);
+            .is_some_and(|since| now.tick.since(since) < MIN_QUERY_INTERVAL);
         if !entry.health.note_exhausted(now.wall, enough)
             || entry.gate.breaker().state() != BreakerState::Passing
             || asked_recently
@@ -85,7 +85,7 @@ impl Dispatcher {
         if change.is_none() {
             return;
         }
-        entry.backlog.spill();
+        entry.backlog.drop_ready();
         let change = EndpointChange::BreakerTripped(reason);
         commands.push(Command::Notify(EndpointNotification { endpoint, change }));
         // No attempt carries the notification. The next one does: at the latest the probe.

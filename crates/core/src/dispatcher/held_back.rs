@@ -97,10 +97,10 @@ impl Dispatcher {
             return None;
         }
         let by_turn = || {
-            let spare = self.flights.spare();
+            let spare = self.in_flight.spare();
             if self.turns.is_full(tenant) {
                 Some(HeldBackBy::TenantInFlight)
-            } else if self.flights.free() == 0 || self.turns.has_used_its_slots(tenant, spare) {
+            } else if self.in_flight.free() == 0 || self.turns.has_used_its_slots(tenant, spare) {
                 Some(HeldBackBy::ServerInFlight)
             } else {
                 None

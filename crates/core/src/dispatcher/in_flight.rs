@@ -39,7 +39,7 @@ pub(super) enum Stage {
 /// All flights. Each one occupies one of a limited number of slots until its result is recorded. A slow store
 /// therefore slows down sending, instead of letting results pile up.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(super) struct InFlightTable {
     slots: Slab<(u32, InFlight)>,
     capacity: usize,
     next_serial: u32,
@@ -48,10 +48,10 @@ pub(super) struct Flights {
 /// One slot in every `RESERVE` slots is kept in reserve.
 const RESERVE: usize = 16;
 
-impl Flights {
-    pub(super) fn new(capacity: usize) -> Flights {
+impl InFlightTable {
+    pub(super) fn new(capacity: usize) -> InFlightTable {
         assert!(capacity > 0, "the number of slots must not be zero");
-        Flights {
+        InFlightTable {
             slots: Slab::new(),
             capacity,
             next_serial: 0,

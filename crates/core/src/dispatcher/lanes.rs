@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::command::{Command, EndpointChange, EndpointSnapshot};
-use super::held_after_faults::FaultHolds;
+use super::quarantine::Quarantine;
 use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
 use crate::id::{DeliveryId, EndpointId};
@@ -66,7 +66,7 @@ pub(super) struct Lane {
     pub(super) waiting_after_fault: VecDeque<(Tick, Delivery)>,
     pub(super) faults: FaultBackoff,
     /// Deliveries held after repeated internal faults, and the faults that may lead to that.
-    pub(super) holds: FaultHolds,
+    pub(super) quarantine: Quarantine,
     /// True while the lane is being released to another node.
     pub(super) is_revoked: bool,
     /// The time since which limits have held deliveries back.
@@ -153,7 +153,7 @@ impl Dispatcher {
             in_fetch_queue: false,
             waiting_after_fault: VecDeque::new(),
             faults: FaultBackoff::default(),
-            holds: FaultHolds::default(),
+            quarantine: Quarantine::default(),
             is_revoked: false,
             limited_since: LimitedSince::default(),
             armed_tick: None,
@@ -186,7 +186,7 @@ impl Dispatcher {
                 self.turns.allow(config.tenant, most_of(&settings));
                 config.settings = settings;
                 // The change may have removed the cause of their faults.
-                self.release_all_held(now, lane);
+                self.release_all_quarantined(now, lane);
             }
             None => {
                 // A status that was requested in the meantime is newer than the loaded one, and an endpoint that is
@@ -253,7 +253,7 @@ impl Dispatcher {
         // Closing takes effect at once, in any state of the lane. Opening waits until it is possible.
         if shuts {
             entry.gate.set_status(status, now.tick);
-            entry.backlog.spill();
+            entry.backlog.drop_ready();
         }
         if shuts && entry.config.is_some() {
             entry.requested_status = None;
@@ -282,7 +282,7 @@ impl Dispatcher {
         if entry.sweep == Sweep::UnderWay(ticket) {
             entry.sweep = Sweep::Idle;
             // Deliveries that arrived in the meantime may have been swept with the others.
-            entry.backlog.spill();
+            entry.backlog.drop_ready();
             self.update_lane(now, lane, commands);
         }
     }
@@ -353,7 +353,7 @@ impl Dispatcher {
     fn set_timers(&mut self, now: Now, lane: usize, tick: Option<Tick>, due: Option<Timestamp>) {
         let entry = &mut self.lanes[lane];
         let rests_at = if entry.is_idle() {
-            entry.gate.rests_at()
+            entry.gate.idle_at()
         } else {
             None
         };
@@ -375,7 +375,7 @@ impl Dispatcher {
             return;
         };
         if status == EndpointStatus::Enabled {
-            self.release_all_held(now, lane);
+            self.release_all_quarantined(now, lane);
         }
         let entry = &mut self.lanes[lane];
         let health = (status == EndpointStatus::Enabled).then(|| {
@@ -424,7 +424,7 @@ impl Dispatcher {
         let waits = entry.backlog.stored_due().is_some()
             || entry.backlog.ready_len() > 0
             || !entry.waiting_after_fault.is_empty()
-            || entry.holds.has_held();
+            || entry.quarantine.has_deliveries();
         if !is_open(entry.gate.status()) && entry.sweep == Sweep::Idle && waits {
             self.sweep(now, lane, commands);
         }
@@ -438,7 +438,7 @@ impl Dispatcher {
             return;
         }
         let ticket = self.next_ticket();
-        self.release_all_held(now, lane);
+        self.release_all_quarantined(now, lane);
         let entry = &mut self.lanes[lane];
         entry.sweep = Sweep::UnderWay(ticket);
         while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {

@@ -22,10 +22,10 @@
 mod attempts;
 mod command;
 mod exhausted;
-mod held_after_faults;
 mod held_back;
 mod in_flight;
 mod lanes;
+mod quarantine;
 mod recently_settled;
 mod release;
 mod scheduler;
@@ -33,11 +33,13 @@ mod timers;
 mod unwritten;
 
 pub use command::{
-    Attempt, AttemptRecord, Command, EndpointChange, EndpointNotification, EndpointSnapshot,
-    FaultScope, Finish, Input, Record, Ticket, Wake,
+    Attempt, AttemptEnd, AttemptRecord, Command, EndpointChange, EndpointNotification,
+    EndpointSnapshot, Input, InternalFaultScope, Record, Ticket, Wake,
 };
-pub use held_after_faults::{FAULTS_TO_HOLD, HeldDelivery, MAX_HELD_LISTED, MAX_HELD_PER_LANE};
 pub use held_back::LimitedEndpoint;
+pub use quarantine::{
+    FAULTS_TO_QUARANTINE, MAX_QUARANTINED_LISTED, MAX_QUARANTINED_PER_LANE, QuarantinedDelivery,
+};
 pub use scheduler::TenantDemand;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -45,16 +47,16 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
-use self::held_after_faults::EndedAttempts;
-use self::in_flight::{Flights, InFlight, Stage};
+use self::in_flight::{InFlight, InFlightTable, Stage};
 use self::lanes::Lane;
-use self::recently_settled::Recent;
+use self::quarantine::EndedAttempts;
+use self::recently_settled::RecentlySettled;
 use self::scheduler::FairScheduler;
 use self::timers::Timers;
 use self::unwritten::{RecordCounts, RecordFailures};
 use crate::delivery::Delivery;
 use crate::id::{DeliveryId, EndpointId, TenantId};
-use crate::lane::{BreakerState, Claim, EndpointStatus, Health, HeldBack, LimitsInForce};
+use crate::lane::{BreakerState, ClaimResult, EndpointStatus, Health, HeldBack, LimitsInForce};
 use crate::rng::Rng;
 use crate::time::{Now, Span, Tick, Timestamp};
 
@@ -70,17 +72,17 @@ pub const MAX_FETCHES: usize = 64;
 
 /// Resource limits of a dispatcher.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct DispatcherLimits {
     /// Maximum number of attempts in flight over all endpoints. An attempt counts until its result is recorded.
-    pub max_flights: usize,
+    pub max_in_flight: usize,
     /// Maximum number of ready deliveries that each lane keeps in memory.
     pub ready_per_lane: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            max_flights: 4_096,
+impl Default for DispatcherLimits {
+    fn default() -> DispatcherLimits {
+        DispatcherLimits {
+            max_in_flight: 4_096,
             ready_per_lane: 64,
         }
     }
@@ -96,7 +98,7 @@ enum Phase {
 /// Decides which delivery is attempted next. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Dispatcher {
-    limits: Limits,
+    limits: DispatcherLimits,
     rng: Rng,
     phase: Phase,
     /// True while no attempt may start.
@@ -104,7 +106,7 @@ pub struct Dispatcher {
     lanes: Slab<Lane>,
     by_endpoint: FxHashMap<EndpointId, usize>,
     turns: FairScheduler,
-    flights: Flights,
+    in_flight: InFlightTable,
     ticks: Timers<Tick>,
     dues: Timers<Timestamp>,
     next_ticket: u64,
@@ -113,8 +115,8 @@ pub struct Dispatcher {
     records: RecordCounts,
     /// Set while records cannot be written. Results might be lost, so only a single trial attempt is sent now and
     /// then, in case the fault was in the one record and not in the store.
-    trial: Option<Trial>,
-    recent: Recent,
+    single_attempt: Option<SingleAttempt>,
+    recent: RecentlySettled,
     /// Tickets of the fetches in progress.
     fetches: FxHashSet<u64>,
     /// Lanes that wait for a free fetch.
@@ -122,12 +124,12 @@ pub struct Dispatcher {
     /// The attempts that have ended, over all lanes.
     ended: EndedAttempts,
     /// True if a delivery was held or released since the flag was last taken.
-    held_changed: bool,
+    quarantine_changed: bool,
 }
 
 /// The time of the next trial attempt, and the current delay between two of them.
 #[derive(Clone, Copy, Debug)]
-struct Trial {
+struct SingleAttempt {
     at: Tick,
     pause: Span,
 }
@@ -174,7 +176,7 @@ pub struct LaneView {
 
 impl Dispatcher {
     /// Creates a dispatcher without lanes.
-    pub fn new(limits: Limits, rng: Rng) -> Dispatcher {
+    pub fn new(limits: DispatcherLimits, rng: Rng) -> Dispatcher {
         Dispatcher {
             limits,
             rng,
@@ -183,18 +185,18 @@ impl Dispatcher {
             lanes: Slab::new(),
             by_endpoint: FxHashMap::default(),
             turns: FairScheduler::default(),
-            flights: Flights::new(limits.max_flights),
+            in_flight: InFlightTable::new(limits.max_in_flight),
             ticks: Timers::new(),
             dues: Timers::new(),
             next_ticket: 0,
             unwritten: BTreeSet::new(),
             records: RecordCounts::default(),
-            trial: None,
-            recent: Recent::default(),
+            single_attempt: None,
+            recent: RecentlySettled::default(),
             fetches: FxHashSet::default(),
             fetch_queue: VecDeque::new(),
             ended: EndedAttempts::default(),
-            held_changed: false,
+            quarantine_changed: false,
         }
     }
 
@@ -284,7 +286,7 @@ impl Dispatcher {
         self.look_at_timers(now, commands);
         self.serve_fetch_line(now, commands);
         self.start_attempts(now, commands);
-        if self.phase == Phase::Draining && self.flights.is_empty() {
+        if self.phase == Phase::Draining && self.in_flight.is_empty() {
             self.phase = Phase::Drained;
             commands.push(Command::Drained);
         }
@@ -293,7 +295,7 @@ impl Dispatcher {
     /// Returns true while the result of this attempt or record is awaited. False after [`Input::RecordFailed`] means that the
     /// record is given up: its delivery is held, or its endpoint is no longer owned.
     pub fn awaits(&self, ticket: Ticket) -> bool {
-        self.flights.contains(ticket)
+        self.in_flight.contains(ticket)
     }
 
     /// Returns when the dispatcher needs [`Input::Tick`] if no other input arrives before.
@@ -319,7 +321,7 @@ impl Dispatcher {
 
     /// Returns the number of attempts and cancellations that are in flight or being recorded.
     pub fn in_flight_count(&self) -> usize {
-        self.flights.len()
+        self.in_flight.len()
     }
 
     /// Counts the lanes by breaker state.
@@ -406,11 +408,11 @@ impl Dispatcher {
     ) {
         let lane = self.find_or_open(endpoint, commands);
         self.end_wait(now, lane, delivery);
-        self.release_held(now, lane, delivery);
+        self.release_quarantined(now, lane, delivery);
         match self.lanes[lane].backlog.claim(delivery) {
-            Claim::Claimed => {}
-            Claim::Repeated => return,
-            Claim::Taken => {
+            ClaimResult::Claimed => {}
+            ClaimResult::Repeated => return,
+            ClaimResult::Taken => {
                 commands.push(Command::TooLateToCancel(delivery));
                 return;
             }
@@ -419,7 +421,7 @@ impl Dispatcher {
             delivery,
             at: now.wall,
         };
-        let ticket = self.flights.begin(InFlight {
+        let ticket = self.in_flight.begin(InFlight {
             lane,
             stage: Stage::Recording(record.clone()),
             failures: RecordFailures::default(),

@@ -15,12 +15,12 @@ const MAX_REMEMBERED: usize = 8_192;
 
 /// Deliveries whose first attempt was settled, or which were cancelled.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentlySettled {
     ids: FxHashSet<DeliveryId>,
     order: VecDeque<DeliveryId>,
 }
 
-impl Recent {
+impl RecentlySettled {
     pub(super) fn remember(&mut self, id: DeliveryId) {
         if self.ids.insert(id) {
             self.order.push_back(id);
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn keeps_only_the_latest_deliveries() {
-        let mut recent = Recent::default();
+        let mut recent = RecentlySettled::default();
         for id in 0..3 * MAX_REMEMBERED as u128 {
             recent.remember(DeliveryId(id));
             recent.remember(DeliveryId(id));

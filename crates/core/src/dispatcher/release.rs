@@ -33,7 +33,7 @@ impl Dispatcher {
         while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {
             entry.backlog.return_unsent(&delivery, now.wall);
         }
-        self.release_all_held(now, lane);
+        self.release_all_quarantined(now, lane);
         let entry = &mut self.lanes[lane];
         // Everything is in the store, where the next owner finds it.
         entry.backlog.forget_stored();
@@ -66,14 +66,14 @@ impl Dispatcher {
         self.lanes.clear();
         self.by_endpoint.clear();
         self.turns = FairScheduler::sharing(self.turns.shares());
-        self.flights.clear();
+        self.in_flight.clear();
         self.ticks = Timers::new();
         self.dues = Timers::new();
         self.unwritten.clear();
-        self.trial = None;
+        self.single_attempt = None;
         self.fetches.clear();
         self.fetch_queue.clear();
-        self.held_changed = true;
+        self.quarantine_changed = true;
         debug_assert_ne!(
             self.phase,
             Phase::Drained,

@@ -34,7 +34,7 @@ enum QueueState {
 struct Tenant {
     id: TenantId,
     lanes: usize,
-    flights: usize,
+    in_flight: usize,
     /// Concurrency limit of the tenant, over all nodes.
     most: Option<usize>,
     /// This node's concurrency share of that limit, if nodes share it.
@@ -51,7 +51,7 @@ impl Tenant {
             true => self.most.map(|most| most.min(self.granted)),
             false => self.most,
         };
-        most.is_some_and(|most| self.flights >= most)
+        most.is_some_and(|most| self.in_flight >= most)
     }
 }
 
@@ -104,7 +104,7 @@ impl FairScheduler {
     /// Returns the number of attempts that a tenant has in flight.
     pub(super) fn under_way(&self, id: &TenantId) -> usize {
         let tenant = self.by_id.get(id).map(|index| &self.tenants[*index]);
-        tenant.map_or(0, |tenant| tenant.flights)
+        tenant.map_or(0, |tenant| tenant.in_flight)
     }
 
     /// Returns true if a tenant has as many attempts in flight as its concurrency limit, or this node's share of it,
@@ -115,7 +115,7 @@ impl FairScheduler {
 
     /// Returns true if a tenant has used its part of the slots, with `spare` slots left.
     pub(super) fn has_used_its_slots(&self, tenant: usize, spare: usize) -> bool {
-        self.tenants[tenant].flights > spare
+        self.tenants[tenant].in_flight > spare
     }
 
     /// Returns every tenant that has a concurrency limit.
@@ -125,7 +125,7 @@ impl FairScheduler {
             let Some(most) = entry.most.map(count) else {
                 continue;
             };
-            let under_way = count(entry.flights);
+            let under_way = count(entry.in_flight);
             let wants = match entry.ready.is_empty() {
                 true => under_way.min(most),
                 false => most,
@@ -164,7 +164,7 @@ impl FairScheduler {
                 let index = self.tenants.insert(Tenant {
                     id: id.clone(),
                     lanes: 0,
-                    flights: 0,
+                    in_flight: 0,
                     most: None,
                     granted: 0,
                     want_reported: false,
@@ -185,7 +185,7 @@ impl FairScheduler {
         entry.lanes -= 1;
         if entry.lanes == 0 {
             assert_eq!(
-                entry.flights, 0,
+                entry.in_flight, 0,
                 "the tenant's last lane was removed with attempts in flight"
             );
             assert_eq!(
@@ -235,7 +235,7 @@ impl FairScheduler {
             QueueState::Idle | QueueState::Outside => {}
             QueueState::InRing => self.ring.retain(|other| *other != tenant),
             QueueState::Parked => {
-                self.parked.remove(&(entry.flights, tenant));
+                self.parked.remove(&(entry.in_flight, tenant));
             }
         }
     }
@@ -244,21 +244,21 @@ impl FairScheduler {
     pub(super) fn next(&mut self, spare: usize) -> Option<usize> {
         loop {
             if self.ring.is_empty() {
-                self.unpark_one(spare);
+                self.requeue_one(spare);
             }
             let tenant = self.ring.pop_front()?;
             let shares = self.shares;
             let entry = &mut self.tenants[tenant];
             if entry.is_full(shares) {
                 entry.queue_state = QueueState::Outside;
-                if entry.most.is_some_and(|most| entry.flights < most) {
+                if entry.most.is_some_and(|most| entry.in_flight < most) {
                     self.share_wanted |= !std::mem::replace(&mut entry.want_reported, true);
                 }
                 continue;
             }
-            if entry.flights > spare {
+            if entry.in_flight > spare {
                 entry.queue_state = QueueState::Parked;
-                self.parked.insert((entry.flights, tenant));
+                self.parked.insert((entry.in_flight, tenant));
                 continue;
             }
             let lane = entry.ready.pop_front();
@@ -275,7 +275,7 @@ impl FairScheduler {
 
     /// Returns the parked tenant with the fewest attempts in flight to the ring, if it may have more. Only one
     /// tenant at a time, because a freed slot is enough for one tenant only.
-    fn unpark_one(&mut self, spare: usize) {
+    fn requeue_one(&mut self, spare: usize) {
         if self
             .parked
             .first()
@@ -300,21 +300,21 @@ impl FairScheduler {
                 .expect("an attempt of the tenant is in flight")
         });
         self.rejoin_ring(tenant);
-        self.unpark_one(spare);
+        self.requeue_one(spare);
     }
 
     /// A slot has become free that belonged to no tenant, which leaves `spare` slots.
     pub(super) fn slot_freed(&mut self, spare: usize) {
-        self.unpark_one(spare);
+        self.requeue_one(spare);
     }
 
     fn count(&mut self, tenant: usize, change: impl Fn(usize) -> usize) {
         let entry = &mut self.tenants[tenant];
-        let before = entry.flights;
-        entry.flights = change(before);
+        let before = entry.in_flight;
+        entry.in_flight = change(before);
         if entry.queue_state == QueueState::Parked {
             self.parked.remove(&(before, tenant));
-            self.parked.insert((entry.flights, tenant));
+            self.parked.insert((entry.in_flight, tenant));
         }
     }
 }
@@ -342,27 +342,27 @@ mod tests {
 
     #[test]
     fn a_tenant_whose_attempts_never_end_leaves_slots_for_others() {
-        const PLACES: usize = 100;
+        const SLOTS: usize = 100;
         let mut turns = FairScheduler::default();
         let (hog, other) = (tenant(&mut turns, "hog"), tenant(&mut turns, "other"));
         for lane in 0..1_000 {
             turns.enqueue(hog, lane);
         }
         let mut taken = 0;
-        while turns.next(PLACES - taken).is_some() {
+        while turns.next(SLOTS - taken).is_some() {
             turns.attempt_started(hog);
             taken += 1;
         }
         assert_eq!(taken, 51);
         turns.enqueue(other, 5_000);
-        assert_eq!(turns.next(PLACES - taken), Some(5_000));
+        assert_eq!(turns.next(SLOTS - taken), Some(5_000));
         turns.attempt_started(other);
         taken += 1;
-        assert_eq!(turns.next(PLACES - taken), None);
+        assert_eq!(turns.next(SLOTS - taken), None);
         // The tenant "hog" returns when it holds no more slots than its share.
-        turns.attempt_ended(hog, PLACES - taken + 1);
-        turns.attempt_ended(hog, PLACES - taken + 2);
-        assert!(turns.next(PLACES - taken + 2).is_some());
+        turns.attempt_ended(hog, SLOTS - taken + 1);
+        turns.attempt_ended(hog, SLOTS - taken + 2);
+        assert!(turns.next(SLOTS - taken + 2).is_some());
     }
 
     #[test]

@@ -7,10 +7,10 @@
 //! written neither slows down the node nor occupies a slot for ever.
 
 use super::command::{Command, Record, Ticket};
-use super::held_after_faults::FAULTS_TO_HOLD;
 use super::in_flight::{InFlight, Stage};
 use super::lanes::MAX_FAULT_DELAY;
-use super::{Dispatcher, STORE_PAUSE, Trial};
+use super::quarantine::FAULTS_TO_QUARANTINE;
+use super::{Dispatcher, STORE_PAUSE, SingleAttempt};
 use crate::time::{Now, Span};
 
 /// Number of records that must have been written for each other one that failed, so that a failure is the record's own and
@@ -62,11 +62,11 @@ impl Dispatcher {
     /// Counts a record that was written. The store works, so attempts may start.
     pub(super) fn note_written(&mut self) {
         self.records.written += 1;
-        self.trial = None;
+        self.single_attempt = None;
     }
 
     pub(super) fn record_failed(&mut self, now: Now, ticket: Ticket, commands: &mut Vec<Command>) {
-        let Some(flight) = self.flights.get_mut(ticket) else {
+        let Some(flight) = self.in_flight.get_mut(ticket) else {
             return;
         };
         if !matches!(flight.stage, Stage::Recording(_)) || flight.failures.is_waiting {
@@ -75,15 +75,16 @@ impl Dispatcher {
         self.records.failed += 1;
         let store_works = flight.failures.add(self.records);
         if !store_works {
-            self.trial.get_or_insert(Trial {
+            self.single_attempt.get_or_insert(SingleAttempt {
                 at: now.tick.after(STORE_PAUSE),
                 pause: STORE_PAUSE,
             });
         }
-        if flight.failures.own >= FAULTS_TO_HOLD && self.hold_unwritten(now, ticket, commands) {
+        if flight.failures.own >= FAULTS_TO_QUARANTINE && self.hold_unwritten(now, ticket, commands)
+        {
             return;
         }
-        if let Some(flight) = self.flights.get_mut(ticket) {
+        if let Some(flight) = self.in_flight.get_mut(ticket) {
             flight.failures.is_waiting = true;
             let again = now.tick.after(flight.failures.pause());
             self.unwritten.insert((again, ticket));
@@ -100,7 +101,7 @@ impl Dispatcher {
                 stage: Stage::Recording(record),
                 failures,
                 ..
-            }) = self.flights.get_mut(ticket)
+            }) = self.in_flight.get_mut(ticket)
             {
                 failures.is_waiting = false;
                 let record = record.clone();
@@ -117,16 +118,16 @@ impl Dispatcher {
             stage: Stage::Recording(Record::Attempt(record)),
             attempted: Some(attempted),
             ..
-        }) = self.flights.get_mut(ticket)
+        }) = self.in_flight.get_mut(ticket)
         else {
             return false;
         };
         let (lane, record, mut delivery) = (*lane, record.clone(), attempted.clone());
-        if record.disable.is_some() || self.lanes[lane].holds.is_full() {
+        if record.disable.is_some() || self.lanes[lane].quarantine.is_full() {
             return false;
         }
         delivery.abandon().expect("the delivery was in progress");
-        self.flights.end(ticket);
+        self.in_flight.end(ticket);
         self.hold(lane, &delivery);
         let entry = &mut self.lanes[lane];
         // The next record carries what this one would have written of the endpoint.
@@ -137,7 +138,7 @@ impl Dispatcher {
         let config = entry.config.as_ref();
         let config = config.expect("attempts are made only to loaded endpoints");
         let tenant = config.tenant;
-        self.turns.attempt_ended(tenant, self.flights.spare());
+        self.turns.attempt_ended(tenant, self.in_flight.spare());
         self.update_lane(now, lane, commands);
         true
     }

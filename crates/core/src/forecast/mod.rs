@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::delivery_table::DeliveryTable;
-use crate::classify::{Fault, HttpStatus, Outcome};
+use crate::classify::{HttpStatus, Outcome, TransportError};
 use crate::delivery::{Delivery, State};
 use crate::dispatcher::{
-    Attempt, Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Record, Ticket,
+    Attempt, AttemptEnd, Command, Dispatcher, DispatcherLimits, EndpointSnapshot, Input, Record,
+    Ticket,
 };
 use crate::event_queue::EventQueue;
 use crate::id::{DeliveryId, EndpointId, EventId};
@@ -79,7 +80,7 @@ impl Scenario {
 
 /// The course of one simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course {
+pub struct SenderOutcome {
     /// Number of requests.
     pub attempts: u64,
     /// Number of successful deliveries.
@@ -109,9 +110,9 @@ pub struct Arrivals {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// With posthaste.
-    pub posthaste: Course,
+    pub posthaste: SenderOutcome,
     /// With a naive sender.
-    pub naive: Course,
+    pub naive: SenderOutcome,
 }
 
 /// Runs both simulations.
@@ -122,7 +123,7 @@ pub fn forecast(scenario: &Scenario) -> Forecast {
     }
 }
 
-impl Course {
+impl SenderOutcome {
     fn count(&mut self, at_ms: u64, requests: u64, failed: u64, outage: Span) {
         self.attempts += requests;
         let second = self.arrivals.entry(at_ms / 1_000).or_default();
@@ -173,8 +174,8 @@ impl Receiver {
     }
 }
 
-fn naive(scenario: &Scenario) -> Course {
-    let mut course = Course::default();
+fn naive(scenario: &Scenario) -> SenderOutcome {
+    let mut course = SenderOutcome::default();
     let mut receiver = Receiver::new(scenario);
     let mut left = u64::from(scenario.pending);
     let waves = NAIVE_GIVES_UP_AFTER.as_millis() / NAIVE_INTERVAL.as_millis();
@@ -206,7 +207,7 @@ struct OutageSimulation<'a> {
     endpoint: EndpointSnapshot,
     table: DeliveryTable,
     receiver: Receiver,
-    course: Course,
+    course: SenderOutcome,
     wakes_at_ms: Option<u64>,
 }
 
@@ -232,7 +233,7 @@ impl<'a> OutageSimulation<'a> {
         OutageSimulation {
             scenario,
             events: EventQueue::default(),
-            dispatcher: Dispatcher::new(Limits::default(), Rng::seeded(scenario.seed)),
+            dispatcher: Dispatcher::new(DispatcherLimits::default(), Rng::seeded(scenario.seed)),
             endpoint: EndpointSnapshot {
                 endpoint: ENDPOINT,
                 tenant: "simulated"
@@ -245,12 +246,12 @@ impl<'a> OutageSimulation<'a> {
             },
             table: deliveries.collect(),
             receiver: Receiver::new(scenario),
-            course: Course::default(),
+            course: SenderOutcome::default(),
             wakes_at_ms: None,
         }
     }
 
-    fn run(mut self) -> Course {
+    fn run(mut self) -> SenderOutcome {
         if self.scenario.pending > 0 {
             self.handle(Input::Work {
                 endpoint: ENDPOINT,
@@ -262,7 +263,7 @@ impl<'a> OutageSimulation<'a> {
             match event.expect("something is planned while a delivery is unfinished") {
                 Event::Answered { ticket, outcome } => self.handle(Input::Finished {
                     ticket,
-                    finish: Finish::Ran(outcome),
+                    finish: AttemptEnd::Completed(outcome),
                 }),
                 Event::Written { ticket, record } => {
                     self.table.record(&record);
@@ -360,7 +361,7 @@ impl<'a> OutageSimulation<'a> {
         let at_ms = self.events.now_ms();
         let taken = self.receiver.take(at_ms, 1);
         let (delay_ms, outcome) = match taken {
-            None => (REFUSAL_MS, Outcome::Failed(Fault::Connection)),
+            None => (REFUSAL_MS, Outcome::Failed(TransportError::Connection)),
             Some(0) => (ANSWER_MS, answer(503)),
             Some(_) => (ANSWER_MS, answer(200)),
         };
@@ -505,7 +506,7 @@ mod tests {
     fn nothing_pending_is_nothing_to_do() {
         assert_eq!(
             forecast(&scenario(0, Span::from_mins(1))).posthaste,
-            Course::default()
+            SenderOutcome::default()
         );
     }
 }

@@ -25,7 +25,7 @@ const CLAIMED: u32 = u32::MAX;
 
 /// Result of [`Backlog::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ClaimResult {
     /// The delivery is now claimed and may be changed.
     Claimed,
     /// The delivery was already claimed.
@@ -98,7 +98,7 @@ impl Backlog {
     pub fn set_ordered(&mut self, ordered: bool, now: Timestamp) {
         if self.ordered != ordered {
             self.ordered = ordered;
-            self.spill();
+            self.drop_ready();
             // A fetch by the old rule is of no use.
             self.fetching = None;
             self.tangled = true;
@@ -289,16 +289,16 @@ impl Backlog {
             None if self.ordered && self.tangled && ordering.is_some() => self.note_stored(now),
             None => {}
         }
-        self.look_again(id, now);
+        self.schedule_check(id, now);
         attempts_before == Some(0)
     }
 
     /// Ends a claim made with [`Backlog::claim`]. The delivery may have been replayed since, and deliveries behind
     /// it may go now, so the store is checked again.
-    pub fn unclaim(&mut self, id: DeliveryId, now: Timestamp) {
+    pub fn release_claim(&mut self, id: DeliveryId, now: Timestamp) {
         self.forget(id, now);
         self.note_stored(now);
-        self.look_again(id, now);
+        self.schedule_check(id, now);
     }
 
     /// Removes a delivery from `known`. If a fetch is in progress that may have seen the delivery, remembers its
@@ -321,19 +321,19 @@ impl Backlog {
         self.spill_successors(delivery.facts().ordering);
         self.free_key(delivery.facts().ordering);
         self.note_stored(again);
-        self.look_again(delivery.id(), again);
+        self.schedule_check(delivery.id(), again);
     }
 
     /// Keeps a taken delivery out of the way until [`Backlog::return_held`]. It counts as taken, so no fetch returns it. On
     /// an ordered lane the deliveries behind it wait in the store.
-    pub fn hold(&mut self, delivery: &Delivery) {
+    pub fn quarantine(&mut self, delivery: &Delivery) {
         let key = delivery.facts().ordering;
         self.spill_successors(key);
         self.held_keys.extend(key);
     }
 
     /// Returns a held delivery to the store unchanged; it is due again at `again`.
-    pub fn return_held(&mut self, delivery: &Delivery, again: Timestamp) {
+    pub fn return_quarantined(&mut self, delivery: &Delivery, again: Timestamp) {
         let key = delivery.facts().ordering;
         let index = self.held_keys.iter().position(|held| Some(*held) == key);
         if let Some(index) = index {
@@ -348,22 +348,22 @@ impl Backlog {
     }
 
     /// Claims a delivery that is being changed in the store, so that it cannot be taken.
-    pub fn claim(&mut self, id: DeliveryId) -> Claim {
+    pub fn claim(&mut self, id: DeliveryId) -> ClaimResult {
         if let Some(index) = self.ready.iter().position(|delivery| delivery.id() == id) {
             self.ready.remove(index);
         } else if let Some(attempts) = self.known.get(&id) {
             return if *attempts == CLAIMED {
-                Claim::Repeated
+                ClaimResult::Repeated
             } else {
-                Claim::Taken
+                ClaimResult::Taken
             };
         }
         self.known.insert(id, CLAIMED);
-        Claim::Claimed
+        ClaimResult::Claimed
     }
 
     /// Drops all ready deliveries from memory; they stay in the store.
-    pub fn spill(&mut self) {
+    pub fn drop_ready(&mut self) {
         while let Some(delivery) = self.ready.pop_front() {
             self.put_back(&delivery);
         }
@@ -372,7 +372,7 @@ impl Backlog {
     /// Forgets the state of the store and discards a fetch in progress, because all waiting deliveries there are
     /// about to be failed or released.
     pub fn forget_stored(&mut self) {
-        self.spill();
+        self.drop_ready();
         self.stored_due = None;
         self.fetching = None;
     }
@@ -434,7 +434,7 @@ impl Backlog {
         }
     }
 
-    fn look_again(&mut self, id: DeliveryId, now: Timestamp) {
+    fn schedule_check(&mut self, id: DeliveryId, now: Timestamp) {
         if let Some(index) = self.outdated.iter().position(|outdated| *outdated == id) {
             self.outdated.swap_remove(index);
             self.note_stored(now);

@@ -241,28 +241,28 @@ fn a_claimed_delivery_is_not_taken_until_unclaimed() {
     backlog.take();
     assert_eq!(
         backlog.claim(DeliveryId(1)),
-        Claim::Taken,
+        ClaimResult::Taken,
         "the delivery is in flight"
     );
     assert_eq!(
         backlog.claim(DeliveryId(2)),
-        Claim::Claimed,
+        ClaimResult::Claimed,
         "the delivery is in memory"
     );
     assert_eq!(
         backlog.claim(DeliveryId(9)),
-        Claim::Claimed,
+        ClaimResult::Claimed,
         "the delivery is in the store"
     );
     let claimed = [DeliveryId(1), DeliveryId(2), DeliveryId(9)];
     assert_eq!(backlog.taken(), claimed);
     backlog.note_stored(NOW);
     backlog.begin_fetch(0);
-    backlog.unclaim(DeliveryId(2), NOW);
+    backlog.release_claim(DeliveryId(2), NOW);
     let stale = vec![fresh(2), fresh(9)];
     backlog.end_fetch(0, fetched(stale));
     assert_eq!(take_all(&mut backlog), [3]);
-    backlog.unclaim(DeliveryId(9), NOW);
+    backlog.release_claim(DeliveryId(9), NOW);
     assert_eq!(backlog.taken(), [DeliveryId(1), DeliveryId(3)]);
 }
 
@@ -286,7 +286,7 @@ fn spilling_drops_only_ready_deliveries() {
         backlog.offer(fresh(id), NOW);
     }
     backlog.take();
-    backlog.spill();
+    backlog.drop_ready();
     assert_eq!((backlog.ready_len(), backlog.stored_due()), (0, Some(NOW)));
     assert_eq!(backlog.taken(), [DeliveryId(1)]);
     // Spilled deliveries can be fetched again; deliveries in flight cannot.
@@ -403,7 +403,7 @@ fn settling_the_first_of_a_key_fetches_the_next() {
     assert_eq!(backlog.stored_due(), None);
     // The cancelled delivery may have been the oldest of its key.
     backlog.claim(DeliveryId(9));
-    backlog.unclaim(DeliveryId(9), LATER);
+    backlog.release_claim(DeliveryId(9), LATER);
     assert_eq!(backlog.stored_due(), Some(LATER));
 }
 

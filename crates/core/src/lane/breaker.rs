@@ -183,7 +183,7 @@ impl Breaker {
     }
 
     /// Returns whether an attempt may pass.
-    pub fn passage(&self, now: Tick) -> BreakerDecision {
+    pub fn decide(&self, now: Tick) -> BreakerDecision {
         match self.state {
             BreakerState::Passing => BreakerDecision::Open,
             BreakerState::Tripped { until, .. } if until <= now => BreakerDecision::Probe,
@@ -500,7 +500,7 @@ mod tests {
             for (pause, signal) in steps {
                 now = Tick(now.0 + pause);
                 let signal = [Signal::Up, Signal::Down, Signal::Down, Signal::Refused][signal as usize];
-                match breaker.passage(now) {
+                match breaker.decide(now) {
                     BreakerDecision::Open => {
                         prop_assert_eq!(breaker.state(), BreakerState::Passing);
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
@@ -522,7 +522,7 @@ mod tests {
                     BreakerDecision::Wait(until) => {
                         prop_assert!(until > now);
                         prop_assert!(until.since(now) <= settings.longest_wait.times(2));
-                        prop_assert_eq!(breaker.passage(until), BreakerDecision::Probe);
+                        prop_assert_eq!(breaker.decide(until), BreakerDecision::Probe);
                     }
                     BreakerDecision::AwaitProbe => {
                         prop_assert!(probe_out);

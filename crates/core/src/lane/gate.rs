@@ -154,7 +154,7 @@ impl Gate {
                 return Admission::Shut;
             }
         }
-        let probe = match self.breaker.passage(now) {
+        let probe = match self.breaker.decide(now) {
             BreakerDecision::Open => false,
             BreakerDecision::Probe => true,
             BreakerDecision::Wait(until) => return Admission::Wait(until.max(self.quiet_until)),
@@ -312,7 +312,7 @@ impl Gate {
 
     /// Returns the time after which the gate holds no state that is not stored, so that it can be forgotten. `None`
     /// while an attempt is in flight.
-    pub fn rests_at(&self) -> Option<Tick> {
+    pub fn idle_at(&self) -> Option<Tick> {
         let at = self
             .rate
             .full_at()

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::breaker::TripReason;
-use crate::classify::{Classification, Scope};
+use crate::classify::{Classification, FailureScope};
 use crate::time::{Span, Timestamp};
 
 /// Time for which a dead-lettered delivery counts towards tripping the breaker.
@@ -54,7 +54,7 @@ pub enum DisableCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthVerdict {
     /// No consequence.
-    Fine,
+    Healthy,
     /// The tenant should be warned.
     Warn(DisableCause),
     /// The endpoint should be disabled.
@@ -119,16 +119,16 @@ impl Health {
                 self.failing_since = None;
                 self.warned_of_days_at = None;
                 self.warned_of_refusals = false;
-                return HealthVerdict::Fine;
+                return HealthVerdict::Healthy;
             }
             Classification::Failure(failure) => failure,
         };
         match failure.scope {
-            Scope::Destination if is_overload_only => {}
-            Scope::Destination => {
+            FailureScope::Destination if is_overload_only => {}
+            FailureScope::Destination => {
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
             }
-            Scope::Delivery => {}
+            FailureScope::Delivery => {}
         }
         if failure.is_refusal() {
             self.refusals = self.refusals.saturating_add(1);
@@ -144,13 +144,13 @@ impl Health {
                 if failing_for >= settings.after && warned_long_ago {
                     return HealthVerdict::Disable(DisableCause::FailingForDays);
                 }
-                HealthVerdict::Fine
+                HealthVerdict::Healthy
             }
             None if failing_for.plus(settings.warn_before) >= settings.after => {
                 self.warned_of_days_at = Some(now);
                 HealthVerdict::Warn(DisableCause::FailingForDays)
             }
-            None => HealthVerdict::Fine,
+            None => HealthVerdict::Healthy,
         }
     }
 
@@ -228,7 +228,10 @@ mod tests {
     fn refusals_are_counted_until_a_success_and_do_not_disable() {
         let mut health = Health::default();
         for code in [401, 403, 404, 409, 422].into_iter().cycle().take(1_000) {
-            assert_eq!(note(&mut health, START, answer(code)), HealthVerdict::Fine);
+            assert_eq!(
+                note(&mut health, START, answer(code)),
+                HealthVerdict::Healthy
+            );
         }
         assert_eq!((health.refusals, health.consecutive_failures), (1_000, 0));
         note(&mut health, START, answer(503));
@@ -243,7 +246,7 @@ mod tests {
         let mut concerns = Vec::new();
         for hour in 0..=5 * 24 {
             let concern = note(&mut health, hours(hour), answer(503));
-            if concern != HealthVerdict::Fine {
+            if concern != HealthVerdict::Healthy {
                 concerns.push((hour, concern));
             }
         }
@@ -261,13 +264,13 @@ mod tests {
         let mut health = Health::default();
         assert_eq!(
             note(&mut health, hours(0), answer(503)),
-            HealthVerdict::Fine
+            HealthVerdict::Healthy
         );
         let warned = HealthVerdict::Warn(DisableCause::FailingForDays);
         assert_eq!(note(&mut health, hours(24 * 9), answer(503)), warned);
         assert_eq!(
             note(&mut health, hours(24 * 9 + 23), answer(503)),
-            HealthVerdict::Fine
+            HealthVerdict::Healthy
         );
         let disabled = HealthVerdict::Disable(DisableCause::FailingForDays);
         assert_eq!(note(&mut health, hours(24 * 10), answer(503)), disabled);
@@ -297,7 +300,7 @@ mod tests {
             ..DisableSettings::default()
         };
         let verdict = Health::default().note(START, answer(410), false, &keep);
-        assert_eq!(verdict, HealthVerdict::Fine);
+        assert_eq!(verdict, HealthVerdict::Healthy);
     }
 
     #[test]
@@ -330,8 +333,8 @@ mod tests {
         assert_eq!(
             verdicts,
             [
-                HealthVerdict::Fine,
-                HealthVerdict::Fine,
+                HealthVerdict::Healthy,
+                HealthVerdict::Healthy,
                 HealthVerdict::Warn(cause),
                 HealthVerdict::Disable(cause),
             ]

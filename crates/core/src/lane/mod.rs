@@ -14,7 +14,7 @@ mod protection;
 mod rate;
 mod window;
 
-pub use backlog::{Backlog, Claim, Fetched};
+pub use backlog::{Backlog, ClaimResult, Fetched};
 pub use backpressure::{Adjustment, Backpressure, LoadResult};
 pub use breaker::{
     Breaker, BreakerChange, BreakerEvidence, BreakerSettings, BreakerState, Signal, TripReason,

@@ -4,7 +4,7 @@
 //! which failures are retried. The text is part of the [`Explanation`](super::Explanation) and is shown in the API
 //! and the dashboard. It is computed from the same data as the numbers, so both always agree.
 
-use super::{AttemptWindow, Backoff, Jitter, Late, RetryPolicy};
+use super::{AttemptWindow, Backoff, Jitter, LateAction, RetryPolicy};
 use crate::time::Span;
 
 /// Maximum number of delays that are listed.
@@ -88,8 +88,8 @@ impl RetryPolicy {
 
     fn late_in_words(&self) -> String {
         match self.late {
-            Late::Send => "A delivery held back past this deadline is still sent.",
-            Late::Drop => {
+            LateAction::Send => "A delivery held back past this deadline is still sent.",
+            LateAction::Drop => {
                 "A delivery held back past this deadline fails as expired, without another attempt."
             }
         }

@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Backoff, Late, Preset};
+    use crate::policy::{Backoff, LateAction, Preset};
     use crate::rng::Rng;
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
             give_up_after: Span::from_secs(130),
             rules: Vec::new(),
             preset_rules: Vec::new(),
-            late: Late::Send,
+            late: LateAction::Send,
         };
         let explanation = policy.explain();
         // After 60 s and 120 s on average; a third retry at 180 s is not to be expected.
@@ -305,7 +305,7 @@ mod tests {
             give_up_after: Span::from_days(90),
             rules: Vec::new(),
             preset_rules: Vec::new(),
-            late: Late::Send,
+            late: LateAction::Send,
         };
         let explanation = policy.explain();
         assert!(explanation.attempts.len() > 64);

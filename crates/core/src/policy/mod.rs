@@ -22,7 +22,7 @@ pub use explain::{AttemptWindow, Explanation};
 pub use jitter::Jitter;
 pub use preset::{Preset, UnknownPreset};
 pub use read::{MAX_ATTEMPTS, MAX_GIVE_UP_AFTER, MAX_SCHEDULE};
-pub use verdicts::{Consequence, VerdictGroup};
+pub use verdicts::{FailureAction, VerdictGroup};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -34,7 +34,7 @@ use crate::time::Span;
 /// The fate of a delivery that was held back past its deadline by a pause, the breaker, a limit or a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Late {
+pub enum LateAction {
     /// It is sent when its turn comes.
     #[default]
     Send,
@@ -58,7 +58,7 @@ pub struct RetryPolicy {
     /// The rules of the preset that the policy names, which are checked next, before the default table.
     pub preset_rules: Vec<Rule>,
     /// The fate of a delivery that was held back past its deadline.
-    pub late: Late,
+    pub late: LateAction,
 }
 
 impl Serialize for RetryPolicy {

@@ -7,8 +7,8 @@
 
 use std::str::FromStr;
 
-use super::{Backoff, Jitter, Late, RetryPolicy};
-use crate::classify::{FailureKind, HttpStatus, Rule, RuleMatch, Then};
+use super::{Backoff, Jitter, LateAction, RetryPolicy};
+use crate::classify::{FailureKind, HttpStatus, Rule, RuleAction, RuleMatch};
 use crate::quoted::quoted;
 use crate::time::Span;
 
@@ -117,13 +117,13 @@ impl Preset {
             give_up_after,
             rules: Vec::new(),
             preset_rules: self.rules(),
-            late: Late::Send,
+            late: LateAction::Send,
         }
     }
 
     /// Returns the rules by which the preset differs from the default table. The first that matches wins.
     fn rules(self) -> Vec<Rule> {
-        let retry = Then::Retry { limit: None };
+        let retry = RuleAction::Retry { limit: None };
         let class = |class, then| rule(RuleMatch::Class(class), then);
         match self {
             Preset::Recommended => Vec::new(),
@@ -132,36 +132,36 @@ impl Preset {
                 status(408, retry),
                 status(409, retry),
                 status(429, retry),
-                class(4, Then::Fail),
+                class(4, RuleAction::Fail),
             ],
             // Whatever the answer is, unless it is 2xx.
             Preset::Swift => vec![rule(RuleMatch::Kind(FailureKind::Http), retry)],
             // When in doubt, retry: only these statuses are permanent.
             Preset::Steady => vec![
-                status(400, Then::Fail),
-                status(401, Then::Fail),
-                status(403, Then::Fail),
-                status(410, Then::Fail),
-                status(422, Then::Fail),
+                status(400, RuleAction::Fail),
+                status(401, RuleAction::Fail),
+                status(403, RuleAction::Fail),
+                status(410, RuleAction::Fail),
+                status(422, RuleAction::Fail),
                 rule(RuleMatch::Kind(FailureKind::Http), retry),
             ],
             Preset::Brisk => vec![
-                status(404, Then::Fail),
-                class(3, Then::Fail),
+                status(404, RuleAction::Fail),
+                class(3, RuleAction::Fail),
                 rule(
                     RuleMatch::Kind(FailureKind::Dns),
-                    Then::Retry { limit: Some(3) },
+                    RuleAction::Retry { limit: Some(3) },
                 ),
             ],
         }
     }
 }
 
-fn rule(on: RuleMatch, then: Then) -> Rule {
+fn rule(on: RuleMatch, then: RuleAction) -> Rule {
     Rule { on, then }
 }
 
-fn status(code: u16, then: Then) -> Rule {
+fn status(code: u16, then: RuleAction) -> Rule {
     let status = HttpStatus::new(code).expect("the status code is valid");
     rule(RuleMatch::Status(status), then)
 }

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Backoff, DEFAULT_CAP, Jitter, Late, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
+use super::{Backoff, DEFAULT_CAP, Jitter, LateAction, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
 use crate::classify::{MAX_RULES, Rule};
 use crate::quoted::quoted;
 use crate::time::Span;
@@ -206,13 +206,13 @@ fn without_tail(mut rules: Vec<Rule>, of_preset: &[Rule]) -> Vec<Rule> {
     rules
 }
 
-fn read_late(fields: &mut Fields<'_, '_>) -> Option<Late> {
+fn read_late(fields: &mut Fields<'_, '_>) -> Option<LateAction> {
     if fields.value("late").is_none() {
-        return Some(Late::default());
+        return Some(LateAction::default());
     }
     match fields.text("late")? {
-        "send" => Some(Late::Send),
-        "drop" => Some(Late::Drop),
+        "send" => Some(LateAction::Send),
+        "drop" => Some(LateAction::Drop),
         other => {
             let message = format!("must be \"send\" or \"drop\", not {}", quoted(other));
             fields.wrong("late", message);
@@ -306,8 +306,8 @@ mod tests {
     #[test]
     fn late_deliveries_are_sent_unless_the_policy_drops_them() {
         let late = |document: Value| RetryPolicy::from_json(&document).map(|policy| policy.late);
-        assert_eq!(late(json!({"preset": "brisk"})), Ok(Late::Send));
-        for (text, expected) in [("send", Late::Send), ("drop", Late::Drop)] {
+        assert_eq!(late(json!({"preset": "brisk"})), Ok(LateAction::Send));
+        for (text, expected) in [("send", LateAction::Send), ("drop", LateAction::Drop)] {
             assert_eq!(late(json!({"preset": "brisk", "late": text})), Ok(expected));
         }
         for wrong in [json!("never"), json!(true), json!(5)] {

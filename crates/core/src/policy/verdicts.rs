@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use super::RetryPolicy;
 use crate::classify::{
-    Classification, FailureKind, Fault, HttpStatus, Outcome, Rules, Verdict, classify,
+    Classification, FailureKind, HttpStatus, Outcome, Rules, TransportError, Verdict, classify,
 };
 
 /// The classes of statuses that are not a success.
 const CLASSES: [u16; 4] = [1, 3, 4, 5];
 
 /// The faults that stand for the failure kinds, in the order of the table.
-const FAULTS: [Fault; 6] = [
-    Fault::Timeout,
-    Fault::Dns,
-    Fault::Tls,
-    Fault::Connection,
-    Fault::Unknown,
-    Fault::UnsafeDestination,
+const FAULTS: [TransportError; 6] = [
+    TransportError::Timeout,
+    TransportError::Dns,
+    TransportError::Tls,
+    TransportError::Connection,
+    TransportError::Unknown,
+    TransportError::UnsafeDestination,
 ];
 
 /// The consequence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Consequence {
+pub enum FailureAction {
     /// The delivery is retried.
     Retry,
     /// The delivery fails at once.
@@ -43,7 +43,7 @@ pub struct VerdictGroup {
     /// class in another.
     pub on: Vec<String>,
     /// The consequence.
-    pub then: Consequence,
+    pub then: FailureAction,
     /// Maximum number of retries after each of these failures; `None` for all retries of the policy.
     pub limit: Option<u32>,
     /// The same as `on` in words.
@@ -52,7 +52,7 @@ pub struct VerdictGroup {
 
 /// The verdict of one group, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kept {
+enum GroupVerdict {
     Retried,
     RetriedUpTo(u32),
     Failed,
@@ -61,10 +61,10 @@ enum Kept {
 impl RetryPolicy {
     /// Returns the verdict on every failure, grouped: what is retried first, what is permanent last.
     pub fn verdicts(&self) -> Vec<VerdictGroup> {
-        let mut groups: BTreeMap<Kept, Vec<String>> = BTreeMap::new();
+        let mut groups: BTreeMap<GroupVerdict, Vec<String>> = BTreeMap::new();
         let mut with_exceptions = Vec::new();
         for class in CLASSES {
-            let statuses: Vec<(u16, Kept)> = (class * 100..class * 100 + 100)
+            let statuses: Vec<(u16, GroupVerdict)> = (class * 100..class * 100 + 100)
                 .map(|code| (code, self.verdict_on_status(code)))
                 .collect();
             let most = most_frequent(&statuses);
@@ -87,9 +87,9 @@ impl RetryPolicy {
             .into_iter()
             .map(|(verdict, on)| {
                 let (then, limit) = match verdict {
-                    Kept::Retried => (Consequence::Retry, None),
-                    Kept::RetriedUpTo(limit) => (Consequence::Retry, Some(limit)),
-                    Kept::Failed => (Consequence::Fail, None),
+                    GroupVerdict::Retried => (FailureAction::Retry, None),
+                    GroupVerdict::RetriedUpTo(limit) => (FailureAction::Retry, Some(limit)),
+                    GroupVerdict::Failed => (FailureAction::Fail, None),
                 };
                 let words: Vec<String> = on.iter().map(|it| words(it, &with_exceptions)).collect();
                 VerdictGroup {
@@ -102,7 +102,7 @@ impl RetryPolicy {
             .collect()
     }
 
-    fn verdict_on_status(&self, code: u16) -> Kept {
+    fn verdict_on_status(&self, code: u16) -> GroupVerdict {
         self.verdict_on(Outcome::Answered {
             status: HttpStatus::new(code).expect("the status code is valid"),
             retry_after: None,
@@ -110,13 +110,13 @@ impl RetryPolicy {
     }
 
     /// Returns the verdict on an outcome. A limit that the policy's attempts never reach counts as none.
-    fn verdict_on(&self, outcome: Outcome) -> Kept {
+    fn verdict_on(&self, outcome: Outcome) -> GroupVerdict {
         let retries = self.max_attempts.saturating_sub(1);
         match verdict(outcome, self.rules()) {
-            _ if retries == 0 => Kept::Failed,
-            Verdict::GiveUp | Verdict::RetryUpTo(0) => Kept::Failed,
-            Verdict::RetryUpTo(limit) if limit < retries => Kept::RetriedUpTo(limit),
-            Verdict::RetryUpTo(_) | Verdict::Retry => Kept::Retried,
+            _ if retries == 0 => GroupVerdict::Failed,
+            Verdict::Fail | Verdict::RetryUpTo(0) => GroupVerdict::Failed,
+            Verdict::RetryUpTo(limit) if limit < retries => GroupVerdict::RetriedUpTo(limit),
+            Verdict::RetryUpTo(_) | Verdict::Retry => GroupVerdict::Retried,
         }
     }
 
@@ -126,11 +126,11 @@ impl RetryPolicy {
             .verdicts()
             .iter()
             .map(|group| match (group.then, group.limit) {
-                (Consequence::Retry, None) => format!("Retried: {}.", group.words),
-                (Consequence::Retry, Some(limit)) => {
+                (FailureAction::Retry, None) => format!("Retried: {}.", group.words),
+                (FailureAction::Retry, Some(limit)) => {
                     format!("Retried {} at most: {}.", times(limit), group.words)
                 }
-                (Consequence::Fail, _) => format!("Permanent: {}.", group.words),
+                (FailureAction::Fail, _) => format!("Permanent: {}.", group.words),
             })
             .collect();
         sentences.join(" ")
@@ -141,9 +141,9 @@ impl VerdictGroup {
     /// Returns how often a delivery is retried after one of these failures, under a policy with this many attempts.
     pub fn retries_in_words(&self, max_attempts: u32) -> String {
         match (self.then, self.limit) {
-            (Consequence::Fail, _) => "fails immediately".to_owned(),
-            (Consequence::Retry, Some(limit)) => format!("retried at most {}", times(limit)),
-            (Consequence::Retry, None) => {
+            (FailureAction::Fail, _) => "fails immediately".to_owned(),
+            (FailureAction::Retry, Some(limit)) => format!("retried at most {}", times(limit)),
+            (FailureAction::Retry, None) => {
                 format!("retried up to {}", times(max_attempts.saturating_sub(1)))
             }
         }
@@ -157,8 +157,8 @@ fn verdict(outcome: Outcome, rules: Rules<'_>) -> Verdict {
     }
 }
 
-fn most_frequent(statuses: &[(u16, Kept)]) -> Kept {
-    let mut counts: BTreeMap<Kept, usize> = BTreeMap::new();
+fn most_frequent(statuses: &[(u16, GroupVerdict)]) -> GroupVerdict {
+    let mut counts: BTreeMap<GroupVerdict, usize> = BTreeMap::new();
     for (_, verdict) in statuses {
         *counts.entry(*verdict).or_default() += 1;
     }
@@ -208,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     const RETRY: Verdict = Verdict::Retry;
-    const FAIL: Verdict = Verdict::GiveUp;
+    const FAIL: Verdict = Verdict::Fail;
     const THREE: Verdict = Verdict::RetryUpTo(3);
 
     /// The verdict of the preset's document on each status, written a second time.
@@ -259,10 +259,10 @@ mod tests {
     #[test]
     fn every_failure_kind_has_the_verdict_of_the_presets_document() {
         for preset in Preset::ALL {
-            for fault in Fault::ALL {
+            for fault in TransportError::ALL {
                 let expected = match (preset, fault) {
-                    (_, Fault::UnsafeDestination) => FAIL,
-                    (Preset::Brisk, Fault::Dns) => THREE,
+                    (_, TransportError::UnsafeDestination) => FAIL,
+                    (Preset::Brisk, TransportError::Dns) => THREE,
                     (_, _) => RETRY,
                 };
                 let policy = preset.policy();
@@ -292,9 +292,9 @@ mod tests {
                     panic!("{preset:?} lists {code} {} times", found.len());
                 };
                 let expected = match documented(preset, code) {
-                    Verdict::Retry => (Consequence::Retry, None),
-                    Verdict::RetryUpTo(limit) => (Consequence::Retry, Some(limit)),
-                    Verdict::GiveUp => (Consequence::Fail, None),
+                    Verdict::Retry => (FailureAction::Retry, None),
+                    Verdict::RetryUpTo(limit) => (FailureAction::Retry, Some(limit)),
+                    Verdict::Fail => (FailureAction::Fail, None),
                 };
                 assert_eq!((group.then, group.limit), expected, "{preset:?} {code}");
             }
@@ -351,6 +351,6 @@ mod tests {
         assert_eq!(limits(4), [None, None]);
         let once = policy(1).verdicts();
         assert_eq!(once.len(), 1);
-        assert_eq!(once[0].then, Consequence::Fail);
+        assert_eq!(once[0].then, FailureAction::Fail);
     }
 }

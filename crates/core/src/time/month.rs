@@ -5,7 +5,7 @@
 //! `begins_at` up to but not including `ends_at`.
 
 use super::Timestamp;
-use super::rfc3339::{civil, days_since_epoch};
+use super::rfc3339::{civil_from_days, days_since_epoch};
 
 const MS_PER_DAY: u64 = 86_400_000;
 
@@ -16,7 +16,7 @@ pub struct Month(pub u32);
 impl Month {
     /// Returns the month that contains a time.
     pub fn of(at: Timestamp) -> Month {
-        let (year, month, _) = civil((at.0 / MS_PER_DAY) as i64);
+        let (year, month, _) = civil_from_days((at.0 / MS_PER_DAY) as i64);
         // Saturates for years that do not fit, which no real clock shows.
         let months = year.saturating_mul(12) + month - 1;
         Month(u32::try_from(months).unwrap_or(u32::MAX))

@@ -28,7 +28,7 @@ pub struct TimestampError;
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.min(END_OF_FORMAT.0 - 1);
-        let (year, month, day) = civil((ms / MS_PER_DAY) as i64);
+        let (year, month, day) = civil_from_days((ms / MS_PER_DAY) as i64);
         let in_day = ms % MS_PER_DAY;
         let (seconds, millis) = (in_day / MS_PER_SECOND, in_day % MS_PER_SECOND);
         let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
@@ -137,7 +137,7 @@ impl Reader<'_> {
 
 /// Returns the date (year, month, day) that is `days` days after 1 January 1970. Years are counted from March, so
 /// that the leap day comes last and needs no special case.
-pub(super) fn civil(days: i64) -> (i64, i64, i64) {
+pub(super) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
     let day_of_era = days.rem_euclid(DAYS_PER_ERA);

@@ -86,7 +86,7 @@ impl TraceFlags {
     const RANDOM: u8 = 0x02;
 
     /// Returns the flags of a trace that starts here, with an id from [`TraceId::random`].
-    pub fn of_our_own(sampled: bool) -> TraceFlags {
+    pub fn local(sampled: bool) -> TraceFlags {
         let sampled = if sampled { Self::SAMPLED } else { 0 };
         TraceFlags(sampled | Self::RANDOM)
     }

@@ -118,8 +118,8 @@ fn only_known_flags_are_passed_on() {
     ] {
         assert_eq!(flags(bits), kept, "{bits}");
     }
-    assert!(TraceFlags::of_our_own(true).is_sampled());
-    assert!(!TraceFlags::of_our_own(false).is_sampled());
+    assert!(TraceFlags::local(true).is_sampled());
+    assert!(!TraceFlags::local(false).is_sampled());
 }
 
 #[test]

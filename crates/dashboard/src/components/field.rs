@@ -197,10 +197,10 @@ mod tests {
 
     fn problem() -> Problem {
         let mut errors = ValidationErrors::default();
-        errors.note("url", "must be https");
-        errors.note("headers.Host", "cannot be set");
-        errors.note("headers.X Y", "is not the name of a header");
-        errors.note("colour", "is unknown");
+        errors.add("url", "must be https");
+        errors.add("headers.Host", "cannot be set");
+        errors.add("headers.X Y", "is not the name of a header");
+        errors.add("colour", "is unknown");
         Problem::invalid(errors)
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{
     Client, ClientIdentity, IdentityError, MAX_CHAIN, PoolKey, Request, SendError, SendReport,
 };
@@ -106,7 +106,7 @@ async fn a_missing_or_untrusted_client_certificate_has_its_own_error() {
         ] {
             let report = post_as(&client, &receiver, shown.as_ref()).await;
             assert_eq!(report.send_error, Some(send_error), "{version:?}");
-            assert_eq!(fault(&report), Fault::Tls);
+            assert_eq!(fault(&report), TransportError::Tls);
             assert!(report.detail().contains("client certificate"));
             assert_eq!(client.idle_connections(), 0);
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, ClientSettings, PoolKey, Request, SendError, SendReport};
 use tokio::sync::Barrier;
 
@@ -133,7 +133,7 @@ async fn a_written_request_is_never_sent_again() {
     assert_eq!(status(&post(&client, &receiver.url()).await), 200);
     let report = post(&client, &receiver.url()).await;
     assert!(report.reused);
-    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(fault(&report), TransportError::Connection);
     assert_eq!(report.send_error, Some(SendError::ClosedBeforeAnswer));
     receiver.ended().await;
     assert_eq!(receiver.untaken_requests(), 2);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use posthaste_core::address::{Destination, DestinationError, EgressRules, ForbiddenAddress};
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{
     Client, ClientSettings, LocalFault, Lookup, Request, Resolve, ResolveError, SendError,
     SendReport,
@@ -28,7 +28,7 @@ fn resolving(answers: &[&str]) -> Client {
 }
 
 fn check_unsafe(report: &SendReport, kind: ForbiddenAddress) {
-    assert_eq!(fault(report), Fault::UnsafeDestination);
+    assert_eq!(fault(report), TransportError::UnsafeDestination);
     assert_eq!(report.send_error, Some(SendError::Forbidden(kind)));
     assert_eq!(report.first_byte_at, None);
     for digits in ["127.", "10.", "169.", "::"] {
@@ -49,10 +49,10 @@ async fn a_name_is_resolved_and_sent_as_host() {
 #[tokio::test]
 async fn an_unresolvable_name_is_a_dns_fault() {
     let report = post(&resolving(&[]), "https://other.example.com/").await;
-    assert_eq!(fault(&report), Fault::Dns);
+    assert_eq!(fault(&report), TransportError::Dns);
     assert_eq!(report.send_error, Some(SendError::Unresolved));
     let report = post(&resolving(&[""]), &format!("https://{NAME}/")).await;
-    assert_eq!(fault(&report), Fault::Dns);
+    assert_eq!(fault(&report), TransportError::Dns);
     assert_eq!(report.send_error, Some(SendError::NoAddress));
 }
 
@@ -110,7 +110,7 @@ async fn the_destination_is_checked_by_the_rules_of_the_client() {
         ),
     ] {
         let report = post(&strict(rules), &receiver.named(scheme, "127.0.0.1")).await;
-        assert_eq!(fault(&report), Fault::UnsafeDestination);
+        assert_eq!(fault(&report), TransportError::UnsafeDestination);
         assert_eq!(report.send_error, Some(SendError::Unsafe(error)));
     }
     assert_eq!(receiver.connections(), 0);
@@ -193,7 +193,7 @@ async fn a_literal_address_is_vetted() {
             ..request("http://127.0.0.1/")
         };
         let report = client().send(request).await.unwrap();
-        assert_eq!(fault(&report), Fault::UnsafeDestination, "{host}");
+        assert_eq!(fault(&report), TransportError::UnsafeDestination, "{host}");
     }
 }
 

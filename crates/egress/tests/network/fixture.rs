@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use posthaste_core::address::{Destination, EgressRules};
-use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::classify::{Outcome, TransportError};
 use posthaste_egress::{
     Client, ClientSettings, Lookup, PoolKey, Request, Resolve, ResolveError, SendReport,
 };
@@ -85,7 +85,7 @@ pub(crate) fn status(report: &SendReport) -> u16 {
     }
 }
 
-pub(crate) fn fault(report: &SendReport) -> Fault {
+pub(crate) fn fault(report: &SendReport) -> TransportError {
     match report.outcome {
         other @ (Outcome::Answered { .. } | Outcome::StaleToken) => {
             panic!("expected a fault, got {other:?}")

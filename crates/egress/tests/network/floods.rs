@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{SendError, SendReport};
 
 use crate::fixture::*;
@@ -32,7 +32,7 @@ async fn flooded(first: impl Into<String>, again: impl Into<String>) -> SendRepo
     .await;
     let client = client();
     let report = post(&client, &receiver.url()).await;
-    assert_eq!(fault(&report), Fault::Connection, "{report:?}");
+    assert_eq!(fault(&report), TransportError::Connection, "{report:?}");
     receiver.ended().await;
     assert_eq!(client.idle_connections(), 0);
     let next = post(&client, &receiver.url()).await;

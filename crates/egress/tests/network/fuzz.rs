@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use posthaste_core::classify::{Fault, Outcome, retry_after};
+use posthaste_core::classify::{Outcome, TransportError, retry_after};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::{Client, Request, SendError};
 use proptest::collection::vec;
@@ -146,7 +146,7 @@ impl World {
         match report.outcome {
             Outcome::Answered { status, .. } => assert!((100..=599).contains(&status.code())),
             Outcome::StaleToken => panic!("{report:?}"),
-            Outcome::Failed(fault) => assert_eq!(fault, Fault::Connection, "{report:?}"),
+            Outcome::Failed(fault) => assert_eq!(fault, TransportError::Connection, "{report:?}"),
         }
         assert!(report.snippet.len() <= 1_024);
         let next = post(&self.client, &self.honest.url()).await;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, Phase, Request, Roots, SendError, SendReport};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
@@ -28,7 +28,7 @@ fn confidential(receiver: &Receiver) -> Request {
 /// Returns the error of a failed handshake, after which the client still works.
 async fn failed(client: &Client, receiver: &Receiver) -> SendError {
     let report = client.send(confidential(receiver)).await.unwrap();
-    assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
+    assert_eq!(fault(&report), TransportError::Tls, "{}", report.detail());
     assert!(report.detail().starts_with("TLS failed: "));
     assert_eq!(report.first_byte_at, None);
     assert_eq!(client.idle_connections(), 0);
@@ -236,7 +236,7 @@ async fn a_stalled_handshake_times_out() {
             report.send_error,
             Some(SendError::TimedOut(Phase::Securing))
         );
-        assert_eq!(fault(&report), Fault::Tls);
+        assert_eq!(fault(&report), TransportError::Tls);
         let sent = sent.recv().await.unwrap();
         assert!(!String::from_utf8_lossy(&sent).contains("secret"));
     }

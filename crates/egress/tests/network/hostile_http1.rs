@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Phase, Request, SendError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ async fn send_error(said: &'static [u8]) -> SendError {
         .clone()
         .unwrap_or_else(|| panic!("the request did not fail: {report:?}"));
     assert_eq!(fault(&report), send_error.fault());
-    assert_eq!(send_error.fault(), Fault::Connection);
+    assert_eq!(send_error.fault(), TransportError::Connection);
     send_error
 }
 
@@ -32,7 +32,7 @@ async fn a_closed_port_is_a_refused_connection() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let report = post(&client(), &format!("http://{address}/")).await;
-    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(fault(&report), TransportError::Connection);
     assert_eq!(report.send_error, Some(SendError::Refused));
     assert_eq!(report.first_byte_at, None);
     assert!(!report.detail().contains("127.0.0.1"));
@@ -43,7 +43,7 @@ async fn a_reset_connection_is_a_connection_fault() {
     // A socket that is closed with unread bytes is reset.
     let receiver = Receiver::new(|peer| async move { peer.socket.readable().await.ok() }).await;
     let report = post(&client(), &receiver.url()).await;
-    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(fault(&report), TransportError::Connection);
     assert_eq!(report.send_error, Some(SendError::Reset));
 }
 
@@ -105,7 +105,7 @@ async fn an_endless_head_is_refused() {
     })
     .await;
     let report = post(&client(), &receiver.url()).await;
-    assert_eq!(fault(&report), Fault::Connection);
+    assert_eq!(fault(&report), TransportError::Connection);
     assert_eq!(report.send_error, Some(SendError::HeadTooLarge));
     receiver.ended().await;
 }

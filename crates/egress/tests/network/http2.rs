@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, ClientSettings, PoolKey, Request};
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
@@ -151,7 +151,7 @@ async fn a_failed_request_ends_a_shared_connection() {
     let (url, connections) = multiplexed(&authority, 2).await;
     let client = trusting(authority.roots());
     let report = post_within(&client, &url, SHORT).await;
-    assert_eq!(fault(&report), Fault::Timeout);
+    assert_eq!(fault(&report), TransportError::Timeout);
     assert_eq!(client.idle_connections(), 0);
     let report = post_within(&client, &url, AMPLE).await;
     assert_eq!((status(&report), report.reused), (200, false));

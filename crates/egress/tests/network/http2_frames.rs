@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, Phase, Request, SendError, SendReport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
@@ -261,7 +261,7 @@ async fn floods_end_the_connection_at_once() {
             assert!(!next.reused, "{misbehaviour:?}");
             assert_eq!(
                 fault(&report),
-                Fault::Connection,
+                TransportError::Connection,
                 "{misbehaviour:?} {report:?}"
             );
             assert_eq!(
@@ -277,7 +277,7 @@ async fn floods_end_the_connection_at_once() {
         assert!(!next.reused, "{misbehaviour:?}");
         assert_eq!(
             fault(&report),
-            Fault::Connection,
+            TransportError::Connection,
             "{misbehaviour:?} {report:?}"
         );
     }
@@ -286,7 +286,7 @@ async fn floods_end_the_connection_at_once() {
     assert!(!next.reused, "{misbehaviour:?}");
     assert_eq!(
         fault(&report),
-        Fault::Connection,
+        TransportError::Connection,
         "{misbehaviour:?} {report:?}"
     );
 }
@@ -354,7 +354,11 @@ async fn protocol_violations_end_the_connection() {
         let (report, next) = send_twice(&client, &authority, misbehaviour, AMPLE).await;
         let said = frames(1);
         let said = &said[..said.len().min(32)];
-        assert_eq!(fault(&report), Fault::Connection, "{said:?} {report:?}");
+        assert_eq!(
+            fault(&report),
+            TransportError::Connection,
+            "{said:?} {report:?}"
+        );
         assert!(!next.reused, "{said:?}");
     }
 }

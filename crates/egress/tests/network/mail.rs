@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use posthaste_egress::Roots;
-use posthaste_egress::mail::{MAX_SESSION_BYTES, Security, Server, Stream, Undialled, dial};
+use posthaste_egress::mail::{DialError, MAX_SESSION_BYTES, Security, Server, Stream, dial};
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_rustls::TlsAcceptor;
@@ -147,11 +147,11 @@ async fn the_certificate_must_be_trusted_and_match_the_host() {
         let receiver = starting_tls(config.clone(), "").await;
         let server = at(&receiver, host, Security::StartTls);
         let refused = dial(&server, &roots, AMPLE).await;
-        assert!(matches!(refused, Err(Undialled::NotSecured(_))), "{host}");
+        assert!(matches!(refused, Err(DialError::NotSecured(_))), "{host}");
         let receiver = tls_at_once(config).await;
         let server = at(&receiver, host, Security::Implicit);
         let refused = dial(&server, &roots, AMPLE).await;
-        assert!(matches!(refused, Err(Undialled::NotSecured(_))), "{host}");
+        assert!(matches!(refused, Err(DialError::NotSecured(_))), "{host}");
     }
 }
 
@@ -163,7 +163,7 @@ async fn bytes_injected_before_tls_are_refused() {
     let receiver = starting_tls(config, added).await;
     let server = at(&receiver, "localhost", Security::StartTls);
     let refused = dial(&server, &authority.roots(), AMPLE).await;
-    assert!(matches!(refused, Err(Undialled::Injected)));
+    assert!(matches!(refused, Err(DialError::Injected)));
 }
 
 /// Bytes that arrive after the response was read are parsed as TLS, which fails.
@@ -185,7 +185,7 @@ async fn bytes_injected_later_are_refused() {
     .await;
     let server = at(&receiver, "localhost", Security::StartTls);
     let refused = dial(&server, &Authority::new().roots(), AMPLE).await;
-    assert!(matches!(refused, Err(Undialled::NotSecured(_))));
+    assert!(matches!(refused, Err(DialError::NotSecured(_))));
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn without_tls_nothing_is_sent() {
     .await;
     let server = at(&receiver, "localhost", Security::StartTls);
     let refused = dial(&server, &Roots::mozilla(), AMPLE).await;
-    assert!(matches!(refused, Err(Undialled::NotOffered)));
+    assert!(matches!(refused, Err(DialError::NotOffered)));
     receiver.ended().await;
 }
 
@@ -216,7 +216,7 @@ async fn a_silent_server_times_out() {
     for security in [Security::StartTls, Security::Implicit] {
         let server = at(&receiver, "localhost", security);
         let silent = dial(&server, &Roots::mozilla(), SHORT).await;
-        assert!(matches!(silent, Err(Undialled::TooSlow(SHORT))));
+        assert!(matches!(silent, Err(DialError::TooSlow(SHORT))));
         receiver.ended().await;
     }
 }
@@ -233,7 +233,7 @@ async fn an_unreachable_server_is_reported() {
         hello: "posthaste.example".to_owned(),
     };
     let refused = dial(&server, &Roots::mozilla(), AMPLE).await;
-    assert!(matches!(refused, Err(Undialled::NotConnected(_))));
+    assert!(matches!(refused, Err(DialError::NotConnected(_))));
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn an_endless_greeting_is_refused() {
         .await;
         let server = at(&receiver, "localhost", security);
         match dial(&server, &Roots::mozilla(), AMPLE).await {
-            Err(refused) => assert!(matches!(refused, Undialled::TooLong), "{refused}"),
+            Err(refused) => assert!(matches!(refused, DialError::TooLong), "{refused}"),
             Ok(mut stream) => {
                 let mut received = Vec::new();
                 let ended = stream.read_to_end(&mut received).await;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, SendError, SendReport};
 use tokio::io::AsyncWriteExt;
 
@@ -396,11 +396,11 @@ fn check(shape: &Shape, report: &SendReport, next: &SendReport) {
         }
         Failed(send_error) => {
             assert_eq!(report.send_error.as_ref(), Some(send_error), "{context}");
-            assert_eq!(fault(report), Fault::Connection, "{context}");
+            assert_eq!(fault(report), TransportError::Connection, "{context}");
             assert!(!next.reused, "{context}");
         }
         Broken => {
-            assert_eq!(fault(report), Fault::Connection, "{context}");
+            assert_eq!(fault(report), TransportError::Connection, "{context}");
             assert!(!next.reused, "{context}");
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderValue;
 use posthaste_core::address::{EgressRules, ForbiddenAddress};
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{
     Client, ClientSettings, LocalFault, Phase, Proxy, ProxyFault, Request, Roots, SendError,
 };
@@ -172,7 +172,7 @@ async fn destinations_are_vetted_before_the_proxy_connects() {
         ..via(&format!("http://{}", proxy.address))
     });
     let report = post(&strict, &receiver.url()).await;
-    assert_eq!(fault(&report), Fault::UnsafeDestination);
+    assert_eq!(fault(&report), TransportError::UnsafeDestination);
     assert_eq!(proxy.connections(), 0);
     assert_eq!(receiver.connections(), 0);
 }
@@ -213,7 +213,10 @@ async fn names_are_passed_to_the_proxy_only_if_configured() {
         ..settings()
     });
     for url in [receiver.url(), receiver.named("http", "localhost")] {
-        assert_eq!(fault(&post(&strict, &url).await), Fault::UnsafeDestination);
+        assert_eq!(
+            fault(&post(&strict, &url).await),
+            TransportError::UnsafeDestination
+        );
     }
     assert_eq!(proxy.connections(), 2);
 }
@@ -238,7 +241,7 @@ async fn answered(said: &'static [u8]) -> Result<SendError, ProxyFault> {
     match sent {
         Ok(report) => {
             assert_eq!(report.first_byte_at, None);
-            assert_eq!(fault(&report), Fault::Connection);
+            assert_eq!(fault(&report), TransportError::Connection);
             Ok(report.send_error.unwrap())
         }
         Err(LocalFault::Proxy(fault)) => Err(fault),
@@ -358,7 +361,7 @@ async fn a_timeout_before_the_connect_request_is_a_local_fault() {
         report.send_error,
         Some(SendError::TimedOut(Phase::Connecting))
     );
-    assert_eq!(fault(&report), Fault::Timeout);
+    assert_eq!(fault(&report), TransportError::Timeout);
 }
 
 #[tokio::test]
@@ -415,7 +418,12 @@ async fn bytes_after_the_head_belong_to_the_tunnel() {
         .send(confidential("http://127.0.0.1:9999/"))
         .await;
     let report = report.unwrap();
-    assert_eq!(fault(&report), Fault::Connection, "{}", report.detail());
+    assert_eq!(
+        fault(&report),
+        TransportError::Connection,
+        "{}",
+        report.detail()
+    );
 }
 
 #[tokio::test]

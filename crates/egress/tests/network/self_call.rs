@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use posthaste_core::address::{DestinationError, EgressRules, ForbiddenAddress};
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, ClientSettings, SendError};
 
 use crate::fixture::*;
@@ -37,7 +37,7 @@ async fn a_name_of_this_server_is_refused() {
             let report = post(&client, &ourselves.named("http", NAME)).await;
             assert_eq!(
                 fault(&report),
-                Fault::UnsafeDestination,
+                TransportError::UnsafeDestination,
                 "{own} {addresses}"
             );
             let forbidden = SendError::Forbidden(ForbiddenAddress::OwnListener);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, ClientSettings, Lookup, Phase, Resolve, SendError, SendReport};
 
 use crate::fixture::*;
@@ -34,7 +34,7 @@ async fn covers_resolving() {
     });
     let report = post_within(&client, "http://hooks.customer.com/", SHORT).await;
     check(&report, Phase::Resolving);
-    assert_eq!(fault(&report), Fault::Timeout);
+    assert_eq!(fault(&report), TransportError::Timeout);
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn covers_connecting() {
     let address = listener.local_addr().unwrap();
     let report = post_within(&client(), &format!("http://{address}/"), SHORT).await;
     check(&report, Phase::Connecting);
-    assert_eq!(fault(&report), Fault::Timeout);
+    assert_eq!(fault(&report), TransportError::Timeout);
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn covers_the_handshake() {
     let url = receiver.named("https", "127.0.0.1");
     let report = post_within(&client(), &url, SHORT).await;
     check(&report, Phase::Securing);
-    assert_eq!(fault(&report), Fault::Tls);
+    assert_eq!(fault(&report), TransportError::Tls);
     assert!(report.detail().contains("timeout during the handshake"));
     receiver.ended().await;
 }
@@ -66,7 +66,7 @@ async fn covers_the_wait_for_a_response() {
     let mut receiver = Receiver::holding(b"").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
     check(&report, Phase::Awaiting);
-    assert_eq!(fault(&report), Fault::Timeout);
+    assert_eq!(fault(&report), TransportError::Timeout);
     receiver.ended().await;
 }
 
@@ -105,7 +105,7 @@ async fn covers_a_body_that_arrives_slowly() {
     let client = client();
     let report = post_within(&client, &receiver.url(), SHORT).await;
     check(&report, Phase::Reading);
-    assert_eq!(fault(&report), Fault::Timeout);
+    assert_eq!(fault(&report), TransportError::Timeout);
     receiver.ended().await;
     assert_eq!(client.idle_connections(), 0);
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_egress::{Client, ClientSettings, PoolKey, Request, Roots, SendError, SendReport};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
@@ -108,7 +108,7 @@ pub(crate) async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> 
 
 async fn failing(roots: Roots, receiver: &Receiver, name: &str) -> SendReport {
     let report = post(&trusting(roots), &receiver.named("https", name)).await;
-    assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
+    assert_eq!(fault(&report), TransportError::Tls, "{}", report.detail());
     assert!(report.detail().starts_with("TLS failed"));
     assert_eq!(report.first_byte_at, None);
     report
@@ -237,7 +237,7 @@ async fn a_server_without_tls_gets_no_plain_text() {
             ..request(&receiver.named("https", NAME))
         };
         let report = client.send(request).await.unwrap();
-        assert_eq!(fault(&report), Fault::Tls);
+        assert_eq!(fault(&report), TransportError::Tls);
         assert_eq!(report.send_error, Some(send_error));
         let sent = sent.recv().await.unwrap();
         let sent = String::from_utf8_lossy(&sent);
@@ -276,7 +276,7 @@ async fn a_receiver_that_stops_reading_leaves_no_task() {
             ..request(&receiver.named("https", NAME))
         };
         let report = client.send(big).await.unwrap();
-        assert_eq!(fault(&report), Fault::Timeout);
+        assert_eq!(fault(&report), TransportError::Timeout);
         // The receiver's task for the connection remains, and none of the client's.
         assert_eq!(tasks_left().await, before + 1, "{protocol}");
     }

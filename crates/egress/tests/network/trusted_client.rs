@@ -8,7 +8,7 @@ use http::Request;
 use http_body_util::Full;
 use posthaste_egress::Roots;
 use posthaste_egress::trusted_client::{
-    self, Connection, MAX_ANSWER_BYTES, Origin, TrustedClientError,
+    self, BaseUrl, Connection, MAX_ANSWER_BYTES, TrustedClientError,
 };
 
 use crate::fixture::*;
@@ -19,7 +19,7 @@ fn get(path: &str) -> Request<Full<Bytes>> {
 }
 
 async fn connected(receiver: &Receiver) -> Connection {
-    let origin = Origin::plain(receiver.address);
+    let origin = BaseUrl::plain(receiver.address);
     trusted_client::connect(&origin, &Roots::none(), AMPLE)
         .await
         .unwrap()
@@ -53,7 +53,7 @@ async fn https_urls_use_tls() {
     let authority = Authority::new();
     let config = authority.server("localhost", (2000, 2100), &[]);
     let receiver = secured(config, OK).await;
-    let origin: Origin = format!("https://localhost:{}", receiver.address.port())
+    let origin: BaseUrl = format!("https://localhost:{}", receiver.address.port())
         .parse()
         .unwrap();
     let trusted = trusted_client::connect(&origin, &authority.roots(), AMPLE).await;
@@ -72,7 +72,7 @@ async fn an_unreachable_server_and_a_slow_one_have_distinct_errors() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let refused = trusted_client::connect(&Origin::plain(address), &Roots::none(), AMPLE).await;
+    let refused = trusted_client::connect(&BaseUrl::plain(address), &Roots::none(), AMPLE).await;
     assert!(matches!(refused, Err(TrustedClientError::NotConnected(_))));
 }
 

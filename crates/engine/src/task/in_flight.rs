@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::dispatcher::{Attempt, AttemptRecord, Finish, Input, Record, Ticket};
+use posthaste_core::dispatcher::{Attempt, AttemptEnd, AttemptRecord, Input, Record, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Now;
 use posthaste_store::{AttemptDetail, StoreError, Written};
@@ -106,7 +106,7 @@ impl EngineTask {
         let AttemptResult { ticket, completed } = result;
         let finish = match completed {
             Ok(completed) => {
-                let finish = Finish::Ran(completed.outcome);
+                let finish = AttemptEnd::Completed(completed.outcome);
                 if let Some(in_flight) = self.in_flight.get_mut(&ticket) {
                     in_flight.task = None;
                     in_flight.completed = Some(completed);
@@ -118,7 +118,7 @@ impl EngineTask {
                 if self.remove_in_flight(ticket).is_some() {
                     self.reporter.prevented();
                 }
-                Finish::InternalFault(scope)
+                AttemptEnd::InternalFault(scope)
             }
         };
         self.dispatch(Input::Finished { ticket, finish });

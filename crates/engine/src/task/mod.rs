@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::dispatcher::{Command, Dispatcher, Input, LaneView, Limits, Ticket, Wake};
+use posthaste_core::dispatcher::{
+    Command, Dispatcher, DispatcherLimits, Input, LaneView, Ticket, Wake,
+};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{EndpointLimits, EndpointStatus, Protection};
 use posthaste_core::rng::Rng;
@@ -74,7 +76,7 @@ pub struct EngineSettings {
     /// The RNG.
     pub rng: Rng,
     /// Limits of the dispatcher.
-    pub limits: Limits,
+    pub limits: DispatcherLimits,
     /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
     pub endpoint_defaults: EndpointLimits,
     /// Thresholds of endpoints for which neither the endpoint nor its tenant sets any.
@@ -341,7 +343,7 @@ impl EngineTask {
             self.execute(now, command);
         }
         self.commands = commands;
-        if self.dispatcher.take_held_changed() {
+        if self.dispatcher.take_quarantine_changed() {
             self.held_changed();
         }
         if self.dispatcher.has_unmet_demand() {
@@ -383,7 +385,7 @@ impl EngineTask {
     /// Publishes the deliveries that are held after internal faults.
     fn held_changed(&self) {
         let mut held = self.shared.held();
-        held.set_held(self.dispatcher.held_after_faults());
+        held.set_held(self.dispatcher.quarantined());
         held.retain(|endpoint| self.context.owned_shards.owns(endpoint));
         self.reporter.held_after_faults(held.count());
     }

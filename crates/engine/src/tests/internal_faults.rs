@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use posthaste_core::delivery::Status;
-use posthaste_core::dispatcher::FAULTS_TO_HOLD;
+use posthaste_core::dispatcher::FAULTS_TO_QUARANTINE;
 use posthaste_core::time::{Now, Span};
 use posthaste_store::{RetryResult, Store};
 use posthaste_system::clock::Clock;
@@ -74,7 +74,7 @@ async fn a_delivery_whose_attempts_panic_is_held_after_ten() {
     };
     until_held().await;
     let panics = || *fixture.panics.borrow();
-    assert_eq!(panics(), FAULTS_TO_HOLD as usize);
+    assert_eq!(panics(), FAULTS_TO_QUARANTINE as usize);
     assert_eq!(fixture.engine.held_after_faults(), [delivery]);
     assert_eq!(fixture.engine.held_after_faults_count(), 1);
     assert_eq!(fixture.stored(delivery).await.delivery.facts().attempts, 0);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use posthaste_core::address::{Destination, EgressRules};
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Now, Tick, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
@@ -241,7 +241,7 @@ async fn failures_are_cached_for_a_growing_time() {
     let grant = fixture.grant(&server.url(), 1);
     server.say(401, json!({"error": "invalid_client"}).to_string());
     let expected = TokenFailure {
-        fault: Fault::NoToken,
+        fault: TransportError::NoToken,
         detail: "no access token: the token server responded with 401 (invalid_client)".to_owned(),
     };
     // After the first failure the next caller asks again.
@@ -271,12 +271,12 @@ async fn an_unreachable_server_fails_with_the_fault_of_the_connection() {
     let failure = fixture
         .failure(&fixture.grant(&format!("http://{unused}/token"), 1))
         .await;
-    assert_eq!(failure.fault, Fault::Connection);
+    assert_eq!(failure.fault, TransportError::Connection);
     assert!(failure.detail.starts_with("no access token: "));
     // A name that resolves to a forbidden address is detected at the connection.
     let inner = fixture.grant("http://inner.example/token", 2);
     let failure = fixture.failure(&inner).await;
-    assert_eq!(failure.fault, Fault::UnsafeDestination);
+    assert_eq!(failure.fault, TransportError::UnsafeDestination);
     assert!(
         failure
             .detail
@@ -288,7 +288,7 @@ async fn an_unreachable_server_fails_with_the_fault_of_the_connection() {
     let grant = fixture.grant(&server.url(), 3);
     let getting = fixture.tokens.get(&grant, Duration::from_millis(50));
     match timeout(TEST_TIMEOUT, getting).await.expect("the call ends") {
-        Err(NoToken::Theirs(failure)) => assert_eq!(failure.fault, Fault::Timeout),
+        Err(NoToken::Theirs(failure)) => assert_eq!(failure.fault, TransportError::Timeout),
         other @ (Ok(_) | Err(NoToken::Ours(_))) => panic!("{other:?}"),
     }
 }
@@ -337,7 +337,7 @@ async fn an_unusable_response_is_described_without_quoting_it() {
         server.say(status, body.clone());
         let grant = fixture.grant(&server.url(), endpoint as u128);
         let failure = fixture.failure(&grant).await;
-        assert_eq!(failure.fault, Fault::NoToken, "{body}");
+        assert_eq!(failure.fault, TransportError::NoToken, "{body}");
         assert!(
             failure
                 .detail

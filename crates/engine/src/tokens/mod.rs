@@ -21,7 +21,7 @@ mod token_state;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_core::time::Tick;
 use posthaste_egress::Client;
 use rustc_hash::FxHashMap;
@@ -93,7 +93,10 @@ impl TokenCache {
             Ok(Err(_)) => Err(fetch_aborted()),
             Err(_) => {
                 let why = "timeout while waiting for the token server";
-                Err(NoToken::Theirs(TokenFailure::new(Fault::Timeout, why)))
+                Err(NoToken::Theirs(TokenFailure::new(
+                    TransportError::Timeout,
+                    why,
+                )))
             }
         }
     }

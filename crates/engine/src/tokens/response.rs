@@ -3,7 +3,7 @@
 //! The response text is not repeated in errors. Only error codes that the standards define are quoted; for an unusable
 //! response the error names the problem only.
 
-use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::classify::{Outcome, TransportError};
 use posthaste_core::time::Span;
 use posthaste_egress::SendReport;
 use serde_json::Value;
@@ -45,7 +45,7 @@ pub(super) fn parse(report: &SendReport) -> FetchOutcome {
                 Ok(ended) => ended,
                 Err(wrong) => {
                     let why = format!("the token server's response {wrong}");
-                    failed(Fault::NoToken, &why, None)
+                    failed(TransportError::NoToken, &why, None)
                 }
             }
         }
@@ -57,14 +57,14 @@ pub(super) fn parse(report: &SendReport) -> FetchOutcome {
             if let Some(error) = known_error(&report.snippet) {
                 why.push_str(&format!(" ({error})"));
             }
-            failed(Fault::NoToken, &why, retry_after)
+            failed(TransportError::NoToken, &why, retry_after)
         }
         Outcome::StaleToken => unreachable!("only deliveries carry tokens"),
         Outcome::Failed(fault) => failed(fault, fault.kind().name(), None),
     }
 }
 
-fn failed(fault: Fault, why: &str, wait: Option<Span>) -> FetchOutcome {
+fn failed(fault: TransportError, why: &str, wait: Option<Span>) -> FetchOutcome {
     FetchOutcome::Failed {
         failure: TokenFailure::new(fault, why),
         wait,
@@ -150,7 +150,7 @@ mod tests {
         parse(&report(status, body.to_string().as_bytes()))
     }
 
-    fn why(ended: FetchOutcome) -> (Fault, String) {
+    fn why(ended: FetchOutcome) -> (TransportError, String) {
         match ended {
             FetchOutcome::Failed { failure, .. } => (failure.fault, failure.detail),
             FetchOutcome::Got { .. } | FetchOutcome::Ours(_) => panic!("{ended:?}"),
@@ -206,7 +206,7 @@ mod tests {
             ),
         ] {
             let (fault, detail) = why(answered(200, &answer));
-            assert_eq!(fault, Fault::NoToken);
+            assert_eq!(fault, TransportError::NoToken);
             let expected = format!("no access token: the token server's response {expected}");
             assert_eq!(detail, expected);
         }
@@ -241,7 +241,7 @@ mod tests {
             ended,
             FetchOutcome::Failed {
                 failure: TokenFailure {
-                    fault: Fault::NoToken,
+                    fault: TransportError::NoToken,
                     detail: "no access token: the token server responded with 401 (invalid_client)"
                         .to_owned(),
                 },
@@ -262,7 +262,7 @@ mod tests {
         }
         // Redirects are not followed here either.
         let (fault, detail) = why(answered(302, &json!({})));
-        assert_eq!(fault, Fault::NoToken);
+        assert_eq!(fault, TransportError::NoToken);
         assert_eq!(
             detail,
             "no access token: the token server responded with 302"
@@ -272,12 +272,15 @@ mod tests {
     #[test]
     fn a_mishap_keeps_its_fault_and_speaks_of_the_right_server() {
         for (send_error, fault) in [
-            (SendError::Unresolved, Fault::Dns),
-            (SendError::NoSuchName, Fault::Dns),
-            (SendError::TlsAlert, Fault::Tls),
-            (SendError::TimedOut(Phase::Awaiting), Fault::Timeout),
-            (SendError::UnexpectedPeer, Fault::UnsafeDestination),
-            (SendError::Refused, Fault::Connection),
+            (SendError::Unresolved, TransportError::Dns),
+            (SendError::NoSuchName, TransportError::Dns),
+            (SendError::TlsAlert, TransportError::Tls),
+            (
+                SendError::TimedOut(Phase::Awaiting),
+                TransportError::Timeout,
+            ),
+            (SendError::UnexpectedPeer, TransportError::UnsafeDestination),
+            (SendError::Refused, TransportError::Connection),
         ] {
             let report = SendReport {
                 outcome: Outcome::Failed(send_error.fault()),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use posthaste_core::classify::Fault;
+use posthaste_core::classify::TransportError;
 use posthaste_core::time::{Span, Tick};
 use posthaste_system::backoff::Backoff;
 
@@ -44,13 +44,13 @@ pub(crate) enum NoToken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenFailure {
     /// Fault for the classification of the attempt.
-    pub(crate) fault: Fault,
+    pub(crate) fault: TransportError,
     /// Error text for the tenant and the operator.
     pub(crate) detail: String,
 }
 
 impl TokenFailure {
-    pub(super) fn new(fault: Fault, why: &str) -> TokenFailure {
+    pub(super) fn new(fault: TransportError, why: &str) -> TokenFailure {
         TokenFailure {
             fault,
             detail: format!("no access token: {why}"),
@@ -262,7 +262,7 @@ mod tests {
 
     fn failed(wait: Option<u64>) -> FetchOutcome {
         FetchOutcome::Failed {
-            failure: TokenFailure::new(Fault::NoToken, "because"),
+            failure: TokenFailure::new(TransportError::NoToken, "because"),
             wait: wait.map(Span::from_secs),
         }
     }

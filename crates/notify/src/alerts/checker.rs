@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::alert::{AlertName, Change, Course, Reading};
+use posthaste_core::alert::{AlertName, AlertPhase, Change, Reading};
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{AlertId, IdGenerator, TenantId};
 use posthaste_core::rng::Rng;
@@ -21,7 +21,7 @@ use posthaste_store::{
 };
 use posthaste_system::clock::Clock;
 use posthaste_system::random;
-use posthaste_telemetry::metrics::machine;
+use posthaste_telemetry::metrics::process_usage;
 use posthaste_telemetry::metrics::retrying::{LONG_IN_RETRY, counted_tenants, long_ago};
 use posthaste_telemetry::queue_age::CachedQueueAge;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -429,7 +429,7 @@ impl AlertChecker {
     async fn read_free_space(&self) -> Reading {
         let of_disk = match self.store.path() {
             None => Reading::Nothing,
-            Some(path) => machine::free_ratio(path).map_or(Reading::Unknown, Reading::value),
+            Some(path) => process_usage::free_ratio(path).map_or(Reading::Unknown, Reading::value),
         };
         let of_limit = match self.settings.database_bytes {
             None => Reading::Nothing,
@@ -477,8 +477,8 @@ impl AlertChecker {
             };
             let open_alert = open.get(&(name, scope.clone()));
             let course = match open_alert {
-                None => Course::Quiet,
-                Some(alert) => Course::Raised {
+                None => AlertPhase::Quiet,
+                Some(alert) => AlertPhase::Raised {
                     calm_since: self.normal_since.get(&alert.id).copied(),
                 },
             };
@@ -494,10 +494,10 @@ impl AlertChecker {
             }
             if let Some(alert) = open_alert {
                 match next {
-                    Course::Raised {
+                    AlertPhase::Raised {
                         calm_since: Some(since),
                     } => self.normal_since.insert(alert.id, since),
-                    Course::Raised { calm_since: None } | Course::Quiet => {
+                    AlertPhase::Raised { calm_since: None } | AlertPhase::Quiet => {
                         self.normal_since.remove(&alert.id)
                     }
                 };

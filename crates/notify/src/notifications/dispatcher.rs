@@ -81,7 +81,7 @@ impl OwnerTask for NotificationDispatcher {
     }
 
     fn skip_round(&mut self) -> Duration {
-        self.metrics.notifications.nothing_waits();
+        self.metrics.notifications.clear_waiting();
         POLL_INTERVAL
     }
 

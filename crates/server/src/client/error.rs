@@ -10,7 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use posthaste_api::resources::{FieldProblem, ProblemBody};
 use posthaste_charts::terminal::printable;
-use posthaste_egress::trusted_client::{Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{BaseUrl, TrustedClientError};
 use serde_json::Value;
 
 /// A request that failed.
@@ -28,7 +28,7 @@ pub enum ClientError {
     #[error("{}", unreachable_message(origin, error))]
     Unreachable {
         /// The server.
-        origin: Origin,
+        origin: BaseUrl,
         /// The cause.
         error: TrustedClientError,
     },
@@ -38,7 +38,7 @@ pub enum ClientError {
     )]
     NotTheApi {
         /// The server.
-        origin: Origin,
+        origin: BaseUrl,
         /// Status of the response.
         status: StatusCode,
     },
@@ -97,7 +97,7 @@ impl ClientError {
     }
 }
 
-fn unreachable_message(origin: &Origin, error: &TrustedClientError) -> String {
+fn unreachable_message(origin: &BaseUrl, error: &TrustedClientError) -> String {
     match error {
         TrustedClientError::NotConnected(error) => format!(
             "cannot reach a posthaste server at {origin}: start one with `posthaste serve`, or pass its address with --server ({error})"

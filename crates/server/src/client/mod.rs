@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use posthaste_egress::trusted_client::{self, Connection, Origin};
+use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
 use posthaste_egress::{BundleError, Roots};
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ pub struct ApiResponse {
 
 /// A client of the API.
 pub struct ApiClient {
-    origin: Origin,
+    origin: BaseUrl,
     roots: Roots,
     bearer: HeaderValue,
     connection: Option<Connection>,
@@ -78,7 +78,7 @@ pub struct ApiClient {
 
 impl ApiClient {
     /// Creates a client that authenticates with `key` and trusts the public certificate authorities.
-    pub fn new(origin: Origin, key: Option<&str>) -> Result<ApiClient, ClientError> {
+    pub fn new(origin: BaseUrl, key: Option<&str>) -> Result<ApiClient, ClientError> {
         let key = key.map(str::trim).unwrap_or_default();
         if key.is_empty() {
             return Err(ClientError::NoKey);

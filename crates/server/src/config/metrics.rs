@@ -34,7 +34,7 @@ impl MetricSettings {
     /// Creates the counters with these settings. The deliveries of the operational tenant are left out of the
     /// global stats.
     pub fn create_metrics(&self, operational_tenant: Option<TenantId>) -> Metrics {
-        let metrics = Metrics::new().by_endpoint(self.max_endpoint_series());
+        let metrics = Metrics::new().with_endpoint_counters(self.max_endpoint_series());
         let metrics = metrics.with_operational_tenant(operational_tenant);
         match self.enabled {
             true => metrics,

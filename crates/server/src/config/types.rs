@@ -257,9 +257,9 @@ impl Default for EngineSettings {
 
 impl EngineSettings {
     /// Returns these limits in the form the dispatcher takes.
-    pub fn dispatcher_limits(&self) -> dispatcher::Limits {
-        dispatcher::Limits {
-            max_flights: self.max_in_flight as usize,
+    pub fn dispatcher_limits(&self) -> dispatcher::DispatcherLimits {
+        dispatcher::DispatcherLimits {
+            max_in_flight: self.max_in_flight as usize,
             ready_per_lane: self.ready_per_lane as usize,
         }
     }

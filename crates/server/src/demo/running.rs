@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use posthaste_core::address::EgressRules;
 use posthaste_core::time::Span;
-use posthaste_egress::trusted_client::Origin;
+use posthaste_egress::trusted_client::BaseUrl;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -134,5 +134,5 @@ fn client(mut address: SocketAddr, key: &str) -> Result<ApiClient, ClientError> 
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
     }
-    ApiClient::new(Origin::plain(address), Some(key))
+    ApiClient::new(BaseUrl::plain(address), Some(key))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{self, BaseUrl, TrustedClientError};
 
 /// Timeout that only a bug exceeds.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -11,7 +11,7 @@ async fn post(
     listener: &ReceiverServer,
     body: impl Into<Bytes>,
 ) -> Result<Response<Bytes>, TrustedClientError> {
-    let origin = Origin::plain(listener.address());
+    let origin = BaseUrl::plain(listener.address());
     let mut connection = trusted_client::connect(&origin, &Roots::none(), TEST_TIMEOUT).await?;
     let request = Request::post("/hook")
         .header("posthaste-attempt", "2")
@@ -119,7 +119,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
 async fn dropping_it_closes_its_connections() {
     let (listener, _request) =
         ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
-    let origin = Origin::plain(listener.address());
+    let origin = BaseUrl::plain(listener.address());
     let mut connection = trusted_client::connect(&origin, &Roots::none(), TEST_TIMEOUT)
         .await
         .unwrap();

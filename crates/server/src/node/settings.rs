@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_api::ApiSettings;
-use posthaste_core::dispatcher::Limits;
+use posthaste_core::dispatcher::DispatcherLimits;
 use posthaste_core::lane::{EndpointLimits, Protection};
 use posthaste_core::time::Span;
 use posthaste_dashboard::DashboardSettings;
@@ -49,7 +49,7 @@ pub struct NodeSettings {
     /// Proxy for all outbound requests, if there is one.
     pub proxy: Option<Proxy>,
     /// Limits of the dispatcher.
-    pub limits: Limits,
+    pub limits: DispatcherLimits,
     /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
     pub endpoint_defaults: EndpointLimits,
     /// Thresholds of endpoints for which neither the endpoint nor its tenant sets any.

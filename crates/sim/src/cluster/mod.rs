@@ -15,7 +15,7 @@ pub use mutations::{ClusterMutation, ClusterOracle};
 
 use std::fmt;
 
-use posthaste_core::cluster::{Command, Holding, Input, NodeNo, ShardRow, Timings};
+use posthaste_core::cluster::{Command, Input, NodeNo, OwnedShard, ShardRow, Timings};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Tick;
 
@@ -116,7 +116,7 @@ enum Event {
     RevokeDone {
         node: usize,
         life: u64,
-        holding: Holding,
+        holding: OwnedShard,
     },
     /// A frozen node resumes.
     Thaw { node: usize, life: u64 },
@@ -349,7 +349,7 @@ impl World {
         self.note_command(at, &command);
         match command {
             Command::Register
-            | Command::Beat { .. }
+            | Command::Heartbeat { .. }
             | Command::Fence { .. }
             | Command::Claim { .. }
             | Command::Release(_)
@@ -575,7 +575,7 @@ impl World {
                 format!("node {at}: Claim of {} own, {free} free", own.len())
             }
             Command::Register
-            | Command::Beat { .. }
+            | Command::Heartbeat { .. }
             | Command::Fence { .. }
             | Command::Leave
             | Command::SetLease { .. }

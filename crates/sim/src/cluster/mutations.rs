@@ -4,7 +4,7 @@
 //! a node reads from it, and [`ClusterMutation::ALL`] names the oracle that must fail. So a test can prove that
 //! every oracle is able to fail. The core's code does not know about mutations.
 
-use posthaste_core::cluster::{Holding, Input, NodeNo, NodeRow, TableView};
+use posthaste_core::cluster::{Input, NodeNo, NodeRow, OwnedShard, TableView};
 use posthaste_core::time::Span;
 
 /// A guarantee that every cluster must keep under all faults.
@@ -87,7 +87,7 @@ impl ClusterMutation {
         self,
         input: Input,
         me: Option<NodeNo>,
-        holds: impl Fn(Holding) -> bool,
+        holds: impl Fn(OwnedShard) -> bool,
     ) -> Input {
         let Input::HeartbeatDone(mut view) = input else {
             return input;
@@ -100,13 +100,13 @@ impl ClusterMutation {
         self,
         view: &mut TableView,
         me: Option<NodeNo>,
-        holds: impl Fn(Holding) -> bool,
+        holds: impl Fn(OwnedShard) -> bool,
     ) {
         let own_beat = view
             .nodes
             .iter()
             .find(|seen| Some(seen.node) == me)
-            .map_or(0, |seen| seen.beat);
+            .map_or(0, |seen| seen.heartbeats);
         match self {
             ClusterMutation::FencesEarly => {
                 for seen in &mut view.nodes {
@@ -115,21 +115,21 @@ impl ClusterMutation {
             }
             ClusterMutation::ForgetsUnconfirmedClaims => {
                 for owned in &mut view.shards {
-                    if owned.owner == me && !holds(owned.holding) {
+                    if owned.owner == me && !holds(owned.ownership) {
                         owned.owner = Some(NodeNo(u64::MAX));
                     }
                 }
             }
             ClusterMutation::Greedy => {
                 for seen in &mut view.nodes {
-                    seen.works = Some(seen.node) == me;
+                    seen.wants_shards = Some(seen.node) == me;
                 }
             }
             ClusterMutation::Restless if own_beat % 10 == 0 => {
                 let ghost = NodeRow {
                     node: NodeNo(u64::MAX),
-                    beat: own_beat,
-                    works: true,
+                    heartbeats: own_beat,
+                    wants_shards: true,
                     lease: Span::from_secs(6),
                 };
                 view.nodes.push(ghost);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use posthaste_core::cluster::{Command, Holding, Input, MembershipState, NodeNo, Timings};
+use posthaste_core::cluster::{Command, Input, MembershipState, NodeNo, OwnedShard, Timings};
 use posthaste_core::time::Tick;
 
 /// A node with its membership state machine and the shards that it believes to own.
@@ -30,7 +30,7 @@ pub(super) struct Node {
     /// The request whose response it waits for.
     pub(super) asked: Option<u64>,
     /// The shards that it may send for, until its clock shows `end_by`.
-    pub(super) held: BTreeSet<Holding>,
+    pub(super) held: BTreeSet<OwnedShard>,
     pub(super) end_by: Tick,
 }
 

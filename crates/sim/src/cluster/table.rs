@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, NodeRow, Shard, ShardRow, TableView,
+    Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, Shard, ShardRow, TableView,
 };
 use posthaste_core::time::Span;
 
@@ -74,7 +74,9 @@ impl Table {
                 notifying(Input::Registered(NodeNo(self.next)))
             }
             _ if expelled => silent_reply(Input::Expelled),
-            Command::Beat { works } => {
+            Command::Heartbeat {
+                wants_shards: works,
+            } => {
                 let row = self
                     .nodes
                     .get_mut(&me)
@@ -87,7 +89,10 @@ impl Table {
                     notifies,
                 }
             }
-            Command::Fence { node, beat } => {
+            Command::Fence {
+                node,
+                heartbeats: beat,
+            } => {
                 let silent = self.nodes.get(node).is_some_and(|row| {
                     row.beat == *beat || self.mutation == Some(ClusterMutation::FencesTheLiving)
                 });
@@ -134,14 +139,14 @@ impl Table {
         }
     }
 
-    fn claim(&mut self, me: NodeNo, own: &[Holding], free: usize) -> Vec<Holding> {
+    fn claim(&mut self, me: NodeNo, own: &[OwnedShard], free: usize) -> Vec<OwnedShard> {
         if self.mutation == Some(ClusterMutation::TakesNothing) {
             return Vec::new();
         }
         let mut left = free;
         let mut claimed = Vec::new();
         for (&shard, (epoch, owner)) in &mut self.shards {
-            let holding = Holding {
+            let holding = OwnedShard {
                 shard,
                 epoch: *epoch,
             };
@@ -151,7 +156,7 @@ impl Table {
                 left -= usize::from(taken);
                 *owner = Some(me);
                 epoch.0 += 1;
-                claimed.push(Holding {
+                claimed.push(OwnedShard {
                     shard,
                     epoch: *epoch,
                 });
@@ -167,8 +172,8 @@ impl Table {
                 .iter()
                 .map(|(&node, row)| NodeRow {
                     node,
-                    beat: row.beat,
-                    works: row.works,
+                    heartbeats: row.beat,
+                    wants_shards: row.works,
                     lease: row.lease,
                 })
                 .collect(),
@@ -181,7 +186,7 @@ impl Table {
         self.shards
             .iter()
             .map(|(&shard, &(epoch, owner))| ShardRow {
-                holding: Holding { shard, epoch },
+                ownership: OwnedShard { shard, epoch },
                 owner,
             })
     }

@@ -6,7 +6,7 @@
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::DeliveryId;
-use posthaste_core::policy::Late;
+use posthaste_core::policy::LateAction;
 
 use super::Ledger;
 use crate::disk::Disk;
@@ -55,7 +55,7 @@ impl Ledger {
         self.check_terminal(before, after);
         let id = after.id();
         let policy = &self.endpoint_record(after.facts().endpoint).settings.policy;
-        let drops = policy.late == Late::Drop;
+        let drops = policy.late == LateAction::Drop;
         let latest_wall = self.latest_wall;
         let give_up_at = self.delivery_record(id).give_up_at;
         let may_drop = drops && latest_wall > give_up_at;

@@ -8,8 +8,8 @@
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery, Status};
 use posthaste_core::dispatcher::{
-    Attempt, Command, EndpointChange, EndpointNotification, FaultScope, Finish, Input, Record,
-    Ticket,
+    Attempt, AttemptEnd, Command, EndpointChange, EndpointNotification, Input, InternalFaultScope,
+    Record, Ticket,
 };
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Span;
@@ -256,7 +256,10 @@ impl World {
     fn fail_internally(&mut self, epoch: Epoch, attempt: Attempt) {
         self.ledger.landed(&attempt);
         self.ledger.excused(&attempt);
-        let (ticket, finish) = (attempt.ticket, Finish::InternalFault(FaultScope::Delivery));
+        let (ticket, finish) = (
+            attempt.ticket,
+            AttemptEnd::InternalFault(InternalFaultScope::Delivery),
+        );
         self.event_queue.schedule(
             0,
             Event::Deliver {
@@ -298,7 +301,7 @@ impl World {
         self.ledger.landed(&attempt);
         self.ledger
             .result(&attempt, outcome, self.event_queue.now_ms());
-        let (ticket, finish) = (attempt.ticket, Finish::Ran(outcome));
+        let (ticket, finish) = (attempt.ticket, AttemptEnd::Completed(outcome));
         self.note(|| format!("{} came back: {outcome:?}", attempt.delivery));
         self.deliver_now(epoch, Input::Finished { ticket, finish });
     }

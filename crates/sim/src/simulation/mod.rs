@@ -13,7 +13,7 @@ use std::fmt;
 
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
-use posthaste_core::dispatcher::{Attempt, Dispatcher, Input, Limits, Record, Ticket};
+use posthaste_core::dispatcher::{Attempt, Dispatcher, DispatcherLimits, Input, Record, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, IdGenerator};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{EndpointStatus, Health};
@@ -350,8 +350,8 @@ impl World {
             return;
         }
         let epoch = self.disk.open();
-        let limits = Limits {
-            max_flights: self.scenario.max_flights,
+        let limits = DispatcherLimits {
+            max_in_flight: self.scenario.max_flights,
             ready_per_lane: self.scenario.ready_per_lane,
         };
         self.process = Some(Process {

@@ -4,7 +4,7 @@
 //! of groups are complete at any length, and a replay of a group covers exactly that group. No tenant sees groups
 //! of another.
 
-use posthaste_core::classify::{FailureKind, Fault, Outcome};
+use posthaste_core::classify::{FailureKind, Outcome, TransportError};
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
@@ -40,7 +40,7 @@ async fn send_to(world: &World<'_>, to: EndpointId, ms: u64) -> DeliveryId {
 async fn fail_with(world: &World<'_>, to: u128, ms: u64, kind: FailureKind) -> DeliveryId {
     let sent = send_to(world, EndpointId(to), ms).await;
     if kind == FailureKind::Validation {
-        let fault = Outcome::Failed(Fault::UnsafeDestination);
+        let fault = Outcome::Failed(TransportError::UnsafeDestination);
         world.try_once(sent, at(ms + 1_000), fault).await;
         assert_eq!(world.status(sent).await, Status::Failed);
     } else {

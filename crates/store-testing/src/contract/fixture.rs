@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
+use posthaste_core::classify::{FailureKind, HttpStatus, Outcome, TransportError};
 use posthaste_core::delivery::{DeadReason, Delivery, OrderingKey, RetrySettings, Status};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
@@ -400,7 +400,7 @@ impl<'a> World<'a> {
 
     /// Makes an attempt that fails and is retried.
     pub(super) async fn fail_retryably(&self, delivery: DeliveryId, now: Timestamp) {
-        self.try_once(delivery, now, Outcome::Failed(Fault::Timeout))
+        self.try_once(delivery, now, Outcome::Failed(TransportError::Timeout))
             .await;
     }
 

@@ -3,7 +3,7 @@
 //! A record is applied only if the delivery has not changed since; otherwise it is superseded and changes nothing.
 //! The cases check attempts of all rounds, stored health, automatic disabling, notifications and cancellations.
 
-use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
+use posthaste_core::classify::{FailureKind, HttpStatus, Outcome, TransportError};
 use posthaste_core::delivery::{DeadReason, Delivery, State, Status, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointChange};
 use posthaste_core::id::DeliveryId;
@@ -72,9 +72,13 @@ pub(super) async fn a_delivery_is_read_back_completely(harness: &dyn Harness) {
     world.add_endpoint(1).await;
     // A failure kind with its own attempt limit leaves state in the delivery; so do two of them.
     let sent = world.send(at(1), "a.b").await;
-    for (step, outcome) in [answered(404), Outcome::Failed(Fault::Dns), answered(404)]
-        .into_iter()
-        .enumerate()
+    for (step, outcome) in [
+        answered(404),
+        Outcome::Failed(TransportError::Dns),
+        answered(404),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let now = at(HOUR * (step as u64 + 1));
         let before = world.delivery(sent).await;

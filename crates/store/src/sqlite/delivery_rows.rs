@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::{FailureKind, Row as Rule};
+use posthaste_core::classify::{FailureKind, VerdictRow as Rule};
 use posthaste_core::delivery::{
     DeadReason, Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
 };

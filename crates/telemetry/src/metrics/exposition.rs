@@ -12,7 +12,7 @@ use posthaste_core::lane::HeldBackBy;
 
 use super::endpoint_counters::Outcomes;
 use super::gauges::Gauges;
-use super::health::Health;
+use super::health::HealthRatios;
 use super::histogram::{BOUNDS, Snapshot};
 use super::metric::{Labelled, Metric, Number, Values};
 use super::{Metrics, index_of};
@@ -45,7 +45,7 @@ pub(super) fn metrics(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     all.extend(of_this_node(gauges));
     all.extend(of_the_store(gauges));
     if let Some(hour) = &gauges.hour {
-        all.extend(ratios(&Health::new(hour, 0)));
+        all.extend(ratios(&HealthRatios::new(hour, 0)));
     }
     all.extend(by_endpoint(metrics, gauges));
     all
@@ -225,7 +225,7 @@ fn of_the_store(gauges: &Gauges) -> Vec<Metric> {
     metrics
 }
 
-fn ratios(health: &Health) -> [Metric; 4] {
+fn ratios(health: &HealthRatios) -> [Metric; 4] {
     [
         (
             "posthaste_retry_ratio",

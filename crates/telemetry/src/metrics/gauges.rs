@@ -11,7 +11,7 @@ use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Span;
 use posthaste_store::{Counts, StatCounters};
 
-use super::machine::Process;
+use super::process_usage::Process;
 
 /// Values read from other components.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -30,33 +30,33 @@ pub struct HealthReport {
 pub struct Windows {
     /// The last 5 minutes.
     #[serde(rename = "5m")]
-    pub five_minutes: Health,
+    pub five_minutes: HealthRatios,
     /// The last hour.
     #[serde(rename = "1h")]
-    pub hour: Health,
+    pub hour: HealthRatios,
     /// The last 24 hours.
     #[serde(rename = "24h")]
-    pub day: Health,
+    pub day: HealthRatios,
 }
 
 /// Health over one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Health {
+pub struct HealthRatios {
     /// Share of deliveries that needed a retry.
-    pub retry_ratio: Reading,
+    pub retry_ratio: RatedValue,
     /// Share of ended deliveries that were dead-lettered.
-    pub dead_letter_ratio: Reading,
+    pub dead_letter_ratio: RatedValue,
     /// Attempts per delivery that succeeded.
-    pub attempts_per_success: Reading,
+    pub attempts_per_success: RatedValue,
     /// Share of second attempts that succeeded.
-    pub second_attempt_success_ratio: Reading,
+    pub second_attempt_success_ratio: RatedValue,
     /// Deliveries that have been in retry for longer than 24 hours; the same in every window.
-    pub retrying_over_24h: Reading,
+    pub retrying_over_24h: RatedValue,
 }
 
 /// One value with its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Reading {
+pub struct RatedValue {
     /// The value.
     pub value: f64,
     /// The healthy range, as text.
@@ -64,13 +64,13 @@ pub struct Reading {
     /// The alert range, as text.
     pub alert: &'static str,
     /// The range that the value is in.
-    pub state: Condition,
+    pub state: HealthState,
 }
 
 /// Range that a value is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Condition {
+pub enum HealthState {
     /// Inside the healthy range.
     Healthy,
     /// Neither healthy nor in the alert range.
@@ -119,15 +119,15 @@ const RETRYING_OVER_24H: Range = Range {
 };
 
 impl Range {
-    fn classify(&self, value: f64) -> Reading {
+    fn classify(&self, value: f64) -> RatedValue {
         let state = if (self.is_healthy)(value) {
-            Condition::Healthy
+            HealthState::Healthy
         } else if (self.is_alert)(value) {
-            Condition::Alert
+            HealthState::Alert
         } else {
-            Condition::Warning
+            HealthState::Warning
         };
-        Reading {
+        RatedValue {
             value,
             healthy: self.healthy,
             alert: self.alert,
@@ -139,7 +139,7 @@ impl Range {
 impl HealthReport {
     /// Builds the report from the counters of each window.
     pub fn new(counters: impl Fn(Window) -> StatCounters, retrying_over_24h: u64) -> HealthReport {
-        let health = |window| Health::new(&counters(window), retrying_over_24h);
+        let health = |window| HealthRatios::new(&counters(window), retrying_over_24h);
         HealthReport {
             windows: Windows {
                 five_minutes: health(Window::FiveMinutes),
@@ -150,12 +150,12 @@ impl HealthReport {
     }
 }
 
-impl Health {
+impl HealthRatios {
     /// Computes the values from counters.
-    pub fn new(counters: &StatCounters, retrying_over_24h: u64) -> Health {
+    pub fn new(counters: &StatCounters, retrying_over_24h: u64) -> HealthRatios {
         let value = |ratio: Ratio, healthy: f64| ratio.value().unwrap_or(healthy);
         let second = Ratio::second_attempt_successes(counters);
-        Health {
+        HealthRatios {
             retry_ratio: RETRY_RATIO.classify(value(Ratio::retries(counters), 0.0)),
             dead_letter_ratio: DEAD_LETTER_RATIO
                 .classify(value(Ratio::dead_letters(counters), 0.0)),
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn no_data_is_healthy() {
-        let quiet = Health::new(&StatCounters::default(), 0);
+        let quiet = HealthRatios::new(&StatCounters::default(), 0);
         for (reading, value) in [
             (quiet.retry_ratio, 0.0),
             (quiet.dead_letter_ratio, 0.0),
@@ -233,7 +233,10 @@ mod tests {
             (quiet.second_attempt_success_ratio, 1.0),
             (quiet.retrying_over_24h, 0.0),
         ] {
-            assert_eq!((reading.value, reading.state), (value, Condition::Healthy));
+            assert_eq!(
+                (reading.value, reading.state),
+                (value, HealthState::Healthy)
+            );
         }
     }
 
@@ -253,17 +256,21 @@ mod tests {
 
     #[test]
     fn ratios_follow_their_definitions() {
-        let health = Health::new(&TEN, 10);
+        let health = HealthRatios::new(&TEN, 10);
         for (reading, value, state) in [
-            (health.retry_ratio, 0.3, Condition::Alert),
-            (health.dead_letter_ratio, 0.1, Condition::Alert),
-            (health.attempts_per_success, 11.0 / 9.0, Condition::Healthy),
+            (health.retry_ratio, 0.3, HealthState::Alert),
+            (health.dead_letter_ratio, 0.1, HealthState::Alert),
+            (
+                health.attempts_per_success,
+                11.0 / 9.0,
+                HealthState::Healthy,
+            ),
             (
                 health.second_attempt_success_ratio,
                 2.0 / 3.0,
-                Condition::Warning,
+                HealthState::Warning,
             ),
-            (health.retrying_over_24h, 10.0, Condition::Warning),
+            (health.retrying_over_24h, 10.0, HealthState::Warning),
         ] {
             assert_eq!((reading.value, reading.state), (value, state));
         }
@@ -278,7 +285,7 @@ mod tests {
             retried_deliveries: 10,
             ..StatCounters::default()
         };
-        let health = Health::new(&down, 0);
+        let health = HealthRatios::new(&down, 0);
         assert_eq!(health.attempts_per_success.value, 1.0);
         assert_eq!(health.retry_ratio.value, 1.0);
         // Another endpoint is fine, and its deliveries take one attempt each.
@@ -289,7 +296,7 @@ mod tests {
             success_attempts: 10,
             ..StatCounters::default()
         });
-        let health = Health::new(&both, 0);
+        let health = HealthRatios::new(&both, 0);
         assert_eq!(health.attempts_per_success.value, 1.0);
         assert_eq!(health.retry_ratio.value, 0.5);
     }
@@ -306,7 +313,7 @@ mod tests {
             success_attempts: 201,
             ..StatCounters::default()
         };
-        let health = Health::new(&recovering, 0);
+        let health = HealthRatios::new(&recovering, 0);
         assert_eq!(health.retry_ratio.value, 0.0);
         assert_eq!(health.attempts_per_success.value, 201.0 / 101.0);
     }
@@ -322,7 +329,7 @@ mod tests {
             success_attempts: 3,
             ..StatCounters::default()
         };
-        let health = Health::new(&mixed, 0);
+        let health = HealthRatios::new(&mixed, 0);
         assert_eq!(health.retry_ratio.value, 1.0);
         assert_eq!(health.attempts_per_success.value, 1.0);
     }
@@ -338,10 +345,10 @@ mod tests {
         ] {
             let states = cases.map(|value| range.classify(value).state);
             let expected = [
-                Condition::Healthy,
-                Condition::Warning,
-                Condition::Warning,
-                Condition::Alert,
+                HealthState::Healthy,
+                HealthState::Warning,
+                HealthState::Warning,
+                HealthState::Alert,
             ];
             assert_eq!(states, expected, "{} {}", range.healthy, range.alert);
         }

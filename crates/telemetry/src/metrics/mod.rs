@@ -46,11 +46,11 @@ pub mod gauges;
 pub mod health;
 pub mod histogram;
 mod lru_map;
-pub mod machine;
 pub mod metric;
 pub mod notification_counters;
 pub mod outbox_counters;
 mod pending_counters;
+pub mod process_usage;
 mod recent_attempts;
 pub mod request_counters;
 pub mod retrying;
@@ -211,18 +211,18 @@ impl Metrics {
     }
 
     /// Returns the operational tenant, whose deliveries are left out of the totals.
-    pub fn apart(&self) -> Option<&TenantId> {
+    pub fn operational_tenant(&self) -> Option<&TenantId> {
         self.operational_tenant.as_ref()
     }
 
     /// Enables attempt counters for at most `most` single endpoints.
-    pub fn by_endpoint(self, most: usize) -> Metrics {
+    pub fn with_endpoint_counters(self, most: usize) -> Metrics {
         self.by_time().by_endpoint = EndpointCounters::new(most);
         self
     }
 
     /// Returns the endpoints with their own counters; `None` if these counters are disabled.
-    pub fn busy(&self) -> Option<Vec<(EndpointId, EndpointCount)>> {
+    pub fn endpoint_counters(&self) -> Option<Vec<(EndpointId, EndpointCount)>> {
         self.by_time()
             .by_endpoint
             .snapshot()
@@ -247,7 +247,7 @@ impl Metrics {
         if self.is_disabled {
             return;
         }
-        let is_operational = self.apart() == Some(&attempt.tenant);
+        let is_operational = self.operational_tenant() == Some(&attempt.tenant);
         if !is_operational {
             self.count_attempt(attempt);
         }
@@ -298,7 +298,7 @@ impl Metrics {
         }
         let totals = counters::of_ended(Status::Failed, deliveries);
         let pending = &mut self.by_time().pending;
-        if self.apart() == Some(tenant) {
+        if self.operational_tenant() == Some(tenant) {
             pending.add_without_totals(now.wall, tenant, endpoint, &totals);
             return;
         }

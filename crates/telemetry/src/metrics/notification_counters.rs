@@ -68,14 +68,14 @@ impl NotificationCounters {
     }
 
     /// Sets the number of waiting notifications to 0.
-    pub fn nothing_waits(&self) {
+    pub fn clear_waiting(&self) {
         self.waiting.store(0, Ordering::Relaxed);
     }
 
     /// Counts dispatched notifications, after which none waits.
     pub fn processed(&self, count: u64) {
         self.dispatched.fetch_add(count, Ordering::Relaxed);
-        self.nothing_waits();
+        self.clear_waiting();
     }
 
     /// Counts notifications that were dropped because too many waited.

@@ -16,8 +16,8 @@ mod attempt_counters;
 mod held_back;
 mod operational_tenant;
 
-use super::machine::Process;
 use super::metric::{Labelled, Values};
+use super::process_usage::Process;
 use super::window::{Window, WindowCounters};
 use super::*;
 
@@ -149,7 +149,7 @@ fn every_help_text_names_its_scope() {
         shows_endpoints: true,
         ..everything_known()
     };
-    let metrics = Metrics::new().by_endpoint(1).metrics(&gauges);
+    let metrics = Metrics::new().with_endpoint_counters(1).metrics(&gauges);
     for metric in metrics {
         let help = metric.help;
         let names_scope = help.contains("node") || help.contains("this one");
@@ -201,7 +201,7 @@ fn endpoints_have_metrics_if_enabled_and_allowed() {
     let unwanted = Metrics::new();
     attempts(&unwanted);
     assert!(!unwanted.render(&gauges).contains("posthaste_endpoint"));
-    let wanted = Metrics::new().by_endpoint(2);
+    let wanted = Metrics::new().with_endpoint_counters(2);
     attempts(&wanted);
     assert!(
         !wanted

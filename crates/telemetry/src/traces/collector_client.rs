@@ -13,7 +13,7 @@ use posthaste_core::classify::retry_after;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, Connection, Origin, TrustedClientError};
+use posthaste_egress::trusted_client::{self, BaseUrl, Connection, TrustedClientError};
 use posthaste_system::backoff::Backoff;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
@@ -58,7 +58,7 @@ enum Meaning {
 
 /// Connection to one path of the collector.
 pub(super) struct CollectorClient {
-    origin: Origin,
+    origin: BaseUrl,
     roots: Roots,
     target: String,
     headers: HeaderMap,

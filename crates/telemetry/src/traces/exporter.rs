@@ -28,7 +28,8 @@ const SPAN_RETRY_TIME: Duration = Duration::from_secs(60);
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Function that returns the current metrics.
-pub type Source = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Metric>> + Send>> + Send + Sync>;
+pub type MetricsSource =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Metric>> + Send>> + Send + Sync>;
 
 /// Background tasks that send to the collector.
 pub struct Exporter {
@@ -37,7 +38,7 @@ pub struct Exporter {
     state: Arc<TelemetryState>,
 }
 
-pub(super) fn start(state: Arc<TelemetryState>, roots: Roots, source: Source) -> Exporter {
+pub(super) fn start(state: Arc<TelemetryState>, roots: Roots, source: MetricsSource) -> Exporter {
     let (stopping, stopped) = watch::channel(false);
     let mut tasks = Vec::new();
     let client = |path: &str| CollectorClient::new(&state, &roots, path, stopped.clone());
@@ -111,7 +112,7 @@ async fn export_spans(
 async fn export_metrics(
     state: Arc<TelemetryState>,
     mut client: CollectorClient,
-    source: Source,
+    source: MetricsSource,
     mut stopped: watch::Receiver<bool>,
 ) {
     let interval = Duration::from_millis(state.settings.interval.as_millis());

@@ -35,7 +35,7 @@ use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceState};
 
-pub use exporter::{Exporter, Source};
+pub use exporter::{Exporter, MetricsSource};
 pub use settings::OtlpSettings;
 pub use span::AcceptSpan;
 
@@ -64,7 +64,7 @@ struct TelemetryState {
 
 /// A request in progress that brings events.
 #[derive(Debug, Default)]
-pub struct Accepting {
+pub struct TracedAccept {
     /// Trace context to store with its events.
     pub context: Option<TraceContext>,
     open: Option<OpenSpan>,
@@ -100,7 +100,11 @@ impl Telemetry {
     }
 
     /// Starts to send spans and metrics; `source` returns the current metrics.
-    pub fn export(&self, roots: posthaste_egress::Roots, source: Source) -> Option<Exporter> {
+    pub fn export(
+        &self,
+        roots: posthaste_egress::Roots,
+        source: MetricsSource,
+    ) -> Option<Exporter> {
         let state = self.0.as_ref()?;
         Some(exporter::start(state.clone(), roots, source))
     }
@@ -122,16 +126,16 @@ impl Telemetry {
     }
 
     /// Starts the span of a request that brings events; `given` is the trace context from its headers.
-    pub fn accepting(&self, given: Option<TraceContext>) -> Accepting {
+    pub fn accepting(&self, given: Option<TraceContext>) -> TracedAccept {
         let Some(state) = self.tracing() else {
-            return Accepting {
+            return TracedAccept {
                 context: given,
                 open: None,
             };
         };
         let (trace_id, flags, trace_state, parent_id) = match given {
             Some(given) if !given.flags.is_sampled() => {
-                return Accepting {
+                return TracedAccept {
                     context: Some(given),
                     open: None,
                 };
@@ -146,10 +150,10 @@ impl Telemetry {
                 let mut rng = state.rng();
                 // A trace that is not recorded needs no id.
                 if !rng.random_ratio(state.settings.sample_parts(), SAMPLE_PARTS) {
-                    return Accepting::default();
+                    return TracedAccept::default();
                 }
                 let trace_id = TraceId::random(&mut rng);
-                let flags = TraceFlags::of_our_own(true);
+                let flags = TraceFlags::local(true);
                 (trace_id, flags, TraceState::default(), None)
             }
         };
@@ -161,14 +165,14 @@ impl Telemetry {
             state: trace_state,
             began: unix_time(&state.clock),
         };
-        Accepting {
+        TracedAccept {
             context: Some(open.context()),
             open: Some(open),
         }
     }
 
     /// Ends the span of a request that brought events.
-    pub fn accepted(&self, accepting: Accepting, request: &AcceptSpan<'_>) {
+    pub fn accepted(&self, accepting: TracedAccept, request: &AcceptSpan<'_>) {
         if let (Some(state), Some(open)) = (self.tracing(), accepting.open) {
             let ended = unix_time(&state.clock);
             state.queue.put(span::of_accepting(open, ended, request));

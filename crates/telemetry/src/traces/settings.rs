@@ -3,7 +3,7 @@
 use http::HeaderName;
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
-use posthaste_egress::trusted_client::Origin;
+use posthaste_egress::trusted_client::BaseUrl;
 
 /// Resolution of the sampling ratio: one millionth.
 pub(super) const SAMPLE_PARTS: u32 = 1_000_000;
@@ -12,7 +12,7 @@ pub(super) const SAMPLE_PARTS: u32 = 1_000_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpSettings {
     /// URL of the collector; without it nothing is exported.
-    pub endpoint: Option<Origin>,
+    pub endpoint: Option<BaseUrl>,
     /// Headers of every request, such as an API key.
     pub headers: Vec<(HeaderName, Secret)>,
     /// True if spans are exported.

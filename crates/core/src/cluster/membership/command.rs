@@ -10,7 +10,7 @@ use crate::time::{Span, Tick};
 
 /// A shard with the number of its current ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Holding {
+pub struct OwnedShard {
     /// The shard.
     pub shard: Shard,
     /// The epoch: the number of the ownership.
@@ -23,9 +23,9 @@ pub struct NodeRow {
     /// The node's number.
     pub node: NodeNo,
     /// Number of its heartbeats so far.
-    pub beat: u64,
+    pub heartbeats: u64,
     /// True if the node wants shards.
-    pub works: bool,
+    pub wants_shards: bool,
     /// The node's lease: after this long without a heartbeat it is dead. Nodes may be configured differently.
     pub lease: Span,
 }
@@ -34,7 +34,7 @@ pub struct NodeRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardRow {
     /// The shard and its epoch.
-    pub holding: Holding,
+    pub ownership: OwnedShard,
     /// The owner, if the shard has one.
     pub owner: Option<NodeNo>,
 }
@@ -60,7 +60,7 @@ pub enum Input {
     /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,
     /// [`Command::Claim`] succeeded: this node owns these shards.
-    Claimed(Vec<Holding>),
+    Claimed(Vec<OwnedShard>),
     /// [`Command::Release`] succeeded.
     Released,
     /// [`Command::Leave`] succeeded.
@@ -71,7 +71,7 @@ pub enum Input {
     Expelled,
     /// Nothing of a revoked shard is in flight any more, all results are recorded, and nothing more will be written
     /// for it.
-    RevokeFinished(Holding),
+    RevokeFinished(OwnedShard),
     /// Another node notified a change, or a write of this node was refused. Read the table.
     TableChanged,
     /// Release all shards and leave the cluster.
@@ -85,9 +85,9 @@ pub enum Command {
     /// Register this node under a new, unused number.
     Register,
     /// Send a heartbeat, with whether this node wants shards, and read the table.
-    Beat {
+    Heartbeat {
         /// True if the node wants shards.
-        works: bool,
+        wants_shards: bool,
     },
     /// Remove a dead node and free its shards, if it has sent no heartbeat since. Waits for writes that the dead
     /// node has in progress; after that it can write nothing.
@@ -95,17 +95,17 @@ pub enum Command {
         /// The dead node.
         node: NodeNo,
         /// Number of its last heartbeat.
-        beat: u64,
+        heartbeats: u64,
     },
     /// Claim shards for this node, each with a new epoch.
     Claim {
         /// Shards that the table shows as this node's, but that the node does not hold.
-        own: Vec<Holding>,
+        own: Vec<OwnedShard>,
         /// Maximum number of shards without an owner to claim.
         free: usize,
     },
     /// Release shards, if this node still owns them with this epoch.
-    Release(Vec<Holding>),
+    Release(Vec<OwnedShard>),
     /// Remove this node and free all shards that the table still shows as its own.
     Leave,
     /// The lease is renewed: the node may send until these times.
@@ -116,9 +116,9 @@ pub enum Command {
         end_by: Tick,
     },
     /// The node owns these shards from now on.
-    Grant(Vec<Holding>),
+    Grant(Vec<OwnedShard>),
     /// Revoke this shard; report [`Input::RevokeFinished`] when nothing of it is in flight.
-    Revoke(Holding),
+    Revoke(OwnedShard),
     /// The lease has ended: the node owns no shards any more.
     Expire,
     /// The node has left the cluster: the answer to [`Input::Retire`].

@@ -26,7 +26,7 @@ mod shard_plan;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Holding, Input, NodeRow, ShardRow, TableView};
+pub use command::{Command, Input, NodeRow, OwnedShard, ShardRow, TableView};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,29 +39,29 @@ use crate::time::Tick;
 #[derive(Debug)]
 pub struct MembershipState {
     timings: Timings,
-    works: bool,
+    wants_shards: bool,
     retiring: bool,
     membership: MemberState,
-    underway: Option<PendingRequest>,
+    outstanding: Option<PendingRequest>,
     /// Time of the next heartbeat or registration.
-    beat_at: Tick,
+    next_heartbeat_at: Tick,
     /// After a failure: no request before this time.
-    rest_until: Tick,
-    last_beat: Option<Tick>,
+    retry_at: Tick,
+    last_heartbeat: Option<Tick>,
 }
 
 #[derive(Debug)]
 enum MemberState {
-    Outside,
-    Inside(Inside),
-    Gone,
+    Unregistered,
+    Registered(RegisteredNode),
+    Left,
 }
 
 /// The request to the table that is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingRequest {
     Register,
-    Beat { sent: Tick },
+    Heartbeat { sent: Tick },
     Fence,
     Claim,
     Release,
@@ -69,15 +69,15 @@ enum PendingRequest {
 }
 
 #[derive(Debug)]
-struct Inside {
+struct RegisteredNode {
     node: NodeNo,
     /// End of the lease; `None` if the node has no lease.
     end_by: Option<Tick>,
-    held: BTreeMap<Shard, Held>,
+    owned: BTreeMap<Shard, ShardOwnership>,
     /// Shards that are no longer held and not yet released in the table.
-    given_up: Vec<Holding>,
+    unreleased: Vec<OwnedShard>,
     others: FxHashMap<NodeNo, LastHeartbeat>,
-    last_look: Option<Tick>,
+    last_view_at: Option<Tick>,
     /// Requests that follow from the last table contents.
     plan: VecDeque<Command>,
     /// True if no request of the plan has been issued yet. If heartbeats are slow, the next one is already due when
@@ -86,7 +86,7 @@ struct Inside {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct ShardOwnership {
     epoch: Epoch,
     revoked: bool,
 }
@@ -94,7 +94,7 @@ struct Held {
 /// The last heartbeat of another node, and when this node saw it first.
 #[derive(Clone, Copy, Debug)]
 struct LastHeartbeat {
-    beat: u64,
+    heartbeats: u64,
     since: Tick,
 }
 
@@ -103,29 +103,29 @@ impl MembershipState {
     pub fn new(timings: Timings, works: bool, now: Tick) -> MembershipState {
         MembershipState {
             timings,
-            works,
+            wants_shards: works,
             retiring: false,
-            membership: MemberState::Outside,
-            underway: None,
-            beat_at: now,
-            rest_until: now,
-            last_beat: None,
+            membership: MemberState::Unregistered,
+            outstanding: None,
+            next_heartbeat_at: now,
+            retry_at: now,
+            last_heartbeat: None,
         }
     }
 
     /// Returns when to call [`handle`](MembershipState::handle) with [`Input::Tick`], if no other input arrives before.
     pub fn wake(&self) -> Option<Tick> {
         let (ends, more) = match &self.membership {
-            MemberState::Inside(inside) => (inside.end_by, inside.has_more(self.retiring)),
-            MemberState::Outside => (None, false),
-            MemberState::Gone => return None,
+            MemberState::Registered(inside) => (inside.end_by, inside.has_more(self.retiring)),
+            MemberState::Unregistered => (None, false),
+            MemberState::Left => return None,
         };
         let asks = if more {
-            self.rest_until
+            self.retry_at
         } else {
-            self.beat_at.max(self.rest_until)
+            self.next_heartbeat_at.max(self.retry_at)
         };
-        let asks = self.underway.is_none().then_some(asks);
+        let asks = self.outstanding.is_none().then_some(asks);
         [ends, asks].into_iter().flatten().min()
     }
 
@@ -143,7 +143,7 @@ impl MembershipState {
             Input::Fenced => {
                 self.answered(PendingRequest::Fence);
                 // Read the table at once, because the freed shards can be claimed now.
-                self.beat_at = now;
+                self.next_heartbeat_at = now;
             }
             Input::Claimed(holdings) => self.claimed(holdings, commands),
             Input::Released => self.answered(PendingRequest::Release),
@@ -157,12 +157,12 @@ impl MembershipState {
             Input::TableChanged => self.table_changed(now),
             Input::Retire => self.retire(now, commands),
         }
-        self.ask_next(now, commands);
+        self.issue_next_request(now, commands);
     }
 
     /// Ends the lease if its time is over, so that no decision is based on it.
     fn expire_if_late(&mut self, now: Tick, commands: &mut Vec<Command>) {
-        if let MemberState::Inside(inside) = &mut self.membership
+        if let MemberState::Registered(inside) = &mut self.membership
             && inside.end_by.is_some_and(|end_by| now >= end_by)
         {
             inside.expire(commands);
@@ -171,7 +171,7 @@ impl MembershipState {
 
     /// Removes the outstanding request, which must be `to`.
     fn answered(&mut self, to: PendingRequest) {
-        let asked = self.underway.take();
+        let asked = self.outstanding.take();
         assert_eq!(
             asked,
             Some(to),
@@ -181,24 +181,24 @@ impl MembershipState {
 
     fn registered(&mut self, now: Tick, node: NodeNo) {
         self.answered(PendingRequest::Register);
-        self.membership = MemberState::Inside(Inside {
+        self.membership = MemberState::Registered(RegisteredNode {
             node,
             end_by: None,
-            held: BTreeMap::new(),
-            given_up: Vec::new(),
+            owned: BTreeMap::new(),
+            unreleased: Vec::new(),
             others: FxHashMap::default(),
-            last_look: None,
+            last_view_at: None,
             plan: VecDeque::new(),
             fresh: false,
         });
-        self.beat_at = now;
+        self.next_heartbeat_at = now;
     }
 
     fn heartbeat_done(&mut self, now: Tick, view: &TableView, commands: &mut Vec<Command>) {
-        let Some(PendingRequest::Beat { sent }) = self.underway.take() else {
+        let Some(PendingRequest::Heartbeat { sent }) = self.outstanding.take() else {
             panic!("a heartbeat was answered that is not outstanding");
         };
-        let MemberState::Inside(inside) = &mut self.membership else {
+        let MemberState::Registered(inside) = &mut self.membership else {
             panic!("a heartbeat was answered for a node that is not registered");
         };
         let dead = inside.update_heartbeats(now, view, self.timings);
@@ -211,33 +211,33 @@ impl MembershipState {
         }
         if now >= begin_by {
             // The answer took so long that no attempt may start on its basis.
-            self.beat_at = now;
+            self.next_heartbeat_at = now;
             return;
         }
         inside.verify_ownership(view, commands);
         if inside.end_by.is_some() {
-            let works = self.works && !self.retiring;
+            let works = self.wants_shards && !self.retiring;
             inside.plan_shards(works, view, commands);
             // Last, because a fence may have to wait for writes that the dead node has in progress.
             inside.plan.extend(dead);
             inside.fresh = true;
         } else {
-            self.beat_at = now;
+            self.next_heartbeat_at = now;
         }
     }
 
-    fn claimed(&mut self, holdings: Vec<Holding>, commands: &mut Vec<Command>) {
+    fn claimed(&mut self, holdings: Vec<OwnedShard>, commands: &mut Vec<Command>) {
         self.answered(PendingRequest::Claim);
-        if let MemberState::Inside(inside) = &mut self.membership
+        if let MemberState::Registered(inside) = &mut self.membership
             && inside.end_by.is_some()
             && !holdings.is_empty()
         {
             for holding in &holdings {
-                let held = Held {
+                let held = ShardOwnership {
                     epoch: holding.epoch,
                     revoked: false,
                 };
-                inside.held.insert(holding.shard, held);
+                inside.owned.insert(holding.shard, held);
             }
             commands.push(Command::Grant(holdings));
             if self.retiring {
@@ -247,15 +247,15 @@ impl MembershipState {
     }
 
     fn failed(&mut self, now: Tick, commands: &mut Vec<Command>) {
-        let asked = self.underway.take();
+        let asked = self.outstanding.take();
         assert!(
             asked.is_some(),
             "a failure was reported but no request is outstanding"
         );
-        self.rest_until = now.after(self.timings.try_again);
-        self.beat_at = self.rest_until;
+        self.retry_at = now.after(self.timings.try_again);
+        self.next_heartbeat_at = self.retry_at;
         match &mut self.membership {
-            MemberState::Inside(inside) => {
+            MemberState::Registered(inside) => {
                 inside.plan.clear();
                 // Without a lease the node owns nothing, so leaving need not succeed: other nodes will notice the
                 // silence.
@@ -263,39 +263,39 @@ impl MembershipState {
                     self.gone(commands);
                 }
             }
-            MemberState::Outside if self.retiring => self.gone(commands),
-            MemberState::Outside | MemberState::Gone => {}
+            MemberState::Unregistered if self.retiring => self.gone(commands),
+            MemberState::Unregistered | MemberState::Left => {}
         }
     }
 
     /// Handles that another node declared this one dead: it is no longer a member.
     fn expelled(&mut self, now: Tick, commands: &mut Vec<Command>) {
-        let asked = self.underway.take();
+        let asked = self.outstanding.take();
         assert!(
             asked.is_some(),
             "an answer was reported but no request is outstanding"
         );
-        if let MemberState::Inside(inside) = &mut self.membership
+        if let MemberState::Registered(inside) = &mut self.membership
             && inside.end_by.is_some()
         {
             inside.expire(commands);
         }
-        self.membership = MemberState::Outside;
-        self.beat_at = now;
+        self.membership = MemberState::Unregistered;
+        self.next_heartbeat_at = now;
         if self.retiring {
             self.gone(commands);
         }
     }
 
-    fn revoke_finished(&mut self, holding: Holding) {
-        if let MemberState::Inside(inside) = &mut self.membership
+    fn revoke_finished(&mut self, holding: OwnedShard) {
+        if let MemberState::Registered(inside) = &mut self.membership
             && inside
-                .held
+                .owned
                 .get(&holding.shard)
                 .is_some_and(|held| held.revoked && held.epoch == holding.epoch)
         {
-            inside.held.remove(&holding.shard);
-            inside.given_up.push(holding);
+            inside.owned.remove(&holding.shard);
+            inside.unreleased.push(holding);
         }
     }
 
@@ -303,9 +303,9 @@ impl MembershipState {
     /// table.
     fn table_changed(&mut self, now: Tick) {
         let earliest = self
-            .last_beat
+            .last_heartbeat
             .map_or(now, |last| last.after(self.timings.look_pause));
-        self.beat_at = self.beat_at.min(earliest.max(now));
+        self.next_heartbeat_at = self.next_heartbeat_at.min(earliest.max(now));
     }
 
     fn retire(&mut self, now: Tick, commands: &mut Vec<Command>) {
@@ -313,47 +313,52 @@ impl MembershipState {
             return;
         }
         self.retiring = true;
-        self.beat_at = now;
+        self.next_heartbeat_at = now;
         match &mut self.membership {
-            MemberState::Inside(inside) => {
+            MemberState::Registered(inside) => {
                 inside.plan.clear();
                 inside.revoke_all(commands);
             }
-            MemberState::Outside if self.underway.is_none() => self.gone(commands),
-            MemberState::Outside | MemberState::Gone => {}
+            MemberState::Unregistered if self.outstanding.is_none() => self.gone(commands),
+            MemberState::Unregistered | MemberState::Left => {}
         }
     }
 
     fn gone(&mut self, commands: &mut Vec<Command>) {
-        self.membership = MemberState::Gone;
+        self.membership = MemberState::Left;
         commands.push(Command::Retired);
     }
 
     /// Issues the next request to the table, if none is outstanding.
-    fn ask_next(&mut self, now: Tick, commands: &mut Vec<Command>) {
-        if self.underway.is_some() || now < self.rest_until {
+    fn issue_next_request(&mut self, now: Tick, commands: &mut Vec<Command>) {
+        if self.outstanding.is_some() || now < self.retry_at {
             return;
         }
-        let due = now >= self.beat_at;
+        let due = now >= self.next_heartbeat_at;
         let retiring = self.retiring;
         let (command, underway) = match &mut self.membership {
-            MemberState::Gone => return,
-            MemberState::Outside if due => (Command::Register, PendingRequest::Register),
-            MemberState::Outside => return,
-            MemberState::Inside(inside) if !inside.given_up.is_empty() => {
-                let holdings = std::mem::take(&mut inside.given_up);
+            MemberState::Left => return,
+            MemberState::Unregistered if due => (Command::Register, PendingRequest::Register),
+            MemberState::Unregistered => return,
+            MemberState::Registered(inside) if !inside.unreleased.is_empty() => {
+                let holdings = std::mem::take(&mut inside.unreleased);
                 (Command::Release(holdings), PendingRequest::Release)
             }
-            MemberState::Inside(inside) if retiring && inside.held.is_empty() => {
+            MemberState::Registered(inside) if retiring && inside.owned.is_empty() => {
                 (Command::Leave, PendingRequest::Leave)
             }
-            MemberState::Inside(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
-                self.last_beat = Some(now);
-                self.beat_at = now.after(self.timings.beat_every);
-                let works = self.works && !retiring;
-                (Command::Beat { works }, PendingRequest::Beat { sent: now })
+            MemberState::Registered(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
+                self.last_heartbeat = Some(now);
+                self.next_heartbeat_at = now.after(self.timings.heartbeat_interval);
+                let works = self.wants_shards && !retiring;
+                (
+                    Command::Heartbeat {
+                        wants_shards: works,
+                    },
+                    PendingRequest::Heartbeat { sent: now },
+                )
             }
-            MemberState::Inside(inside) => match inside.plan.pop_front() {
+            MemberState::Registered(inside) => match inside.plan.pop_front() {
                 Some(command) => {
                     inside.fresh = false;
                     let underway = PendingRequest::of(&command);
@@ -362,7 +367,7 @@ impl MembershipState {
                 None => return,
             },
         };
-        self.underway = Some(underway);
+        self.outstanding = Some(underway);
         commands.push(command);
     }
 }
@@ -375,7 +380,7 @@ impl PendingRequest {
             Command::Claim { .. } => PendingRequest::Claim,
             Command::Release(_) => PendingRequest::Release,
             Command::Register
-            | Command::Beat { .. }
+            | Command::Heartbeat { .. }
             | Command::Leave
             | Command::SetLease { .. }
             | Command::Grant(_)
@@ -386,18 +391,18 @@ impl PendingRequest {
     }
 }
 
-impl Inside {
+impl RegisteredNode {
     /// Returns true if there is a request that need not wait for the next heartbeat.
     fn has_more(&self, retiring: bool) -> bool {
-        let leaves = retiring && self.held.is_empty();
-        leaves || !self.given_up.is_empty() || !self.plan.is_empty()
+        let leaves = retiring && self.owned.is_empty();
+        leaves || !self.unreleased.is_empty() || !self.plan.is_empty()
     }
 
     /// Ends the lease and drops all shards.
     fn expire(&mut self, commands: &mut Vec<Command>) {
         self.end_by = None;
-        self.held.clear();
-        self.given_up.clear();
+        self.owned.clear();
+        self.unreleased.clear();
         self.plan.clear();
         commands.push(Command::Expire);
     }
@@ -405,24 +410,24 @@ impl Inside {
     /// Updates the last heartbeats of the other nodes and returns the commands that fence the dead ones.
     fn update_heartbeats(&mut self, now: Tick, view: &TableView, timings: Timings) -> Vec<Command> {
         let deaf = self
-            .last_look
+            .last_view_at
             .is_none_or(|last| now.since(last) > timings.deaf_after);
-        self.last_look = Some(now);
+        self.last_view_at = Some(now);
         let mut dead = Vec::new();
         let mut others = FxHashMap::default();
         for row in view.nodes.iter().filter(|row| row.node != self.node) {
             let known = self.others.get(&row.node);
             let heard = match known {
-                Some(heard) if heard.beat == row.beat && !deaf => *heard,
+                Some(heard) if heard.heartbeats == row.heartbeats && !deaf => *heard,
                 Some(_) | None => LastHeartbeat {
-                    beat: row.beat,
+                    heartbeats: row.heartbeats,
                     since: now,
                 },
             };
             if now.since(heard.since) >= row.lease.min(LONGEST_LEASE) {
                 dead.push(Command::Fence {
                     node: row.node,
-                    beat: row.beat,
+                    heartbeats: row.heartbeats,
                 });
             }
             others.insert(row.node, heard);
@@ -433,10 +438,10 @@ impl Inside {
 
     /// Revokes all shards, so that they are released when their attempts have ended.
     fn revoke_all(&mut self, commands: &mut Vec<Command>) {
-        for (&shard, held) in self.held.iter_mut().filter(|(_, held)| !held.revoked) {
+        for (&shard, held) in self.owned.iter_mut().filter(|(_, held)| !held.revoked) {
             held.revoked = true;
             let epoch = held.epoch;
-            commands.push(Command::Revoke(Holding { shard, epoch }));
+            commands.push(Command::Revoke(OwnedShard { shard, epoch }));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! the quota with what it holds, plans a claim for the missing shards and revokes surplus ones. It drops everything
 //! if the table does not confirm what it holds.
 
-use super::{Command, Holding, Inside, TableView};
+use super::{Command, OwnedShard, RegisteredNode, TableView};
 use crate::cluster::{NodeNo, SHARD_COUNT};
 
 /// Returns the number of shards that a node should own: an equal part, and one more for the first nodes.
@@ -16,7 +16,7 @@ pub(super) fn quota(node: NodeNo, works: bool, view: &TableView) -> usize {
     let mut workers: Vec<NodeNo> = view
         .nodes
         .iter()
-        .filter(|row| row.works || row.node == node)
+        .filter(|row| row.wants_shards || row.node == node)
         .map(|row| row.node)
         .collect();
     workers.sort_unstable();
@@ -28,19 +28,19 @@ pub(super) fn quota(node: NodeNo, works: bool, view: &TableView) -> usize {
     count / workers.len() + usize::from(rank < count % workers.len())
 }
 
-impl Inside {
+impl RegisteredNode {
     /// Drops all shards if the table does not confirm every one of them. This should never happen. If it does, the
     /// node cannot trust its own state.
     pub(super) fn verify_ownership(&mut self, view: &TableView, commands: &mut Vec<Command>) {
-        let holds = |holding: Holding| {
-            let held = self.held.get(&holding.shard);
+        let holds = |holding: OwnedShard| {
+            let held = self.owned.get(&holding.shard);
             held.is_some_and(|held| held.epoch == holding.epoch)
         };
         let mine = view
             .shards
             .iter()
-            .filter(|owned| owned.owner == Some(self.node) && holds(owned.holding));
-        let sound = mine.count() == self.held.len();
+            .filter(|owned| owned.owner == Some(self.node) && holds(owned.ownership));
+        let sound = mine.count() == self.owned.len();
         if !sound {
             self.expire(commands);
         }
@@ -56,15 +56,15 @@ impl Inside {
         let quota = quota(self.node, works, view);
         // Shards that the table shows as this node's and that it does not hold: an answer was lost, or the lease
         // ended.
-        let mut strays: Vec<Holding> = view
+        let mut strays: Vec<OwnedShard> = view
             .shards
             .iter()
             .filter(|owned| owned.owner == Some(self.node))
-            .map(|owned| owned.holding)
-            .filter(|holding| !self.held.contains_key(&holding.shard))
-            .filter(|holding| !self.given_up.contains(holding))
+            .map(|owned| owned.ownership)
+            .filter(|holding| !self.owned.contains_key(&holding.shard))
+            .filter(|holding| !self.unreleased.contains(holding))
             .collect();
-        let kept = self.held.values().filter(|held| !held.revoked).count();
+        let kept = self.owned.values().filter(|held| !held.revoked).count();
         let missing = quota.saturating_sub(kept);
         let surplus = strays.split_off(missing.min(strays.len()));
         if !surplus.is_empty() {
@@ -81,12 +81,12 @@ impl Inside {
             self.plan.push_back(Command::Claim { own, free });
         }
         let excess = kept.saturating_sub(quota);
-        let keepers = self.held.iter_mut().rev();
+        let keepers = self.owned.iter_mut().rev();
         let revoked = keepers.filter(|(_, held)| !held.revoked).take(excess);
         for (&shard, held) in revoked {
             held.revoked = true;
             let epoch = held.epoch;
-            commands.push(Command::Revoke(Holding { shard, epoch }));
+            commands.push(Command::Revoke(OwnedShard { shard, epoch }));
         }
     }
 }

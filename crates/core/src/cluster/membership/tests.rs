@@ -20,8 +20,8 @@ struct Bench {
 fn row(node: u64, beat: u64) -> NodeRow {
     NodeRow {
         node: NodeNo(node),
-        beat,
-        works: true,
+        heartbeats: beat,
+        wants_shards: true,
         lease: Span::from_secs(6),
     }
 }
@@ -30,7 +30,7 @@ impl Bench {
     /// A node that has registered and sends its first heartbeat.
     fn joined(others: &[NodeRow]) -> Bench {
         let shards = Shard::all().map(|shard| ShardRow {
-            holding: Holding {
+            ownership: OwnedShard {
                 shard,
                 epoch: Epoch(0),
             },
@@ -48,7 +48,7 @@ impl Bench {
         };
         assert_eq!(bench.handle(Input::Tick), [Command::Register]);
         let first = bench.handle(Input::Registered(ME));
-        assert_eq!(first, [Command::Beat { works: true }]);
+        assert_eq!(first, [Command::Heartbeat { wants_shards: true }]);
         bench
     }
 
@@ -69,26 +69,26 @@ impl Bench {
     }
 
     /// Executes a claim in the table and returns the claimed shards.
-    fn claim(&mut self, command: &Command) -> Vec<Holding> {
+    fn claim(&mut self, command: &Command) -> Vec<OwnedShard> {
         let Command::Claim { own, free } = command else {
             panic!("expected a claim, got {command:?}");
         };
         let mut free = *free;
         let mut claimed = Vec::new();
         for owned in &mut self.view.shards {
-            let lost = own.contains(&owned.holding);
+            let lost = own.contains(&owned.ownership);
             if lost || (owned.owner.is_none() && free > 0) {
                 free -= usize::from(!lost);
                 owned.owner = Some(ME);
-                owned.holding.epoch.0 += 1;
-                claimed.push(owned.holding);
+                owned.ownership.epoch.0 += 1;
+                claimed.push(owned.ownership);
             }
         }
         claimed
     }
 
     /// A node that owns its part of the shards after the first heartbeat.
-    fn with_shards(others: &[NodeRow]) -> (Bench, Vec<Holding>) {
+    fn with_shards(others: &[NodeRow]) -> (Bench, Vec<OwnedShard>) {
         let mut bench = Bench::joined(others);
         let commands = bench.answer_beat();
         let claimed = bench.claim(commands.last().expect("the last command is a claim"));
@@ -118,18 +118,21 @@ fn the_lease_counts_from_before_the_heartbeat_was_sent() {
 fn a_late_heartbeat_answer_gives_no_lease() {
     let mut bench = Bench::joined(&[]);
     bench.now = Tick(5_005);
-    assert_eq!(bench.answer_beat(), [Command::Beat { works: true }]);
+    assert_eq!(
+        bench.answer_beat(),
+        [Command::Heartbeat { wants_shards: true }]
+    );
 }
 
 #[test]
 fn a_node_that_cannot_renew_expires_and_reclaims_its_shards_later() {
     let (mut bench, claimed) = Bench::with_shards(&[]);
     assert_eq!(bench.membership.wake(), Some(Tick(1_005)));
-    assert_eq!(bench.at(1_005), [Command::Beat { works: true }]);
+    assert_eq!(bench.at(1_005), [Command::Heartbeat { wants_shards: true }]);
     assert_eq!(bench.membership.wake(), Some(Tick(5_005)));
     bench.now = Tick(3_000);
     assert_eq!(bench.handle(Input::Failed), []);
-    assert_eq!(bench.at(3_250), [Command::Beat { works: true }]);
+    assert_eq!(bench.at(3_250), [Command::Heartbeat { wants_shards: true }]);
     assert_eq!(bench.at(5_004), []);
     assert_eq!(bench.at(5_005), [Command::Expire]);
     assert_eq!(bench.at(5_006), []);
@@ -148,14 +151,17 @@ fn a_claim_answered_after_the_lease_grants_nothing() {
     let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     bench.now = Tick(5_005);
     let commands = bench.handle(Input::Claimed(claimed));
-    assert_eq!(commands, [Command::Expire, Command::Beat { works: true }]);
+    assert_eq!(
+        commands,
+        [Command::Expire, Command::Heartbeat { wants_shards: true }]
+    );
 }
 
 #[test]
 fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
     let (mut bench, _) = Bench::with_shards(&[row(3, 40)]);
     for tick in [1_005, 2_005, 3_005, 4_005, 5_005] {
-        assert_eq!(bench.at(tick), [Command::Beat { works: true }]);
+        assert_eq!(bench.at(tick), [Command::Heartbeat { wants_shards: true }]);
         assert_eq!(bench.answer_beat().len(), 1);
     }
     bench.at(6_005);
@@ -169,12 +175,12 @@ fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
     let commands = bench.answer_beat();
     let fence = Command::Fence {
         node: NodeNo(3),
-        beat: 40,
+        heartbeats: 40,
     };
     assert_eq!(commands.last(), Some(&fence));
     assert_eq!(
         bench.handle(Input::Fenced),
-        [Command::Beat { works: true }],
+        [Command::Heartbeat { wants_shards: true }],
         "the freed shards are looked up at once"
     );
 }
@@ -201,7 +207,7 @@ fn surplus_shards_are_revoked_and_released_when_finished() {
     assert_eq!(bench.handle(Input::TableChanged), []);
     assert_eq!(
         bench.at(105),
-        [Command::Beat { works: true }],
+        [Command::Heartbeat { wants_shards: true }],
         "the heartbeat waits for the minimum interval"
     );
     let commands = bench.answer_beat();
@@ -212,7 +218,7 @@ fn surplus_shards_are_revoked_and_released_when_finished() {
             None
         }
     };
-    let revoked: Vec<Holding> = commands.iter().filter_map(revoke).collect();
+    let revoked: Vec<OwnedShard> = commands.iter().filter_map(revoke).collect();
     assert_eq!(revoked.len(), 128);
     let finished = bench.handle(Input::RevokeFinished(revoked[7]));
     assert_eq!(finished, [Command::Release(vec![revoked[7]])]);
@@ -231,7 +237,10 @@ fn slow_heartbeats_do_not_stop_the_plan() {
     let commands = bench.answer_beat();
     let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     let commands = bench.handle(Input::Claimed(claimed));
-    assert_eq!(commands.last(), Some(&Command::Beat { works: true }));
+    assert_eq!(
+        commands.last(),
+        Some(&Command::Heartbeat { wants_shards: true })
+    );
 }
 
 #[test]
@@ -265,7 +274,12 @@ fn a_retiring_node_releases_all_shards_and_leaves() {
     let (mut bench, claimed) = Bench::with_shards(&[row(3, 40)]);
     let commands = bench.handle(Input::Retire);
     assert_eq!(commands.len(), claimed.len() + 1);
-    assert_eq!(commands.last(), Some(&Command::Beat { works: false }));
+    assert_eq!(
+        commands.last(),
+        Some(&Command::Heartbeat {
+            wants_shards: false
+        })
+    );
     bench.answer_beat();
     for holding in &claimed {
         bench.handle(Input::RevokeFinished(*holding));

@@ -11,8 +11,8 @@ use super::disk::Disk;
 use crate::classify::Outcome;
 use crate::delivery::{DeadReason, Delivery, OrderingKey, Status};
 use crate::dispatcher::{
-    Attempt, Command, Dispatcher, EndpointChange, EndpointSnapshot, FaultScope, Finish, Input,
-    LaneView, Limits, Record, Ticket,
+    Attempt, AttemptEnd, Command, Dispatcher, DispatcherLimits, EndpointChange, EndpointSnapshot,
+    Input, InternalFaultScope, LaneView, Record, Ticket,
 };
 use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::lane::{EndpointStatus, Fetched, Health, LaneSettings};
@@ -68,7 +68,7 @@ pub(super) struct Bench {
     pub(super) sent: Vec<Attempt>,
     /// Times of all attempts since the beginning.
     pub(super) arrivals: Vec<Tick>,
-    limits: Limits,
+    limits: DispatcherLimits,
     pub(super) endpoints: BTreeMap<EndpointId, EndpointSnapshot>,
     pub(super) cancelling: BTreeSet<DeliveryId>,
     cancel_tickets: BTreeSet<Ticket>,
@@ -77,10 +77,10 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new() -> Bench {
-        Bench::limited(Limits::default())
+        Bench::limited(DispatcherLimits::default())
     }
 
-    pub(super) fn limited(limits: Limits) -> Bench {
+    pub(super) fn limited(limits: DispatcherLimits) -> Bench {
         Bench {
             dispatcher: Dispatcher::new(limits, Rng::seeded(11)),
             disk: Disk::default(),
@@ -249,19 +249,25 @@ impl Bench {
     }
 
     pub(super) fn finish(&mut self, delivery: DeliveryId, outcome: Outcome) {
-        self.finish_attempt(delivery, Finish::Ran(outcome));
+        self.finish_attempt(delivery, AttemptEnd::Completed(outcome));
     }
 
     pub(super) fn fail_internally(&mut self, delivery: DeliveryId) {
-        self.finish_attempt(delivery, Finish::InternalFault(FaultScope::Delivery));
+        self.finish_attempt(
+            delivery,
+            AttemptEnd::InternalFault(InternalFaultScope::Delivery),
+        );
     }
 
     /// Ends an attempt by an internal fault whose cause lies outside the delivery.
     pub(super) fn fail_by_shared_fault(&mut self, delivery: DeliveryId) {
-        self.finish_attempt(delivery, Finish::InternalFault(FaultScope::Shared));
+        self.finish_attempt(
+            delivery,
+            AttemptEnd::InternalFault(InternalFaultScope::Shared),
+        );
     }
 
-    fn finish_attempt(&mut self, delivery: DeliveryId, finish: Finish) {
+    fn finish_attempt(&mut self, delivery: DeliveryId, finish: AttemptEnd) {
         let attempt = self
             .flying
             .remove(&delivery)
@@ -453,7 +459,7 @@ impl Bench {
             // Only cancellations may exceed the limit.
             assert!(
                 self.dispatcher.in_flight_count()
-                    <= self.limits.max_flights + self.cancel_tickets.len(),
+                    <= self.limits.max_in_flight + self.cancel_tickets.len(),
                 "more attempts are in flight than there are slots"
             );
         }

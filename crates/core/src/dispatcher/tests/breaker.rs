@@ -7,7 +7,7 @@
 use super::bench::Bench;
 use super::fixture::{DAY, RETRY, down, ok, refused, settings, throttled, unlimited_rate};
 use crate::delivery::{Status, Trigger};
-use crate::dispatcher::{EndpointChange, Input, Limits, Record};
+use crate::dispatcher::{DispatcherLimits, EndpointChange, Input, Record};
 use crate::id::EndpointId;
 use crate::lane::{BreakerSettings, BreakerState, Health, LaneSettings, StoredTrip, TripReason};
 use crate::policy::RetryPolicy;
@@ -25,8 +25,8 @@ fn sensitive_breaker() -> LaneSettings {
 }
 
 fn tripped() -> (Bench, EndpointId) {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 100,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 100,
         ready_per_lane: 4,
     });
     let endpoint = bench.endpoint(sensitive_breaker());

@@ -9,7 +9,7 @@ use super::fixture::{
     RETRY, disabled_by_failures, down, gone, ok, refused, settings, unlimited_rate,
 };
 use crate::delivery::{DeadReason, State, Status};
-use crate::dispatcher::{AttemptRecord, Command, EndpointChange, Input, Limits, Record};
+use crate::dispatcher::{AttemptRecord, Command, DispatcherLimits, EndpointChange, Input, Record};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{
     BreakerSettings, BreakerState, DisableCause, EndpointStatus, Health, LaneSettings, TripReason,
@@ -70,8 +70,8 @@ fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
         (EndpointStatus::Disabled, DeadReason::EndpointDisabled),
         (EndpointStatus::Deleted, DeadReason::EndpointDeleted),
     ] {
-        let mut bench = Bench::limited(Limits {
-            max_flights: 100,
+        let mut bench = Bench::limited(DispatcherLimits {
+            max_in_flight: 100,
             ready_per_lane: 4,
         });
         bench.manual.sweeps = true;

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use super::bench::Bench;
 use super::fixture::{ok, settings, unlimited_rate};
-use crate::dispatcher::Limits;
+use crate::dispatcher::DispatcherLimits;
 use crate::id::EndpointId;
 use crate::lane::LaneSettings;
 
-const SCARCE: Limits = Limits {
-    max_flights: 10,
+const SCARCE: DispatcherLimits = DispatcherLimits {
+    max_in_flight: 10,
     ready_per_lane: 16,
 };
 
@@ -54,8 +54,8 @@ fn a_tenant_with_100_lanes_gets_as_many_attempts_as_one_with_one() {
 
 #[test]
 fn tenants_take_turns_on_a_single_slot() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 1,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 1,
         ready_per_lane: 16,
     });
     let big: Vec<EndpointId> = (0..3)
@@ -84,8 +84,8 @@ fn at_most(tenant_in_flight: u32) -> LaneSettings {
 
 #[test]
 fn a_tenant_limit_is_kept_and_does_not_slow_others() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 100,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 100,
         ready_per_lane: 16,
     });
     let few: Vec<EndpointId> = (0..5)
@@ -200,8 +200,8 @@ fn a_tenant_at_its_share_continues_as_its_attempts_end() {
 
 #[test]
 fn a_hanging_endpoint_does_not_delay_others_of_its_tenant() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 100,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 100,
         ready_per_lane: 8,
     });
     let hanging = bench.endpoint(LaneSettings {
@@ -221,8 +221,8 @@ fn a_hanging_endpoint_does_not_delay_others_of_its_tenant() {
 #[test]
 fn a_new_tenant_gets_a_slot_while_several_tenants_hang() {
     const PLACES: usize = 64;
-    let mut bench = Bench::limited(Limits {
-        max_flights: PLACES,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: PLACES,
         ready_per_lane: 16,
     });
     for index in 0..8 {

@@ -8,7 +8,7 @@ use super::bench::Bench;
 use super::fixture::{DAY, RETRY, down, ok, settings, throttled, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::lanes::{MAX_FAULT_DELAY, MAX_WAITING_AFTER_FAULT, MIN_WAITING_AFTER_FAULT};
-use crate::dispatcher::{Command, Input, Limits, Record, STORE_PAUSE};
+use crate::dispatcher::{Command, DispatcherLimits, Input, Record, STORE_PAUSE};
 use crate::lane::{BreakerSettings, BreakerState, EndpointStatus, LaneSettings};
 use crate::time::Span;
 
@@ -111,8 +111,8 @@ fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
 
 #[test]
 fn a_result_occupies_its_slot_until_it_is_recorded() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 2,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 2,
         ready_per_lane: 8,
     });
     bench.manual.records = true;
@@ -243,8 +243,8 @@ fn an_attempt_cut_off_by_shutdown_is_found_after_restart() {
 
 #[test]
 fn cancels_are_recorded_even_when_every_slot_is_taken() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 1,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 1,
         ready_per_lane: 8,
     });
     bench.manual.records = true;
@@ -263,8 +263,8 @@ fn cancels_are_recorded_even_when_every_slot_is_taken() {
 /// and continues after the waiting time.
 #[test]
 fn deliveries_waiting_after_internal_faults_are_bounded() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 100,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 100,
         ready_per_lane: 256,
     });
     let endpoint = bench.endpoint(LaneSettings {

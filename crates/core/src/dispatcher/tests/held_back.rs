@@ -5,7 +5,7 @@
 
 use super::bench::Bench;
 use super::fixture::{RETRY, down, ok, settings, throttled, unlimited_rate};
-use crate::dispatcher::{Input, Limits};
+use crate::dispatcher::{DispatcherLimits, Input};
 use crate::id::EndpointId;
 use crate::lane::{
     BreakerSettings, EndpointStatus, HeldBackBy, LaneSettings, LimitsInForce, RateLimit,
@@ -170,8 +170,8 @@ fn the_limit_of_the_tenant_is_reported_after_those_of_the_endpoint() {
 
 #[test]
 fn the_limit_of_the_server_is_reported() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 1,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 1,
         ready_per_lane: 8,
     });
     let first = bench.endpoint_of("one", unlimited_rate());

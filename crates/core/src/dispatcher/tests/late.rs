@@ -9,13 +9,13 @@ use crate::delivery::{DeadReason, Delivery, State, Status};
 use crate::dispatcher::Input;
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{EndpointStatus, LaneSettings, RateLimit};
-use crate::policy::{Late, RetryPolicy};
+use crate::policy::{LateAction, RetryPolicy};
 use crate::time::Span;
 
 /// The duration after which the deliveries of the bench give up.
 const GIVE_UP_AFTER: Span = Span::from_days(30);
 
-fn with_late(settings: LaneSettings, late: Late) -> LaneSettings {
+fn with_late(settings: LaneSettings, late: LateAction) -> LaneSettings {
     LaneSettings {
         policy: RetryPolicy {
             late,
@@ -54,12 +54,12 @@ fn held_past_the_deadline(
 
 #[test]
 fn deliveries_held_past_their_deadline_are_dropped_or_sent_by_policy() {
-    for late in [Late::Send, Late::Drop] {
+    for late in [LateAction::Send, LateAction::Drop] {
         let mut bench = Bench::new();
         let settings = with_late(unlimited_rate(), late);
         let (endpoint, ids) = held_past_the_deadline(&mut bench, settings, 200);
         match late {
-            Late::Send => {
+            LateAction::Send => {
                 // A backlog is sent gently after a pause.
                 bench.run(Span::from_mins(5), ok());
                 assert!(
@@ -67,7 +67,7 @@ fn deliveries_held_past_their_deadline_are_dropped_or_sent_by_policy() {
                         .all(|id| bench.disk.status(*id) == Status::Succeeded)
                 );
             }
-            Late::Drop => {
+            LateAction::Drop => {
                 assert_eq!(bench.take_sent(), []);
                 assert!(ids.iter().all(|id| expired(&bench, *id)));
                 assert!(
@@ -96,7 +96,8 @@ fn late_deliveries_spend_nothing_of_the_rate() {
         },
         ..settings()
     };
-    let (endpoint, ids) = held_past_the_deadline(&mut bench, with_late(slow, Late::Drop), 100);
+    let (endpoint, ids) =
+        held_past_the_deadline(&mut bench, with_late(slow, LateAction::Drop), 100);
     assert!(ids.iter().all(|id| expired(&bench, *id)));
     let fresh = bench.accept_one(endpoint);
     assert_eq!(bench.take_sent().len(), 1);
@@ -106,7 +107,7 @@ fn late_deliveries_spend_nothing_of_the_rate() {
 #[test]
 fn a_retry_that_is_held_back_past_the_deadline_is_dropped() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(with_late(unlimited_rate(), Late::Drop));
+    let endpoint = bench.endpoint(with_late(unlimited_rate(), LateAction::Drop));
     let id = bench.accept_one(endpoint);
     bench.finish(id, down());
     bench.take_sent();
@@ -122,7 +123,7 @@ fn a_retry_that_is_held_back_past_the_deadline_is_dropped() {
 #[test]
 fn an_attempt_before_the_deadline_is_made() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(with_late(unlimited_rate(), Late::Drop));
+    let endpoint = bench.endpoint(with_late(unlimited_rate(), LateAction::Drop));
     let id = bench.accept_one(endpoint);
     bench.finish(id, down());
     bench.advance(RETRY);
@@ -134,7 +135,7 @@ fn an_attempt_before_the_deadline_is_made() {
 fn a_dropped_delivery_is_recorded_again_until_it_is_written() {
     let mut bench = Bench::new();
     bench.manual.records = true;
-    let settings = with_late(unlimited_rate(), Late::Drop);
+    let settings = with_late(unlimited_rate(), LateAction::Drop);
     let (_, ids) = held_past_the_deadline(&mut bench, settings, 1);
     for _ in 0..3 {
         bench.fail_record();
@@ -151,7 +152,7 @@ fn a_dropped_delivery_is_recorded_again_until_it_is_written() {
 fn a_delivery_that_is_retried_by_hand_while_it_is_dropped_is_sent() {
     let mut bench = Bench::new();
     bench.manual.records = true;
-    let settings = with_late(unlimited_rate(), Late::Drop);
+    let settings = with_late(unlimited_rate(), LateAction::Drop);
     let (endpoint, ids) = held_past_the_deadline(&mut bench, settings, 1);
     assert_eq!(bench.records.len(), 1);
     let now = bench.now.wall;
@@ -169,7 +170,7 @@ fn the_next_delivery_of_an_ordering_key_follows_a_dropped_one() {
     let mut bench = Bench::new();
     let ordered = LaneSettings {
         ordered: true,
-        ..with_late(unlimited_rate(), Late::Drop)
+        ..with_late(unlimited_rate(), LateAction::Drop)
     };
     let endpoint = bench.endpoint(ordered);
     bench.set_status(endpoint, EndpointStatus::Paused);

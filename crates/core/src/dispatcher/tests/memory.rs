@@ -5,7 +5,7 @@
 
 use super::bench::Bench;
 use super::fixture::{down, ok, settings, throttled, unlimited_rate};
-use crate::dispatcher::{Input, Limits, Wake};
+use crate::dispatcher::{DispatcherLimits, Input, Wake};
 use crate::lane::{EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
@@ -71,8 +71,8 @@ fn a_lane_with_outstanding_work_is_kept() {
 
 #[test]
 fn a_million_deliveries_of_one_endpoint_use_bounded_memory() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 10,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 10,
         ready_per_lane: 64,
     });
     let endpoint = bench.endpoint(unlimited_rate());
@@ -145,8 +145,8 @@ fn a_tenant_is_forgotten_with_its_last_lane() {
 #[test]
 fn an_endpoint_that_changes_tenant_counts_for_the_new_tenant() {
     // If the index of a forgotten tenant were kept, the next tenant with this index would inherit its flights.
-    let mut bench = Bench::limited(Limits {
-        max_flights: 10,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 10,
         ready_per_lane: 16,
     });
     for round in 0..20 {

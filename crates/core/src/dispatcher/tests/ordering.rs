@@ -5,7 +5,7 @@
 use super::bench::Bench;
 use super::fixture::{RETRY, down, ok, ordered, refused, unlimited_rate};
 use crate::delivery::Status;
-use crate::dispatcher::{Input, Limits};
+use crate::dispatcher::{DispatcherLimits, Input};
 use crate::id::DeliveryId;
 use crate::lane::LaneSettings;
 use crate::time::Span;
@@ -134,8 +134,8 @@ fn an_old_snapshot_does_not_strand_later_deliveries_of_the_key() {
 
 #[test]
 fn new_deliveries_do_not_overtake_stored_ones() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 10,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 10,
         ready_per_lane: 2,
     });
     let endpoint = bench.endpoint(LaneSettings {

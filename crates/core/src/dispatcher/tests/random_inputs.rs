@@ -9,7 +9,7 @@ use super::bench::Bench;
 use super::fixture::{down, ok, refused, settings, throttled, unlimited_rate};
 use crate::classify::Outcome;
 use crate::delivery::Delivery;
-use crate::dispatcher::{Input, Limits, Ticket};
+use crate::dispatcher::{DispatcherLimits, Input, Ticket};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{BreakerSettings, EndpointStatus, LaneSettings};
 use crate::rng::Rng;
@@ -64,8 +64,8 @@ fn lane_settings() -> [LaneSettings; 4] {
 
 impl RandomRun {
     fn new(seed: u64) -> RandomRun {
-        let mut bench = Bench::limited(Limits {
-            max_flights: 6,
+        let mut bench = Bench::limited(DispatcherLimits {
+            max_in_flight: 6,
             ready_per_lane: 3,
         });
         bench.manual.fetches = true;

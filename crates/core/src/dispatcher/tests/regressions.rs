@@ -7,7 +7,7 @@ use super::fixture::{
     RETRY, disabled_by_failures, down, gone, ok, ordered, refused, settings, unlimited_rate,
 };
 use crate::delivery::{DeadReason, State, Status};
-use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
+use crate::dispatcher::{Command, DispatcherLimits, Input, STORE_PAUSE};
 use crate::lane::{EndpointStatus, LaneSettings};
 use crate::time::Span;
 
@@ -163,8 +163,8 @@ fn enabling_after_a_pause_resets_health() {
 /// once.
 #[test]
 fn a_delivery_with_an_internal_fault_pauses_despite_a_backlog() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 10,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 10,
         ready_per_lane: 2,
     });
     let endpoint = bench.endpoint(one_at_a_time());
@@ -312,8 +312,8 @@ fn a_store_pause_is_not_prolonged_by_a_clock_set_back() {
 /// Slots freed by cancellations did not wake the tenants that waited for them.
 #[test]
 fn slots_freed_by_cancels_are_used_at_once() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 10,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 10,
         ready_per_lane: 16,
     });
     bench.manual.records = true;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::bench::Bench;
 use super::fixture::{down, gone, ok, settings, unlimited_rate};
 use crate::delivery::Status;
-use crate::dispatcher::{Command, Dispatcher, Input, Limits, Wake};
+use crate::dispatcher::{Command, Dispatcher, DispatcherLimits, Input, Wake};
 use crate::id::EndpointId;
 use crate::lane::{BreakerState, EndpointStatus, LaneSettings, RateLimit};
 use crate::rng::Rng;
@@ -103,9 +103,9 @@ fn a_lane_without_settings_is_released_at_once() {
 
 #[test]
 fn a_queued_lane_is_withdrawn_when_released() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 1,
-        ..Limits::default()
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 1,
+        ..DispatcherLimits::default()
     });
     let busy = bench.endpoint(unlimited_rate());
     let waiting = bench.endpoint_of("other", unlimited_rate());
@@ -193,7 +193,7 @@ fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
     assert_eq!(bench.dispatcher.in_flight_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
     bench.take_commands();
-    let finish = crate::dispatcher::Finish::Ran(ok());
+    let finish = crate::dispatcher::AttemptEnd::Completed(ok());
     bench.handle(Input::Finished { ticket, finish });
     assert_eq!(
         bench.take_commands(),
@@ -294,7 +294,7 @@ proptest! {
 
 #[test]
 fn one_thousand_lanes_are_released_at_once() {
-    let mut dispatcher = Dispatcher::new(Limits::default(), Rng::seeded(1));
+    let mut dispatcher = Dispatcher::new(DispatcherLimits::default(), Rng::seeded(1));
     let mut bench = Bench::new();
     let mut commands = Vec::new();
     for number in 0..1_000 {

@@ -7,7 +7,7 @@ use super::bench::Bench;
 use super::fixture::{RETRY, down, gone, ok, settings, throttled, unlimited_rate};
 use crate::classify::{HttpStatus, Outcome};
 use crate::delivery::{Delivery, Status};
-use crate::dispatcher::{Input, Limits, MAX_FETCHES, STORE_PAUSE};
+use crate::dispatcher::{DispatcherLimits, Input, MAX_FETCHES, STORE_PAUSE};
 use crate::lane::{BreakerSettings, EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
@@ -169,8 +169,8 @@ fn enabling_ends_the_retry_after_pause() {
 /// Many lanes with a backlog at start-up do not all fetch at once, but all get their turn.
 #[test]
 fn fetches_are_limited_and_queued() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 16,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 16,
         ready_per_lane: 64,
     });
     bench.manual.fetches = true;

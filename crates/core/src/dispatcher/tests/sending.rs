@@ -6,12 +6,12 @@
 use super::bench::Bench;
 use super::fixture::{RETRY, down, ok, settings, throttled, unlimited_rate};
 use crate::delivery::{Status, Trigger};
-use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
+use crate::dispatcher::{Command, DispatcherLimits, Input, STORE_PAUSE};
 use crate::lane::{EndpointStatus, LaneSettings, RateLimit};
 use crate::time::Span;
 
-const SMALL: Limits = Limits {
-    max_flights: 100,
+const SMALL: DispatcherLimits = DispatcherLimits {
+    max_in_flight: 100,
     ready_per_lane: 8,
 };
 

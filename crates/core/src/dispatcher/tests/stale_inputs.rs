@@ -7,7 +7,9 @@
 use super::bench::Bench;
 use super::fixture::{RETRY, down, ok, settings, unlimited_rate};
 use crate::delivery::Status;
-use crate::dispatcher::{Command, FaultScope, Finish, Input, Limits, STORE_PAUSE};
+use crate::dispatcher::{
+    AttemptEnd, Command, DispatcherLimits, Input, InternalFaultScope, STORE_PAUSE,
+};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{EndpointStatus, Fetched, LaneSettings};
 use crate::time::Span;
@@ -163,9 +165,9 @@ fn unexpected_answers_change_nothing() {
     // A second result for the same attempt counts nothing and sends nothing.
     bench.take_commands();
     for finish in [
-        Finish::Ran(down()),
-        Finish::InternalFault(FaultScope::Delivery),
-        Finish::InternalFault(FaultScope::Shared),
+        AttemptEnd::Completed(down()),
+        AttemptEnd::InternalFault(InternalFaultScope::Delivery),
+        AttemptEnd::InternalFault(InternalFaultScope::Shared),
     ] {
         bench.handle(Input::Finished { ticket, finish });
     }
@@ -179,7 +181,7 @@ fn unexpected_answers_change_nothing() {
     bench.handle(Input::RecordFailed { ticket });
     bench.handle(Input::Finished {
         ticket,
-        finish: Finish::Ran(down()),
+        finish: AttemptEnd::Completed(down()),
     });
     bench.handle(Input::Swept {
         ticket: 0,
@@ -230,8 +232,8 @@ fn answers_about_unknown_endpoints_open_no_lane() {
 
 #[test]
 fn a_fetch_answered_twice_counts_once() {
-    let mut bench = Bench::limited(Limits {
-        max_flights: 10,
+    let mut bench = Bench::limited(DispatcherLimits {
+        max_in_flight: 10,
         ready_per_lane: 4,
     });
     bench.manual.fetches = true;

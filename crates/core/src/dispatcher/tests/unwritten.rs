@@ -4,11 +4,11 @@ use super::bench::Bench;
 use super::fixture::{down, ok, settings, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::lanes::MAX_FAULT_DELAY;
-use crate::dispatcher::{FAULTS_TO_HOLD, STORE_PAUSE};
+use crate::dispatcher::{FAULTS_TO_QUARANTINE, STORE_PAUSE};
 use crate::id::{DeliveryId, EndpointId};
 
 fn held(bench: &Bench) -> Vec<DeliveryId> {
-    let held = bench.dispatcher.held_after_faults();
+    let held = bench.dispatcher.quarantined();
     held.into_iter().map(|held| held.delivery).collect()
 }
 
@@ -34,7 +34,7 @@ fn a_record_that_can_never_be_written_holds_its_delivery_and_no_other() {
     bench.finish(poison, down());
     let ticket = bench.records[0].0;
     // The first failure may be the store's. Then others are written in between.
-    for failures in 0..=FAULTS_TO_HOLD {
+    for failures in 0..=FAULTS_TO_QUARANTINE {
         assert_eq!(held(&bench), [], "after {failures} failures");
         assert!(bench.dispatcher.awaits(ticket));
         bench.fail_record();
@@ -88,7 +88,7 @@ fn a_store_that_fails_now_and_then_holds_nothing() {
     let endpoint = bench.endpoint(unlimited_rate());
     let deliveries = bench.accept(endpoint, 2);
     bench.finish_all(ok());
-    for _ in 0..5 * FAULTS_TO_HOLD {
+    for _ in 0..5 * FAULTS_TO_QUARANTINE {
         // Both fail each time, and only one other record is written.
         while !bench.records.is_empty() {
             bench.fail_record();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::alert::{AlertName, Bound};
-use posthaste_core::classify::{Fault, Outcome};
+use posthaste_core::classify::{Outcome, TransportError};
 use posthaste_core::dispatcher::Record;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
@@ -247,7 +247,12 @@ async fn fail_first_attempt(fixture: &Fixture) {
     let mut deliveries = fetched.expect("the store reads").deliveries.into_iter();
     let new = deliveries.find(|delivery| delivery.facts().attempts == 0);
     let new = new.expect("one delivery is new");
-    let record = testing::attempt(new, now, Outcome::Failed(Fault::Timeout), Vec::new());
+    let record = testing::attempt(
+        new,
+        now,
+        Outcome::Failed(TransportError::Timeout),
+        Vec::new(),
+    );
     testing::write(store, now, record).await;
 }
 
@@ -282,7 +287,12 @@ async fn any_number_of_retries_of_the_operational_tenant_raises_no_alert_of_all(
     let waiting = fetched.expect("the store reads").deliveries;
     assert_eq!(waiting.len(), MANY);
     for delivery in waiting {
-        let record = testing::attempt(delivery, now, Outcome::Failed(Fault::Timeout), Vec::new());
+        let record = testing::attempt(
+            delivery,
+            now,
+            Outcome::Failed(TransportError::Timeout),
+            Vec::new(),
+        );
         testing::write(store, now, record).await;
     }
     fixture.advance(Span::from_hours(25));

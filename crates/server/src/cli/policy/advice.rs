@@ -1,7 +1,7 @@
 //! Suggestions after a simulated outage, verified by further simulations.
 
 use posthaste_charts::format;
-use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
+use posthaste_core::forecast::{Forecast, Scenario, SenderOutcome, forecast};
 use posthaste_core::lane::RateLimit;
 
 /// Suggests a lower rate limit if the current one exceeds the receiver's capacity and a lower one helps. Every
@@ -45,7 +45,7 @@ pub fn suggest_rate_limit(scenario: &Scenario, outage: &Forecast) -> Option<Stri
 }
 
 /// Returns the number of requests that failed after the receiver was back.
-fn refused(scenario: &Scenario, course: &Course) -> u64 {
+fn refused(scenario: &Scenario, course: &SenderOutcome) -> u64 {
     let back = scenario.outage.as_millis() / 1_000;
     let after = course.arrivals.range(back..);
     after.map(|(_, seen)| seen.failed).sum()

@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn each_validation_error_is_on_its_own_line() {
         let mut errors = ValidationErrors::default();
-        errors.note("", "must be an object");
-        errors.note("a\nb\u{1b}", "is not known");
+        errors.add("", "must be an object");
+        errors.add("a\nb\u{1b}", "is not known");
         assert_eq!(
             not_a_policy(&errors),
             "is not a retry policy\npolicy: must be an object\na\u{fffd}b\u{fffd}: is not known"

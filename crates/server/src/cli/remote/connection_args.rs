@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::Args;
-use posthaste_egress::trusted_client::{Origin, OriginError};
+use posthaste_egress::trusted_client::{BaseUrl, OriginError};
 
 use crate::cli::error::CommandError;
 use crate::cli::input;
@@ -16,7 +16,7 @@ pub struct ConnectArgs {
     /// Address of the server
     #[arg(long, global = true, env = "POSTHASTE_SERVER", value_name = "URL",
           default_value = "http://127.0.0.1:8420", value_parser = origin)]
-    pub server: Origin,
+    pub server: BaseUrl,
     /// API key: an admin key or a key of the tenant
     #[arg(
         long,
@@ -67,6 +67,6 @@ pub struct TenantArgs {
     pub tenant: Option<String>,
 }
 
-fn origin(text: &str) -> Result<Origin, String> {
+fn origin(text: &str) -> Result<BaseUrl, String> {
     text.parse().map_err(|error: OriginError| error.to_string())
 }

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use posthaste_api::hash_key;
 use posthaste_api::{self as api, ApiSettings, App};
 use posthaste_core::address::EgressRules;
-use posthaste_core::dispatcher::Limits;
+use posthaste_core::dispatcher::DispatcherLimits;
 use posthaste_core::lane::{EndpointLimits, Protection, RETRY_AFTER_CAP};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span};
@@ -155,7 +155,7 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         telemetry: posthaste_telemetry::traces::Telemetry::off(),
         clock: engine_clock,
         rng: Rng::seeded(2),
-        limits: Limits::default(),
+        limits: DispatcherLimits::default(),
         endpoint_defaults: EndpointLimits::default(),
         protection: Protection::default(),
         retry_after_cap: RETRY_AFTER_CAP,

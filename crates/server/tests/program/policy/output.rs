@@ -3,7 +3,7 @@
 use std::fs;
 
 use posthaste_charts::format;
-use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
+use posthaste_core::forecast::{Forecast, Scenario, SenderOutcome, forecast};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
@@ -152,11 +152,12 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
         rate: RateLimit::default(),
         seed: 1,
     });
-    let row = |name: &str, of: &dyn Fn(&Course) -> String| {
+    let row = |name: &str, of: &dyn Fn(&SenderOutcome) -> String| {
         let row = format!("{name} {} {}", of(&posthaste), of(&naive));
         assert!(squeezed.contains(&row), "{row}\n{text}");
     };
-    let since_recovery = |course: &Course| format::duration(course.drained_ms - outage.as_millis());
+    let since_recovery =
+        |course: &SenderOutcome| format::duration(course.drained_ms - outage.as_millis());
     row("attempts", &|c| format::count(c.attempts));
     row("delivered", &|c| format::count(c.delivered));
     row("dead-lettered", &|c| format::count(c.dead_lettered));
@@ -180,7 +181,7 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
     );
 }
 
-fn assert_course(printed: &Value, course: &Course) {
+fn assert_course(printed: &Value, course: &SenderOutcome) {
     assert_eq!(printed["attempts"], course.attempts);
     assert_eq!(printed["delivered"], course.delivered);
     assert_eq!(printed["dead_lettered"], course.dead_lettered);

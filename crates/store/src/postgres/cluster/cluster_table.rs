@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, NodeRow, Shard, ShardRow, TableView, Timings,
+    Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, Shard, ShardRow, TableView, Timings,
 };
 use posthaste_core::time::Span;
 use tokio::time::timeout;
@@ -138,7 +138,9 @@ async fn execute(
                 .await?;
             Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
         }
-        Command::Beat { works } => {
+        Command::Heartbeat {
+            wants_shards: works,
+        } => {
             let [lead, replaced_lead, saved] = clock.parameters();
             let sent = clock.now();
             let [lead_name, saved_name] = database_clock::NAMES;
@@ -159,7 +161,10 @@ async fn execute(
             }
             Ok(Input::HeartbeatDone(read_view(&row)?))
         }
-        Command::Fence { node, beat } => {
+        Command::Fence {
+            node,
+            heartbeats: beat,
+        } => {
             let (node_no, seen) = (node.0 as i64, *beat as i64);
             let row = conn.query_one(STRIKE_OFF, &[&node_no, &seen, &me]).await?;
             if row.get(0) {
@@ -171,7 +176,7 @@ async fn execute(
             let (shards, epochs) = columns(own);
             let free = *free as i64;
             let rows = conn.query(CLAIM, &[&me, &shards, &epochs, &free]).await?;
-            let claimed: Result<Vec<Holding>, DbError> = rows
+            let claimed: Result<Vec<OwnedShard>, DbError> = rows
                 .iter()
                 .map(|row| holding(row.get(0), row.get(1)))
                 .collect();
@@ -195,20 +200,20 @@ async fn execute(
     }
 }
 
-fn columns(holdings: &[Holding]) -> (Vec<i16>, Vec<i64>) {
+fn columns(holdings: &[OwnedShard]) -> (Vec<i16>, Vec<i64>) {
     holdings
         .iter()
         .map(|holding| (holding.shard.number() as i16, holding.epoch.0 as i64))
         .unzip()
 }
 
-fn holding(shard: i16, epoch: i64) -> Result<Holding, DbError> {
+fn holding(shard: i16, epoch: i64) -> Result<OwnedShard, DbError> {
     let number = u16::try_from(shard).ok();
     let shard = number
         .and_then(Shard::numbered)
         .ok_or_else(|| DbError::Corrupt(format!("there is no shard {shard}")))?;
     let epoch = Epoch(epoch as u64);
-    Ok(Holding { shard, epoch })
+    Ok(OwnedShard { shard, epoch })
 }
 
 fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
@@ -219,8 +224,8 @@ fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let nodes = nodes.into_iter().zip(beats).zip(works).zip(leases);
     let nodes = nodes.map(|(((node, beat), works), lease_ms)| NodeRow {
         node: NodeNo(node as u64),
-        beat: beat as u64,
-        works,
+        heartbeats: beat as u64,
+        wants_shards: works,
         lease: Span::from_millis(lease_ms as u64),
     });
     let shards: Vec<i16> = row.get(6);
@@ -229,7 +234,7 @@ fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let shards = shards.into_iter().zip(owners).zip(epochs);
     let shards = shards.map(|((shard, owner), epoch)| {
         Ok(ShardRow {
-            holding: holding(shard, epoch)?,
+            ownership: holding(shard, epoch)?,
             owner: owner.map(|owner| NodeNo(owner as u64)),
         })
     });

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Holding, NodeNo, SHARD_COUNT, Shard, ShareGrant, TableView, Timings,
+    NodeNo, OwnedShard, SHARD_COUNT, Shard, ShareGrant, TableView, Timings,
 };
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId};
@@ -171,12 +171,12 @@ impl Membership {
         let mut known = self.known();
         known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
         for owned in &view.shards {
-            known.owners[usize::from(owned.holding.shard.number())] = owned.owner;
+            known.owners[usize::from(owned.ownership.shard.number())] = owned.owner;
         }
     }
 
     /// Notes that these shards were released.
-    pub(super) fn mark_released(&self, holdings: &[Holding]) {
+    pub(super) fn mark_released(&self, holdings: &[OwnedShard]) {
         let mut known = self.known();
         for holding in holdings {
             known.owners[usize::from(holding.shard.number())] = None;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, MembershipState, NodeNo, Shard, Timings,
+    Command, Epoch, Input, MembershipState, NodeNo, OwnedShard, Shard, Timings,
 };
 use posthaste_core::time::Tick;
 use tokio::sync::{mpsc, oneshot};
@@ -35,9 +35,9 @@ pub(super) enum MembershipInput {
     /// The database has answered a request.
     Answered(Input),
     /// The node has nothing in flight for a revoked shard any more.
-    Done(Holding),
+    Done(OwnedShard),
     /// The writers have passed the barrier for these shards.
-    Passed(Vec<Holding>),
+    Passed(Vec<OwnedShard>),
     /// Release all shards and leave the cluster.
     Retire(Done<()>),
     /// The store is being closed.
@@ -54,7 +54,7 @@ pub(super) struct MembershipTask {
     /// The request that is in progress.
     in_progress: Option<Command>,
     /// Shards that the node is done with, which still need a barrier through the writers.
-    done: Vec<Holding>,
+    done: Vec<OwnedShard>,
     /// Callers that wait until this node owns no shards.
     retires: Vec<Done<()>>,
     phase: Phase,
@@ -148,7 +148,7 @@ impl MembershipTask {
             MembershipInput::Answered(answer) => self.answered(answer),
             MembershipInput::Done(holding) => {
                 // This node must not release a shard that it has lost in the meantime.
-                let Holding { shard, epoch } = holding;
+                let OwnedShard { shard, epoch } = holding;
                 if self.membership.owned_shards.epoch(shard) == Some(epoch.0 as i64) {
                     self.membership.owned_shards.revoke(&[shard]);
                     self.done.push(holding);
@@ -177,7 +177,7 @@ impl MembershipTask {
                     if let Some(epoch) = holdings.epoch(*shard) {
                         let epoch = Epoch(epoch as u64);
                         let shard = *shard;
-                        self.done.push(Holding { shard, epoch });
+                        self.done.push(OwnedShard { shard, epoch });
                     }
                 }
                 holdings.revoke(&shards);
@@ -250,7 +250,7 @@ impl MembershipTask {
         self.handle(answer);
         // Opening the store waits for the first claim, or for the first heartbeat if there is nothing to claim.
         let was_claim = matches!(in_progress, Some(Command::Claim { .. }));
-        let was_heartbeat = matches!(in_progress, Some(Command::Beat { .. }));
+        let was_heartbeat = matches!(in_progress, Some(Command::Heartbeat { .. }));
         let is_claiming = matches!(self.in_progress, Some(Command::Claim { .. }));
         if (failed || was_claim || was_heartbeat && !is_claiming)
             && let Some(entered) = self.entered.take()
@@ -273,7 +273,7 @@ impl MembershipTask {
     fn execute(&mut self, command: Command) {
         match command {
             Command::Register
-            | Command::Beat { .. }
+            | Command::Heartbeat { .. }
             | Command::Fence { .. }
             | Command::Claim { .. }
             | Command::Release(_)
@@ -308,7 +308,7 @@ impl MembershipTask {
         }
     }
 
-    fn grant(&mut self, holdings: &[Holding]) {
+    fn grant(&mut self, holdings: &[OwnedShard]) {
         let membership = &self.membership;
         let epochs: Vec<(Shard, i64)> = holdings
             .iter()
@@ -322,7 +322,7 @@ impl MembershipTask {
         membership.shared.cluster_events.granted(shards);
     }
 
-    fn revoke(&mut self, holding: Holding) {
+    fn revoke(&mut self, holding: OwnedShard) {
         if self.phase == Phase::Closing {
             self.membership.owned_shards.revoke(&[holding.shard]);
             return self.done.push(holding);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::classify::Row as Rule;
+use posthaste_core::classify::VerdictRow as Rule;
 use posthaste_core::delivery::{
     Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
 };

@@ -10,7 +10,7 @@ use super::{AttemptEvent, Metrics, at, everything_known, retry, success, tenant,
 fn deliveries_of_the_operational_tenant_are_left_out_of_the_totals() {
     let (operator, acme) = (tenant("operator"), tenant("acme"));
     let metrics = Metrics::new()
-        .by_endpoint(9)
+        .with_endpoint_counters(9)
         .with_operational_tenant(Some(operator.clone()));
     metrics.attempt(at(0), &success(&acme));
     let own = EndpointId(8);

@@ -7,13 +7,13 @@ use super::bench::Bench;
 use super::fixture::{ok, settings, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::lanes::MAX_FAULT_DELAY;
-use crate::dispatcher::{FAULTS_TO_HOLD, Input, MAX_HELD_PER_LANE};
+use crate::dispatcher::{FAULTS_TO_QUARANTINE, Input, MAX_QUARANTINED_PER_LANE};
 use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{EndpointStatus, LaneSettings};
 use crate::time::Span;
 
 fn held(bench: &Bench) -> Vec<DeliveryId> {
-    let held = bench.dispatcher.held_after_faults();
+    let held = bench.dispatcher.quarantined();
     held.into_iter().map(|held| held.delivery).collect()
 }
 
@@ -28,7 +28,7 @@ fn fail(bench: &mut Bench, delivery: DeliveryId, times: u32) {
 
 fn hold(bench: &mut Bench, endpoint: EndpointId) -> DeliveryId {
     let delivery = bench.accept_one(endpoint);
-    fail(bench, delivery, FAULTS_TO_HOLD);
+    fail(bench, delivery, FAULTS_TO_QUARANTINE);
     assert_eq!(held(bench), [delivery]);
     delivery
 }
@@ -38,14 +38,14 @@ fn ten_faults_in_a_row_hold_a_delivery_and_nine_do_not() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let delivery = bench.accept_one(endpoint);
-    fail(&mut bench, delivery, FAULTS_TO_HOLD - 1);
+    fail(&mut bench, delivery, FAULTS_TO_QUARANTINE - 1);
     assert_eq!(held(&bench), []);
     assert!(bench.flying.contains_key(&delivery));
-    bench.dispatcher.take_held_changed();
+    bench.dispatcher.take_quarantine_changed();
     bench.fail_internally(delivery);
     assert_eq!(held(&bench), [delivery]);
-    assert!(bench.dispatcher.take_held_changed());
-    assert!(!bench.dispatcher.take_held_changed());
+    assert!(bench.dispatcher.take_quarantine_changed());
+    assert!(!bench.dispatcher.take_quarantine_changed());
     bench.take_sent();
     bench.advance(Span::from_days(1));
     assert_eq!(bench.take_sent(), [], "a held delivery was sent");
@@ -63,10 +63,10 @@ fn a_normal_end_starts_the_count_anew() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let delivery = bench.accept_one(endpoint);
-    fail(&mut bench, delivery, FAULTS_TO_HOLD - 1);
+    fail(&mut bench, delivery, FAULTS_TO_QUARANTINE - 1);
     bench.finish(delivery, super::fixture::down());
     bench.advance(super::fixture::RETRY);
-    fail(&mut bench, delivery, FAULTS_TO_HOLD - 1);
+    fail(&mut bench, delivery, FAULTS_TO_QUARANTINE - 1);
     assert_eq!(held(&bench), []);
     bench.fail_internally(delivery);
     assert_eq!(held(&bench), [delivery]);
@@ -83,7 +83,7 @@ fn faults_from_outside_the_delivery_hold_nothing() {
     }
     assert_eq!(held(&bench), []);
     // They neither count nor interrupt the count.
-    fail(&mut bench, delivery, FAULTS_TO_HOLD - 1);
+    fail(&mut bench, delivery, FAULTS_TO_QUARANTINE - 1);
     bench.fail_by_shared_fault(delivery);
     bench.advance(MAX_FAULT_DELAY);
     assert_eq!(held(&bench), []);
@@ -140,7 +140,7 @@ fn two_faulty_deliveries_are_held_when_others_of_the_lane_end_normally() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(unlimited_rate());
     let faulty = bench.accept(endpoint, 2);
-    for _ in 0..FAULTS_TO_HOLD {
+    for _ in 0..FAULTS_TO_QUARANTINE {
         let other = bench.accept_one(endpoint);
         bench.finish(other, ok());
         for delivery in &faulty {
@@ -168,7 +168,7 @@ fn two_faulty_deliveries_of_an_idle_endpoint_are_held_after_more_faults() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let faulty = bench.accept(endpoint, 2);
-    fail_all(&mut bench, 3 * FAULTS_TO_HOLD - 1);
+    fail_all(&mut bench, 3 * FAULTS_TO_QUARANTINE - 1);
     assert_eq!(held(&bench), []);
     fail_all(&mut bench, 2);
     assert_eq!(held(&bench), faulty);
@@ -176,7 +176,7 @@ fn two_faulty_deliveries_of_an_idle_endpoint_are_held_after_more_faults() {
     let mut bench = Bench::new();
     let endpoints = [bench.endpoint(settings()), bench.endpoint(settings())];
     let faulty = endpoints.map(|endpoint| bench.accept_one(endpoint));
-    fail_all(&mut bench, 3 * FAULTS_TO_HOLD - 1);
+    fail_all(&mut bench, 3 * FAULTS_TO_QUARANTINE - 1);
     assert_eq!(held(&bench), []);
     fail_all(&mut bench, 2);
     assert_eq!(held(&bench), faulty);
@@ -201,23 +201,23 @@ fn held_deliveries_of_a_lane_are_bounded() {
         max_in_flight: 1,
         ..unlimited_rate()
     });
-    for _ in 0..MAX_HELD_PER_LANE {
+    for _ in 0..MAX_QUARANTINED_PER_LANE {
         let delivery = bench.accept_one(endpoint);
-        for _ in 0..FAULTS_TO_HOLD {
+        for _ in 0..FAULTS_TO_QUARANTINE {
             let other = bench.accept_one(endpoint);
             bench.fail_internally(delivery);
             bench.finish(other, ok());
             bench.advance(MAX_FAULT_DELAY);
         }
     }
-    assert_eq!(held(&bench).len(), MAX_HELD_PER_LANE);
+    assert_eq!(held(&bench).len(), MAX_QUARANTINED_PER_LANE);
     let one_more = bench.accept_one(endpoint);
-    for _ in 0..2 * FAULTS_TO_HOLD {
+    for _ in 0..2 * FAULTS_TO_QUARANTINE {
         bench.fail_internally(one_more);
         bench.advance(MAX_FAULT_DELAY);
     }
     assert!(bench.flying.contains_key(&one_more));
-    assert_eq!(held(&bench).len(), MAX_HELD_PER_LANE);
+    assert_eq!(held(&bench).len(), MAX_QUARANTINED_PER_LANE);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_retry_by_hand_gives_ten_new_tries() {
         bench.handle(Input::Work { endpoint, due });
         assert_eq!(held(&bench), []);
         assert_eq!(bench.take_sent(), [delivery]);
-        fail(&mut bench, delivery, FAULTS_TO_HOLD - 1);
+        fail(&mut bench, delivery, FAULTS_TO_QUARANTINE - 1);
         assert_eq!(held(&bench), []);
         bench.fail_internally(delivery);
         assert_eq!(held(&bench), [delivery]);
@@ -271,7 +271,7 @@ fn a_restart_gives_ten_new_tries() {
     bench.take_sent();
     bench.restart();
     assert_eq!(bench.take_sent(), [delivery]);
-    fail(&mut bench, delivery, FAULTS_TO_HOLD - 1);
+    fail(&mut bench, delivery, FAULTS_TO_QUARANTINE - 1);
     assert_eq!(held(&bench), []);
 }
 
@@ -283,7 +283,7 @@ fn a_held_delivery_does_not_delay_the_release_of_its_endpoint() {
     bench.handle(Input::Revoke(endpoint));
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(held(&bench), []);
-    assert!(bench.dispatcher.take_held_changed());
+    assert!(bench.dispatcher.take_quarantine_changed());
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_change_of_the_endpoint_releases_its_held_deliveries() {
     bench.take_sent();
     bench.change(endpoint, unlimited_rate());
     assert_eq!(bench.take_sent(), [delivery]);
-    fail(&mut bench, delivery, FAULTS_TO_HOLD);
+    fail(&mut bench, delivery, FAULTS_TO_QUARANTINE);
     assert_eq!(held(&bench), [delivery]);
     bench.set_status(endpoint, EndpointStatus::Paused);
     assert_eq!(held(&bench), [delivery]);
@@ -325,7 +325,7 @@ fn successors_wait(successors_before: usize) {
     let mut successors: Vec<DeliveryId> = (0..successors_before)
         .map(|_| bench.accept_keyed(endpoint, 7))
         .collect();
-    fail(&mut bench, first, FAULTS_TO_HOLD);
+    fail(&mut bench, first, FAULTS_TO_QUARANTINE);
     assert_eq!(held(&bench), [first]);
     // More than fit into memory.
     successors.extend((0..200).map(|_| bench.accept_keyed(endpoint, 7)));

@@ -19,22 +19,22 @@ use crate::lane::Fetched;
 use crate::time::Now;
 
 /// Number of internal faults in a row after which a delivery is held.
-pub const FAULTS_TO_HOLD: u32 = 10;
+pub const FAULTS_TO_QUARANTINE: u32 = 10;
 /// For each other delivery that has as many faults, a delivery is held only after this many times as many: the more
 /// deliveries fault, the less likely the fault is their own.
 const FACTOR_PER_OTHER: u32 = 3;
 /// Above this number of other deliveries with faults, the fault is taken for a shared one and holds nothing.
 const MAX_OTHERS: u64 = 3;
 /// Maximum number of held deliveries of one lane. Further ones are retried after growing pauses.
-pub const MAX_HELD_PER_LANE: usize = 64;
+pub const MAX_QUARANTINED_PER_LANE: usize = 64;
 /// Maximum number of held deliveries that [`Dispatcher::held_after_faults`] returns.
-pub const MAX_HELD_LISTED: usize = 1_000;
+pub const MAX_QUARANTINED_LISTED: usize = 1_000;
 /// Maximum number of deliveries of one lane whose faults are counted. Beyond it, the oldest count is dropped.
 const MAX_STREAKS: usize = 256;
 
 /// A delivery that is held after repeated internal faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldDelivery {
+pub struct QuarantinedDelivery {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// The delivery.
@@ -81,7 +81,7 @@ impl Comparison {
     /// delivery that had about as many faults since its first one raises the number.
     fn faults_to_hold(self, ended: EndedAttempts, own_faults: u32) -> Option<u32> {
         if ended.normal > self.normal_before {
-            return Some(FAULTS_TO_HOLD);
+            return Some(FAULTS_TO_QUARANTINE);
         }
         let own_faults = u64::from(own_faults.max(1));
         let faults_of_others = (ended.faults - self.faults_before).saturating_sub(own_faults);
@@ -89,19 +89,19 @@ impl Comparison {
             0 => 0,
             1.. => ((faults_of_others + own_faults / 2) / own_faults).max(1),
         };
-        (others <= MAX_OTHERS).then(|| FAULTS_TO_HOLD * FACTOR_PER_OTHER.pow(others as u32))
+        (others <= MAX_OTHERS).then(|| FAULTS_TO_QUARANTINE * FACTOR_PER_OTHER.pow(others as u32))
     }
 }
 
 /// The internal faults and the held deliveries of one lane.
 #[derive(Debug, Default)]
-pub(super) struct FaultHolds {
+pub(super) struct Quarantine {
     ended: EndedAttempts,
     streaks: VecDeque<FaultStreak>,
-    held: Vec<Delivery>,
+    deliveries: Vec<Delivery>,
 }
 
-impl FaultHolds {
+impl Quarantine {
     /// Counts an attempt that ended normally. It ends the streak of its delivery.
     fn ended_normally(&mut self, delivery: DeliveryId, node: &mut EndedAttempts) {
         self.ended.normal += 1;
@@ -140,7 +140,7 @@ impl FaultHolds {
 
     /// Returns true if the lane holds as many deliveries as it may.
     pub(super) fn is_full(&self) -> bool {
-        self.held.len() >= MAX_HELD_PER_LANE
+        self.deliveries.len() >= MAX_QUARANTINED_PER_LANE
     }
 
     /// Forgets the faults of a delivery, so that it is held after ten further ones.
@@ -148,39 +148,47 @@ impl FaultHolds {
         self.streaks.retain(|streak| streak.delivery != delivery);
     }
 
-    pub(super) fn has_held(&self) -> bool {
-        !self.held.is_empty()
+    pub(super) fn has_deliveries(&self) -> bool {
+        !self.deliveries.is_empty()
     }
 }
 
 impl Dispatcher {
     /// Returns the deliveries that are held after repeated internal faults, at most [`MAX_HELD_LISTED`].
-    pub fn held_after_faults(&self) -> Vec<HeldDelivery> {
+    pub fn quarantined(&self) -> Vec<QuarantinedDelivery> {
         let of_lanes = self.lanes.iter().flat_map(|(_, lane)| {
-            lane.holds.held.iter().map(|delivery| HeldDelivery {
-                endpoint: lane.endpoint,
-                delivery: delivery.id(),
-            })
+            lane.quarantine
+                .deliveries
+                .iter()
+                .map(|delivery| QuarantinedDelivery {
+                    endpoint: lane.endpoint,
+                    delivery: delivery.id(),
+                })
         });
-        of_lanes.take(MAX_HELD_LISTED).collect()
+        of_lanes.take(MAX_QUARANTINED_LISTED).collect()
     }
 
     /// Returns true if [`Dispatcher::held_after_faults`] may have changed since the last call. Resets the flag.
-    pub fn take_held_changed(&mut self) -> bool {
-        std::mem::take(&mut self.held_changed)
+    pub fn take_quarantine_changed(&mut self) -> bool {
+        std::mem::take(&mut self.quarantine_changed)
     }
 
     /// Notes that an attempt ended normally.
     pub(super) fn note_normal_end(&mut self, lane: usize, delivery: DeliveryId) {
-        let holds = &mut self.lanes[lane].holds;
+        let holds = &mut self.lanes[lane].quarantine;
         holds.ended_normally(delivery, &mut self.ended);
     }
 
     /// Counts an internal fault that may be the delivery's own, and holds the delivery if it was one too many. Returns
     /// true if it is held.
-    pub(super) fn hold_after_fault(&mut self, now: Now, lane: usize, delivery: &Delivery) -> bool {
+    pub(super) fn quarantine_after_fault(
+        &mut self,
+        now: Now,
+        lane: usize,
+        delivery: &Delivery,
+    ) -> bool {
         let entry = &mut self.lanes[lane];
-        if !entry.holds.add(delivery.id(), &mut self.ended) {
+        if !entry.quarantine.add(delivery.id(), &mut self.ended) {
             return false;
         }
         // The held delivery explains the faults, so the others of the lane need not wait for long.
@@ -192,43 +200,48 @@ impl Dispatcher {
     /// Holds a delivery that is not in flight any more.
     pub(super) fn hold(&mut self, lane: usize, delivery: &Delivery) {
         let entry = &mut self.lanes[lane];
-        entry.holds.held.push(delivery.clone());
-        entry.backlog.hold(delivery);
-        self.held_changed = true;
+        entry.quarantine.deliveries.push(delivery.clone());
+        entry.backlog.quarantine(delivery);
+        self.quarantine_changed = true;
     }
 
     /// Releases one held delivery, which gets its tries anew.
-    pub(super) fn release_held(&mut self, now: Now, lane: usize, delivery: DeliveryId) {
+    pub(super) fn release_quarantined(&mut self, now: Now, lane: usize, delivery: DeliveryId) {
         let entry = &mut self.lanes[lane];
-        entry.holds.forget(delivery);
-        let mut held = entry.holds.held.iter();
+        entry.quarantine.forget(delivery);
+        let mut held = entry.quarantine.deliveries.iter();
         let index = held.position(|held| held.id() == delivery);
         if let Some(index) = index {
-            let delivery = entry.holds.held.remove(index);
-            entry.backlog.return_held(&delivery, now.wall);
-            self.held_changed = true;
+            let delivery = entry.quarantine.deliveries.remove(index);
+            entry.backlog.return_quarantined(&delivery, now.wall);
+            self.quarantine_changed = true;
         }
     }
 
     /// Releases all held deliveries of a lane, and forgets its faults.
-    pub(super) fn release_all_held(&mut self, now: Now, lane: usize) {
+    pub(super) fn release_all_quarantined(&mut self, now: Now, lane: usize) {
         let entry = &mut self.lanes[lane];
-        entry.holds.streaks.clear();
-        for delivery in entry.holds.held.drain(..) {
-            entry.backlog.return_held(&delivery, now.wall);
-            self.held_changed = true;
+        entry.quarantine.streaks.clear();
+        for delivery in entry.quarantine.deliveries.drain(..) {
+            entry.backlog.return_quarantined(&delivery, now.wall);
+            self.quarantine_changed = true;
         }
     }
 
     /// Releases the held deliveries that were retried by hand: their rows have another due time or trigger.
     pub(super) fn release_retried(&mut self, now: Now, lane: usize, fetched: &Fetched) {
-        if !self.lanes[lane].holds.has_held() {
+        if !self.lanes[lane].quarantine.has_deliveries() {
             return;
         }
         for row in &fetched.deliveries {
             let is_retried = |held: &Delivery| held.id() == row.id() && turn(held) != turn(row);
-            if self.lanes[lane].holds.held.iter().any(is_retried) {
-                self.release_held(now, lane, row.id());
+            if self.lanes[lane]
+                .quarantine
+                .deliveries
+                .iter()
+                .any(is_retried)
+            {
+                self.release_quarantined(now, lane, row.id());
             }
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct AllowanceExceeded;
 
 /// The counters of one connection.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct ConnectionAllowance {
     since: Instant,
     /// Nanoseconds after `since`; [`Meter::NOT_SENT`] before the first byte was sent.
     first_byte: AtomicU64,
@@ -46,23 +46,23 @@ pub(crate) struct Meter {
 #[error("the request may no longer be sent")]
 pub(crate) struct PermitEnded;
 
-impl Meter {
+impl ConnectionAllowance {
     const NOT_SENT: u64 = u64::MAX;
 
     /// Creates a meter whose allowance covers the handshakes.
-    pub(crate) fn new() -> Meter {
-        Meter::granting(HANDSHAKE_BYTES)
+    pub(crate) fn new() -> ConnectionAllowance {
+        ConnectionAllowance::granting(HANDSHAKE_BYTES)
     }
 
     /// Creates a meter without a limit.
-    pub(crate) fn unlimited() -> Meter {
-        Meter::granting(u64::MAX)
+    pub(crate) fn unlimited() -> ConnectionAllowance {
+        ConnectionAllowance::granting(u64::MAX)
     }
 
-    fn granting(bytes: u64) -> Meter {
-        Meter {
+    fn granting(bytes: u64) -> ConnectionAllowance {
+        ConnectionAllowance {
             since: Instant::now(),
-            first_byte: AtomicU64::new(Meter::NOT_SENT),
+            first_byte: AtomicU64::new(ConnectionAllowance::NOT_SENT),
             arrived: AtomicU64::new(0),
             granted: AtomicU64::new(bytes),
             is_flooded: AtomicBool::new(false),
@@ -74,13 +74,14 @@ impl Meter {
     /// Prepares for the first byte of the next request, which may be sent only if the permit is valid then.
     pub(crate) fn rearm(&self, permit: Option<SendPermit>) {
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-        self.first_byte.store(Meter::NOT_SENT, Ordering::Relaxed);
+        self.first_byte
+            .store(ConnectionAllowance::NOT_SENT, Ordering::Relaxed);
     }
 
     /// Returns an error if the permit has ended. Once the first byte of a request was sent, the rest may always
     /// be sent.
     pub(crate) fn check_permit(&self) -> Result<(), PermitEnded> {
-        if self.first_byte.load(Ordering::Relaxed) != Meter::NOT_SENT {
+        if self.first_byte.load(Ordering::Relaxed) != ConnectionAllowance::NOT_SENT {
             return Ok(());
         }
         let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,16 +99,16 @@ impl Meter {
 
     pub(crate) fn first_byte_at(&self) -> Option<Instant> {
         match self.first_byte.load(Ordering::Relaxed) {
-            Meter::NOT_SENT => None,
+            ConnectionAllowance::NOT_SENT => None,
             nanos => Some(self.since + Duration::from_nanos(nanos)),
         }
     }
 
     /// Records that bytes were sent.
     pub(crate) fn record_sent(&self) {
-        if self.first_byte.load(Ordering::Relaxed) == Meter::NOT_SENT {
-            let nanos =
-                u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(Meter::NOT_SENT - 1);
+        if self.first_byte.load(Ordering::Relaxed) == ConnectionAllowance::NOT_SENT {
+            let nanos = u64::try_from(self.since.elapsed().as_nanos())
+                .unwrap_or(ConnectionAllowance::NOT_SENT - 1);
             self.first_byte.store(nanos, Ordering::Relaxed);
         }
     }
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn exactly_the_granted_bytes_may_arrive() {
-        let meter = Meter::granting(0);
+        let meter = ConnectionAllowance::granting(0);
         meter.grant(100, 1);
         assert_eq!(meter.record_received(60), Ok(()));
         assert_eq!(meter.record_received(40), Ok(()));
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn unused_allowance_is_not_carried_over() {
-        let meter = Meter::granting(0);
+        let meter = ConnectionAllowance::granting(0);
         for _ in 0..10 {
             meter.grant(100, 1);
             assert_eq!(meter.record_received(10), Ok(()));
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_allowance_is_bounded_by_the_number_of_concurrent_requests() {
-        let meter = Meter::granting(0);
+        let meter = ConnectionAllowance::granting(0);
         for _ in 0..10 {
             meter.grant(100, 4);
         }
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_unlimited_meter_stays_unlimited() {
-        let meter = Meter::unlimited();
+        let meter = ConnectionAllowance::unlimited();
         assert_eq!(meter.record_received(usize::MAX / 2), Ok(()));
     }
 }

@@ -5,12 +5,12 @@
 //! changes nothing. A delivery that has ended has no upcoming attempts.
 
 use super::{Delivery, State};
-use crate::policy::{AttemptWindow, Late, RetryPolicy};
+use crate::policy::{AttemptWindow, LateAction, RetryPolicy};
 use crate::time::Timestamp;
 
 /// One attempt that may still be made, if those before it fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upcoming {
+pub struct ExpectedAttempt {
     /// Number of the attempt, over all rounds.
     pub number: u32,
     /// Earliest time of the attempt.
@@ -28,12 +28,12 @@ impl Delivery {
     /// The list is empty if the policy drops the delivery at its turn, because its deadline is over.
     ///
     /// While an attempt is in progress, the list starts with the one that follows if it fails now.
-    pub fn upcoming(
+    pub fn expected_attempts(
         &self,
         policy: &RetryPolicy,
         now: Timestamp,
         not_before: Timestamp,
-    ) -> Vec<Upcoming> {
+    ) -> Vec<ExpectedAttempt> {
         let not_before = not_before.max(now);
         let (first_at, in_progress) = match self.state {
             State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => {
@@ -58,7 +58,7 @@ impl Delivery {
             .windows(first, facts.spent, facts.previous_delay, facts.give_up_at.0)
             .into_iter()
             .skip(usize::from(in_progress))
-            .map(|window| Upcoming {
+            .map(|window| ExpectedAttempt {
                 number: window.number,
                 earliest_at: Timestamp(window.earliest_ms).max(not_before),
                 expected_at: Timestamp(window.expected_ms).max(not_before),
@@ -66,7 +66,7 @@ impl Delivery {
             })
             .filter(|upcoming| {
                 let is_possible = upcoming.expected_at <= facts.give_up_at;
-                upcoming.number == first.number || policy.late == Late::Send || is_possible
+                upcoming.number == first.number || policy.late == LateAction::Send || is_possible
             })
             .collect()
     }
