@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::Response;
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_store::{AlertFilter, Scope};
+use posthaste_store::{AlertFilter, SubjectScope};
 use serde_json::json;
 
 use super::paging::{self, Query};
@@ -112,7 +112,7 @@ async fn list(
         open: state.map(|state| state == AlertState::Open),
         name: query.parsed("name"),
         tenant,
-        scope: endpoint.map(Scope::Endpoint),
+        scope: endpoint.map(SubjectScope::Endpoint),
         since: query.parsed("since"),
         until: query.parsed("until"),
     };

@@ -7,7 +7,7 @@
 use axum::body::Body;
 use http::Response;
 use posthaste_core::id::TenantId;
-use posthaste_store::{AuditEntry, AuditFilter, AuditScope, Via};
+use posthaste_store::{ActionInterface, AuditEntry, AuditFilter, AuditScope};
 use serde_json::json;
 
 use super::audit_writer;
@@ -107,7 +107,8 @@ async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<
         Caller::Tenant(..) | Caller::Anonymous => false,
     };
     Ok(paging::answer(found, |entry| {
-        let is_visible = audit_writer::is_by_tenant(&entry) || entry.via == Via::Posthaste;
+        let is_visible =
+            audit_writer::is_by_tenant(&entry) || entry.via == ActionInterface::Posthaste;
         resources::AuditEntry::from(match sees_all || is_visible {
             true => entry,
             false => AuditEntry {

@@ -201,7 +201,7 @@ mod tests {
     use crate::routes;
     use posthaste_core::id::SessionId;
     use posthaste_core::time::Timestamp;
-    use posthaste_store::Via;
+    use posthaste_store::ActionInterface;
 
     #[test]
     fn unknown_outcome_is_not_recorded_as_refused() {
@@ -231,7 +231,7 @@ mod tests {
                 at: Timestamp(1),
                 actor: actor(&caller),
                 actor_key: None,
-                via: Via::Api,
+                via: ActionInterface::Api,
                 from: None,
                 action: "pause_endpoint".to_owned(),
                 tenant: None,

@@ -55,7 +55,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant;
     let found = app
         .store
-        .dead_groups(tenant.id.clone(), endpoint, page)
+        .dead_letter_groups(tenant.id.clone(), endpoint, page)
         .await?;
     let mut policies = Policies::new(app, tenant);
     for group in &found.items {

@@ -12,7 +12,7 @@ use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_engine::Phase;
-use posthaste_store::Scope;
+use posthaste_store::SubjectScope;
 use posthaste_telemetry::metrics::metric::Metric;
 use posthaste_telemetry::metrics::process_usage::{self, Process};
 use posthaste_telemetry::metrics::window::Window;
@@ -105,7 +105,9 @@ async fn gauges(app: &App) -> Gauges {
         Phase::Starting => Some(Vec::new()),
         Phase::Running | Phase::Stopped => within(app.engine.held_back_counts()).await,
     };
-    let hour = app.owner_router.counters(&Scope::Everything, Window::Hour);
+    let hour = app
+        .owner_router
+        .counters(&SubjectScope::Everything, Window::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{HOST, USER_AGENT};
 use http::{Extensions, HeaderMap};
 use ipnet::IpNet;
-use posthaste_store::Via;
+use posthaste_store::ActionInterface;
 
 /// The address of the client. The server attaches it to each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Peer(pub IpAddr);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The interface: API, command line, dashboard or portal.
-    pub via: Via,
+    pub via: ActionInterface,
     /// The address of the client.
     pub from: Option<IpAddr>,
     /// The URL under which the client reached this server: scheme, host and port. `None` if the headers of
@@ -34,14 +34,18 @@ impl Origin {
             .get(USER_AGENT)
             .is_some_and(|agent| agent.as_bytes().starts_with(b"posthaste/"));
         Origin {
-            via: if is_cli { Via::Cli } else { Via::Api },
+            via: if is_cli {
+                ActionInterface::Cli
+            } else {
+                ActionInterface::Api
+            },
             from: peer(extensions),
             called: None,
         }
     }
 
     /// Returns the origin of a request that a page makes for its visitor.
-    pub fn of_page(via: Via, headers: &HeaderMap, extensions: &Extensions) -> Origin {
+    pub fn of_page(via: ActionInterface, headers: &HeaderMap, extensions: &Extensions) -> Origin {
         Origin {
             via,
             from: peer(extensions),

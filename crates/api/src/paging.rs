@@ -13,7 +13,7 @@ use posthaste_core::id::{
 };
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
-use posthaste_store::{DeadGroupKey, Page, PageRequest};
+use posthaste_store::{DeadLetterGroupKey, Page, PageRequest};
 use serde::Serialize;
 
 use super::body;
@@ -194,7 +194,7 @@ impl Cursor for (Timestamp, TenantId) {
     }
 }
 
-impl Cursor for DeadGroupKey {
+impl Cursor for DeadLetterGroupKey {
     const MARK: u8 = 8;
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -203,7 +203,7 @@ impl Cursor for DeadGroupKey {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<DeadGroupKey> {
+    fn from_bytes(bytes: &[u8]) -> Option<DeadLetterGroupKey> {
         let (endpoint, kind) = bytes.split_first_chunk::<16>()?;
         let endpoint = EndpointId(u128::from_be_bytes(*endpoint));
         if kind.is_empty() {
@@ -259,13 +259,13 @@ mod tests {
         let key = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
         assert_eq!(decode(&encode(&key)), Some(key));
         for kind in [None, Some(FailureKind::Timeout)] {
-            let key: DeadGroupKey = (EndpointId(7), kind);
+            let key: DeadLetterGroupKey = (EndpointId(7), kind);
             assert_eq!(decode(&encode(&key)), Some(key));
         }
         for rubbish in ["", "!", "AQ", "AQAA", "BgAAAAAAAAAH", "%00"] {
             assert_eq!(decode::<EndpointId>(rubbish), None, "{rubbish}");
             assert_eq!(decode::<(Timestamp, TenantId)>(rubbish), None, "{rubbish}");
-            assert_eq!(decode::<DeadGroupKey>(rubbish), None, "{rubbish}");
+            assert_eq!(decode::<DeadLetterGroupKey>(rubbish), None, "{rubbish}");
         }
     }
 

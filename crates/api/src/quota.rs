@@ -21,7 +21,7 @@ use posthaste_core::id::TenantId;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::validation::ValidationErrors;
-use posthaste_store::{Ingested, LimitName, Limits, Quotas, Tenant};
+use posthaste_store::{AcceptedOrStored, LimitName, Limits, Quotas, Tenant};
 
 use super::App;
 use super::auth::CachedTenant;
@@ -82,12 +82,12 @@ impl App {
     }
 
     /// Charges a tenant for new events and their deliveries.
-    pub(super) fn charge(&self, tenant: &CachedTenant, accepted: &[Ingested]) {
+    pub(super) fn charge(&self, tenant: &CachedTenant, accepted: &[AcceptedOrStored]) {
         let rates = self
             .settings
             .plans
             .node_rates(&self.limits_of(&tenant.tenant));
-        let fresh = accepted.iter().filter(|ingested| ingested.fresh);
+        let fresh = accepted.iter().filter(|ingested| ingested.is_new);
         let (mut events, mut deliveries) = (0, 0);
         for ingested in fresh {
             events += 1;

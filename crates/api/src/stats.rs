@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_store::{
-    DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus, TenantSelection,
+    DeliveryFilter, PageRequest, StoredDelivery, StoredStatus, SubjectScope, TenantSelection,
 };
 use posthaste_telemetry::metrics::HealthReport;
 use posthaste_telemetry::metrics::retrying::{MAX_RETRYING_COUNTED, counted_tenants, long_ago};
@@ -140,14 +140,14 @@ const fn route(
 /// `GET /v1/stats`.
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
     let retrying = retrying_over_24h(&call.app, None).await?;
-    health(&call.app, &Scope::Everything, retrying).await
+    health(&call.app, &SubjectScope::Everything, retrying).await
 }
 
 /// `GET …/stats`.
 async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = call.tenant().tenant.id.clone();
     let retrying = retrying_over_24h(&call.app, Some(tenant.clone())).await?;
-    health(&call.app, &Scope::Tenant(tenant), retrying).await
+    health(&call.app, &SubjectScope::Tenant(tenant), retrying).await
 }
 
 /// `GET …/endpoints/{endpoint}/stats`.
@@ -155,10 +155,10 @@ async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
     let endpoint = endpoints::find(&call).await?.endpoint.id;
     let tenant = &call.tenant().tenant.id;
     let retrying = retrying_to(&call.app, tenant, endpoint).await?;
-    health(&call.app, &Scope::Endpoint(endpoint), retrying).await
+    health(&call.app, &SubjectScope::Endpoint(endpoint), retrying).await
 }
 
-async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
+async fn health(app: &App, scope: &SubjectScope, retrying: u64) -> Result<Response<Body>, Problem> {
     let counters = app.owner_router.counters_of(scope).await?;
     let stats = Stats::from(HealthReport::new(counters, retrying));
     Ok(body::answer(StatusCode::OK, &stats))
@@ -209,22 +209,22 @@ async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Resu
 
 /// `GET /v1/stats/series`.
 async fn series_of_all(call: Call) -> Result<Response<Body>, Problem> {
-    series(&call, &Scope::Everything).await
+    series(&call, &SubjectScope::Everything).await
 }
 
 /// `GET …/stats/series`.
 async fn series_of_tenant(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = call.tenant().tenant.id.clone();
-    series(&call, &Scope::Tenant(tenant)).await
+    series(&call, &SubjectScope::Tenant(tenant)).await
 }
 
 /// `GET …/endpoints/{endpoint}/stats/series`.
 async fn series_of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
     let endpoint = endpoints::find(&call).await?.endpoint.id;
-    series(&call, &Scope::Endpoint(endpoint)).await
+    series(&call, &SubjectScope::Endpoint(endpoint)).await
 }
 
-async fn series(call: &Call, scope: &Scope) -> Result<Response<Body>, Problem> {
+async fn series(call: &Call, scope: &SubjectScope) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
     let window = match query.text("window") {
         None => CHARTED[0],

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use posthaste_api::origin::Origin;
 use posthaste_api::owner_confirmation::CONFIRMATION_PATH;
 use posthaste_api::problem::Problem;
-use posthaste_store::Via;
+use posthaste_store::ActionInterface;
 
 use super::layout;
 use super::page::{Page, Tab};
@@ -47,7 +47,7 @@ async fn show_or_confirm(dashboard: &Dashboard, parts: &Parts) -> Result<Page, P
             Ok(found.map_or_else(no_such_link, |found| question(path, &found.recipient)))
         }
         Method::POST => {
-            let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
+            let origin = Origin::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
             match dashboard.app.confirm_owner(token, &origin).await? {
                 true => Ok(confirmed()),
                 false => Ok(no_such_link()),

@@ -15,7 +15,7 @@ use posthaste_api::code::Code;
 use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
 use posthaste_core::id::TenantId;
-use posthaste_store::Via;
+use posthaste_store::ActionInterface;
 
 use super::auth::{self, AuthMethod, Visitor};
 use super::form::{Form, MAX_FORM_BYTES};
@@ -73,7 +73,7 @@ async fn handle_dashboard(
         return Ok(responses::html(&page, StatusCode::OK));
     }
     let headers = http_request.headers();
-    let origin = Origin::of_page(Via::Page, headers, http_request.extensions());
+    let origin = Origin::of_page(ActionInterface::Page, headers, http_request.extensions());
     let visitor = match auth::authenticate_dashboard(dashboard, headers, &origin).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
@@ -142,8 +142,8 @@ async fn show_or_act(
         Some(_) => RouteScope::Tenant,
     };
     let via = match visitor.method {
-        AuthMethod::Portal { .. } => Via::Portal,
-        AuthMethod::Session { .. } | AuthMethod::Key(_) => Via::Page,
+        AuthMethod::Portal { .. } => ActionInterface::Portal,
+        AuthMethod::Session { .. } | AuthMethod::Key(_) => ActionInterface::Page,
     };
     let request = PageRequest {
         dashboard: dashboard.clone(),

@@ -16,7 +16,7 @@ use posthaste_api::hash_key;
 use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditOutcome, CreateResult, LoginSession, SessionIdentity, Via};
+use posthaste_store::{ActionInterface, AuditOutcome, CreateResult, LoginSession, SessionIdentity};
 use posthaste_system::random::fresh_token;
 
 use super::auth::{self, AuthMethod};
@@ -62,7 +62,7 @@ async fn sign_in(
     auth::check_origin(dashboard, &parts.headers)?;
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
-    let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
+    let origin = Origin::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
     let caller = match app.authenticate_key(hash, &origin).await {
         Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
@@ -116,7 +116,7 @@ pub(super) async fn sign_out(
     let (parts, body) = http_request.into_parts();
     let reservation = dashboard.app.body_reservation(&Caller::Anonymous);
     let form = Form::read(&parts.headers, body, MAX_SIGN_IN_BYTES, reservation).await?;
-    let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
+    let origin = Origin::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
     match auth::authenticate_dashboard(dashboard, &parts.headers, &origin).await {
         Ok(visitor) => {
             auth::check_form(dashboard, &visitor, &parts.headers, &form)?;

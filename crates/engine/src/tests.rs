@@ -27,8 +27,9 @@ use posthaste_core::sign::{SharedSecret, SigningKey};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::{
-    Content, DisabledReason, Endpoint, HandOver, HandedOver, Ingest, Lease, Limits as PlanLimits,
-    Lists, NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
+    AcceptResult, Content, DisabledReason, Endpoint, HandOver, HandedOver, Lease,
+    Limits as PlanLimits, Lists, NewEvent, Store, StoreError, StoreSettings, StoredDelivery,
+    Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -288,7 +289,7 @@ impl Fixture {
         };
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
         let accepted = accepted.await.unwrap();
-        let Ingest::Done(events) = accepted else {
+        let AcceptResult::Done(events) = accepted else {
             panic!("{accepted:?}");
         };
         events.iter().map(|e| e.event.deliveries[0].id).collect()

@@ -245,7 +245,7 @@ async fn accept_checked(
                 let ids = piece.iter().map(|row| row.id);
                 let stored = ingested.iter().map(|it| RowEvent {
                     id: it.event.id.to_string(),
-                    is_new: it.fresh,
+                    is_new: it.is_new,
                 });
                 outcome.decided.extend(ids.zip(stored.map(Ok)));
             }

@@ -38,9 +38,9 @@ const PROBES: usize = 4;
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-struct Nothing;
+struct NoHandOver;
 
-impl HandOver for Nothing {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
 
     fn broken(&self, why: &StoreError) {
@@ -60,7 +60,7 @@ fn main() {
     let store = PostgresStore::open(
         engines::settings(url),
         settings,
-        Arc::new(Nothing),
+        Arc::new(NoHandOver),
         cluster_events,
     );
     let store = Arc::new(store.expect("it opens"));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub(crate) use posthaste_core::ingest::EventDecision;
 use posthaste_core::ingest::{self, AcceptPlan, Fingerprint};
 
-use crate::{Ingest, NewEvent};
+use crate::{AcceptResult, NewEvent};
 
 /// Decides about every event of a request by its idempotency key. `stored_under` returns the event that is stored
 /// under a key.
@@ -33,7 +33,7 @@ pub(crate) fn check_deliveries<T>(
     plans: &[EventDecision<T>],
     (endpoints, limit): (usize, u64),
     mut deliveries_of: impl FnMut(&NewEvent) -> u64,
-) -> Result<u64, Ingest> {
+) -> Result<u64, AcceptResult> {
     let planned = events.iter().zip(plans);
     let fresh = planned.filter_map(|(event, plan)| plan.is_new().then_some(event));
     let at_most = (fresh.clone().count() as u64).saturating_mul(endpoints as u64);
@@ -49,7 +49,7 @@ pub(crate) fn check_deliveries<T>(
     });
     let deliveries: u64 = deliveries.sum();
     if deliveries > limit {
-        return Err(Ingest::TooManyDeliveries { deliveries, limit });
+        return Err(AcceptResult::TooManyDeliveries { deliveries, limit });
     }
     Ok(deliveries)
 }

@@ -7,7 +7,7 @@ use posthaste_core::id::{AlertId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::{Answer, CreateResult, Page, PageRequest, Scope};
+use crate::{Answer, CreateResult, Page, PageRequest, SubjectScope};
 
 /// Retention period of an alert after it is resolved.
 pub const ALERT_RETENTION: Span = Span::from_days(90);
@@ -25,7 +25,7 @@ pub struct Alert {
     /// The condition.
     pub name: AlertName,
     /// The object that it is about.
-    pub scope: Scope,
+    pub scope: SubjectScope,
     /// The tenant of that object; `None` for [`Scope::Everything`]. Set by the store.
     pub tenant: Option<TenantId>,
     /// True if that object has been deleted since. A tenant with the same id is a different one. Set by the store.
@@ -62,7 +62,7 @@ pub struct AlertFilter {
     /// Only alerts about this existing tenant and its endpoints.
     pub tenant: Option<TenantId>,
     /// Only alerts about exactly this object. A deleted tenant has none.
-    pub scope: Option<Scope>,
+    pub scope: Option<SubjectScope>,
     /// Only alerts raised at or after this time.
     pub since: Option<Timestamp>,
     /// Only alerts raised before this time.

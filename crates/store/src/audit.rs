@@ -49,7 +49,7 @@ pub struct AuditEntry {
     /// The API key that was used, if it is in the store.
     pub actor_key: Option<KeyId>,
     /// The interface that the action came through.
-    pub via: Via,
+    pub via: ActionInterface,
     /// The IP address of the client.
     pub from: Option<String>,
     /// The action: the name of a route.
@@ -64,7 +64,7 @@ pub struct AuditEntry {
 
 impl AuditEntry {
     /// Cuts texts to the maximum length and replaces characters that not every store can keep.
-    pub fn fitted(mut self) -> AuditEntry {
+    pub fn truncated(mut self) -> AuditEntry {
         for text in [&mut self.actor, &mut self.action, &mut self.resource] {
             fit(text);
         }
@@ -95,7 +95,7 @@ fn fit(text: &mut String) {
 
 /// The interface that an action came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
+pub enum ActionInterface {
     /// The API.
     Api,
     /// A page of the dashboard.
@@ -218,14 +218,14 @@ mod tests {
             at: Timestamp(1),
             actor: "ü".repeat(MAX_AUDIT_CHARS + 7),
             actor_key: None,
-            via: Via::Api,
+            via: ActionInterface::Api,
             from: Some("a\0b".to_owned()),
             action: "tenants.create".to_owned(),
             tenant: None,
             resource: "/v1/tenants".to_owned(),
             outcome: Some(AuditOutcome::Refused("x".repeat(MAX_AUDIT_CHARS * 2))),
         };
-        let kept = entry.clone().fitted();
+        let kept = entry.clone().truncated();
         assert_eq!(kept.actor, "ü".repeat(MAX_AUDIT_CHARS));
         assert_eq!(kept.from.as_deref(), Some("a\u{fffd}b"));
         assert_eq!(kept.action, entry.action);

@@ -10,7 +10,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 
 use crate::audit::OutcomeCode;
-use crate::{ReplayScope, ReplayStatus, StoredStatus, Via};
+use crate::{ActionInterface, ReplayScope, ReplayStatus, StoredStatus};
 
 /// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
 pub(crate) fn ms(at: Timestamp) -> i64 {
@@ -23,7 +23,7 @@ pub(crate) fn at(ms: i64) -> Timestamp {
 }
 
 /// Converts a limit to the type that SQL takes.
-pub(crate) fn most(count: usize) -> i64 {
+pub(crate) fn sql_limit(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum RowStatus {
 
 impl RowStatus {
     /// Returns whether it has not ended.
-    pub(crate) fn waits(self) -> bool {
+    pub(crate) fn is_waiting(self) -> bool {
         match self {
             RowStatus::Pending | RowStatus::Retrying => true,
             RowStatus::Succeeded | RowStatus::Failed | RowStatus::Cancelled => false,
@@ -132,12 +132,12 @@ codes! {
         ReplayStatus::Done = 1,
         ReplayStatus::Cancelled = 2,
     }
-    Via {
-        Via::Api = 0,
-        Via::Page = 1,
-        Via::Portal = 2,
-        Via::Cli = 3,
-        Via::Posthaste = 4,
+    ActionInterface {
+        ActionInterface::Api = 0,
+        ActionInterface::Page = 1,
+        ActionInterface::Portal = 2,
+        ActionInterface::Cli = 3,
+        ActionInterface::Posthaste = 4,
     }
     OutcomeCode {
         OutcomeCode::Done = 0,
@@ -192,7 +192,7 @@ mod tests {
         round::<EndpointStatus>(0..4);
         round::<ReplayStatus>(0..3);
         round::<ReplayScope>(0..7);
-        round::<Via>(0..5);
+        round::<ActionInterface>(0..5);
         round::<OutcomeCode>(0..2);
     }
 }

@@ -17,11 +17,11 @@ pub const MAX_GROUP_COUNT: usize = 1_000;
 pub(crate) const MAX_ENDPOINTS_SCANNED: usize = 5_000;
 
 /// Identifies a group: the endpoint and the failure kind. Dead letters without a kind form a group of their own.
-pub type DeadGroupKey = (EndpointId, Option<FailureKind>);
+pub type DeadLetterGroupKey = (EndpointId, Option<FailureKind>);
 
 /// The dead letters of one endpoint with the same failure kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DeadGroup {
+pub struct DeadLetterGroup {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// Its current URL.
@@ -79,7 +79,7 @@ pub(crate) struct Start {
 
 impl Start {
     /// Returns the start of the page that follows the group `before`, for one endpoint or for all.
-    pub(crate) fn after(before: Option<DeadGroupKey>, only: Option<EndpointId>) -> Start {
+    pub(crate) fn after(before: Option<DeadLetterGroupKey>, only: Option<EndpointId>) -> Start {
         let last_group = before.map(|(endpoint, kind)| (endpoint, rank(kind)));
         match only {
             None => Start {

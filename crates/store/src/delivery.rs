@@ -26,7 +26,7 @@ pub struct StoredDelivery {
     /// The time at which its event was accepted.
     pub created_at: Timestamp,
     /// True if its endpoint holds waiting deliveries: it is paused or its breaker is tripped.
-    pub endpoint_holds: bool,
+    pub is_held_by_endpoint: bool,
     /// Its last attempt.
     pub last_attempt: Option<AttemptEntry>,
 }
@@ -34,7 +34,7 @@ pub struct StoredDelivery {
 impl StoredDelivery {
     /// Returns the status to show, except that it never returns `in_progress`.
     pub fn shown_status(&self) -> Status {
-        self.delivery.shown_status(self.endpoint_holds)
+        self.delivery.shown_status(self.is_held_by_endpoint)
     }
 
     /// Returns the failure kind for which it was dead-lettered, or else that of its last attempt.

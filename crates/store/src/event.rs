@@ -86,9 +86,9 @@ impl fmt::Debug for Idempotency {
 
 /// The result of accepting a list of events: either all are accepted or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ingest {
+pub enum AcceptResult {
     /// All are persisted. The results are in the order of the events.
-    Done(Vec<Ingested>),
+    Done(Vec<AcceptedOrStored>),
     /// The events at these positions (from 0) have keys under which other content is stored. Nothing was written.
     Conflict(Vec<usize>),
     /// There is no such tenant. Nothing was written.
@@ -113,9 +113,9 @@ pub enum Ingest {
     },
 }
 
-impl From<QuotaExceeded> for Ingest {
-    fn from(over: QuotaExceeded) -> Ingest {
-        Ingest::OverLimit {
+impl From<QuotaExceeded> for AcceptResult {
+    fn from(over: QuotaExceeded) -> AcceptResult {
+        AcceptResult::OverLimit {
             limit: match over.quota {
                 QuotaKind::PerSecond => LimitName::EventsPerSecond,
                 QuotaKind::PerMonth => LimitName::EventsPerMonth,
@@ -127,9 +127,9 @@ impl From<QuotaExceeded> for Ingest {
 
 /// A persisted event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ingested {
+pub struct AcceptedOrStored {
     /// False if it was already stored.
-    pub fresh: bool,
+    pub is_new: bool,
     /// The event.
     pub event: AcceptedEvent,
 }

@@ -40,7 +40,7 @@ impl QueueClass {
 
 /// An operation that was taken from the queue.
 #[derive(Debug)]
-pub(crate) struct Popped<T> {
+pub(crate) struct DequeuedItem<T> {
     pub(crate) class: QueueClass,
     /// The time since which it has waited.
     pub(crate) since: Instant,
@@ -144,8 +144,8 @@ impl<T> FairQueue<T> {
 
     /// Puts an operation back that was returned by [`pop`](FairQueue::pop) and has more to write. It stays before all
     /// others of its class.
-    pub(crate) fn put_back(&mut self, popped: Popped<T>) {
-        let Popped { class, since, item } = popped;
+    pub(crate) fn put_back(&mut self, popped: DequeuedItem<T>) {
+        let DequeuedItem { class, since, item } = popped;
         let waiting = Waiting { since, item };
         match class {
             QueueClass::Internal => self.internal.push_front(waiting),
@@ -171,7 +171,7 @@ impl<T> FairQueue<T> {
 
     /// Returns the operation whose turn it is. Its class is charged one row; [`charge`](FairQueue::charge) adds the
     /// others when they are known.
-    pub(crate) fn pop(&mut self) -> Option<Popped<T>> {
+    pub(crate) fn pop(&mut self) -> Option<DequeuedItem<T>> {
         let internal_is_next = match (self.internal.is_empty(), self.turns.is_empty()) {
             (true, true) => return None,
             (false, false) => self.internal_lead <= 0,
@@ -188,7 +188,7 @@ impl<T> FairQueue<T> {
             (QueueClass::Tenant(tenant), waiting)
         };
         self.charge(&class, 1);
-        Some(Popped {
+        Some(DequeuedItem {
             class,
             since: waiting.since,
             item: waiting.item,

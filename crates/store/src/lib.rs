@@ -14,7 +14,6 @@ mod accept_plan;
 mod alert;
 mod attempt;
 mod audit;
-mod closed;
 mod cluster;
 mod codes;
 pub mod copy;
@@ -26,6 +25,7 @@ mod error;
 mod event;
 mod failures;
 mod fair_queue;
+pub mod for_other_stores;
 mod limit_columns;
 mod lists;
 mod maintenance;
@@ -37,7 +37,6 @@ pub mod postgres;
 mod replay;
 mod reply;
 mod retention;
-pub mod rules;
 mod scope;
 mod sessions;
 mod settings;
@@ -47,6 +46,7 @@ mod stats;
 mod store;
 mod subscriber_index;
 mod tenant_lookup;
+mod thread_end;
 mod write_group;
 mod write_queue_state;
 
@@ -59,11 +59,11 @@ pub use attempt::{
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
 };
 pub use audit::{
-    AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome, AuditScope,
-    MAX_AUDIT_CHARS, Via,
+    AUDIT_RETENTION, ActionInterface, AuditCompletion, AuditEntry, AuditFilter, AuditLog,
+    AuditOutcome, AuditScope, MAX_AUDIT_CHARS,
 };
 pub use cluster::{Change, Cluster, ClusterEvents, Lease, Owner};
-pub use dead_letters::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT};
+pub use dead_letters::{BoundedCount, DeadLetterGroup, DeadLetterGroupKey, MAX_GROUP_COUNT};
 pub use delivery::{DeliveryFilter, RetryResult, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, CreateResult, DisabledReason, Endpoint, EndpointRow, KeyHash, Limits, ReplaceResult,
@@ -71,8 +71,8 @@ pub use directory::{
 };
 pub use error::{OpenError, StoreError};
 pub use event::{
-    AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
-    Ingest, Ingested, NewEvent, StoredEvent,
+    AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Content, EventFilter,
+    HandOver, HandedOver, Idempotency, NewEvent, StoredEvent,
 };
 pub use lists::Lists;
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};
@@ -88,8 +88,8 @@ pub use owner_emails::{
 pub use page::{Page, PageRequest};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, NodeRates, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
-pub use retention::{Kept, Retention};
-pub use scope::{Scope, TenantSelection};
+pub use retention::{Retention, RetentionPeriods};
+pub use scope::{SubjectScope, TenantSelection};
 pub use sessions::{LoginSession, SessionIdentity};
 pub use settings::{DEFAULT_MAX_DELIVERIES_PER_REQUEST, StoreSettings};
 pub use stats::{BucketWidth, MAX_STAT_ENTRIES, StatCounters, StatEntry, StatsStore};

@@ -3,8 +3,8 @@
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 
 use crate::{
-    Answer, AttemptEntry, DeadGroup, DeadGroupKey, DeliveryFilter, EventFilter, Page, PageRequest,
-    StoredDelivery, StoredEvent,
+    Answer, AttemptEntry, DeadLetterGroup, DeadLetterGroupKey, DeliveryFilter, EventFilter, Page,
+    PageRequest, StoredDelivery, StoredEvent,
 };
 
 /// Shows events and deliveries of a tenant.
@@ -40,10 +40,10 @@ pub trait Lists {
     /// those without a kind last. A group is counted up to [`MAX_GROUP_COUNT`](crate::MAX_GROUP_COUNT).
     ///
     /// The cost depends on the number of endpoints visited and groups returned, not on the number of dead letters.
-    fn dead_groups(
+    fn dead_letter_groups(
         &self,
         tenant: TenantId,
         endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>>;
+        page: PageRequest<DeadLetterGroupKey>,
+    ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>>;
 }

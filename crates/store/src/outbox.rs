@@ -9,7 +9,7 @@ use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Answer, AuditEntry, CreateResult, Scope};
+use crate::{Answer, AuditEntry, CreateResult, SubjectScope};
 
 /// Maximum number of lines in an email. Further lines are only counted.
 pub const MAX_EMAIL_LINES: usize = 50;
@@ -23,7 +23,7 @@ pub struct Notification {
     /// Sequence number.
     pub number: u64,
     /// The object that it is about.
-    pub scope: Scope,
+    pub scope: SubjectScope,
     /// The time of the occurrence.
     pub at: Timestamp,
     /// The operational event's name, such as `endpoint.breaker_tripped`.
@@ -202,9 +202,9 @@ pub enum EmailAfterSend {
     /// Store it in this form.
     Kept(StoredEmail),
     /// Nothing remains; delete it.
-    Gone,
+    Delete,
     /// The result belongs to an earlier email; change nothing.
-    Another,
+    Unchanged,
 }
 
 impl StoredEmail {
@@ -268,7 +268,7 @@ impl StoredEmail {
     /// Returns what remains after the email, as it was at `revision`, was sent, failed or was refused.
     pub fn settle(mut self, revision: u64, posted: &EmailResult) -> EmailAfterSend {
         if self.is_empty() || revision > self.email.revision {
-            return EmailAfterSend::Another;
+            return EmailAfterSend::Unchanged;
         }
         match posted {
             EmailResult::Sent { quiet_until } => {
@@ -286,7 +286,7 @@ impl StoredEmail {
                 self.remove_sent_lines(revision);
                 self.email.tries = 0;
                 match self.is_empty() {
-                    true => EmailAfterSend::Gone,
+                    true => EmailAfterSend::Delete,
                     false => EmailAfterSend::Kept(self),
                 }
             }
@@ -462,11 +462,14 @@ mod tests {
         };
         assert_eq!((kept.lines.len(), kept.email.tries), (3, 1));
         assert_eq!(kept.due_at, Timestamp(30));
-        assert_eq!(kept.settle(3, &EmailResult::Dropped), EmailAfterSend::Gone);
-        assert_eq!(with(0..3).settle(4, &sent()), EmailAfterSend::Another);
+        assert_eq!(
+            kept.settle(3, &EmailResult::Dropped),
+            EmailAfterSend::Delete
+        );
+        assert_eq!(with(0..3).settle(4, &sent()), EmailAfterSend::Unchanged);
         let EmailAfterSend::Kept(quiet) = with(0..1).settle(1, &sent()) else {
             panic!("it stays");
         };
-        assert_eq!(quiet.settle(1, &sent()), EmailAfterSend::Another);
+        assert_eq!(quiet.settle(1, &sent()), EmailAfterSend::Unchanged);
     }
 }

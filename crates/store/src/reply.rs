@@ -17,7 +17,7 @@ impl<T> Reply<T> {
     }
 
     /// Answers the caller.
-    pub(crate) fn give(mut self, result: Result<T, StoreError>) {
+    pub(crate) fn send(mut self, result: Result<T, StoreError>) {
         if let Some(done) = self.0.take() {
             done(result);
         }

@@ -42,13 +42,13 @@ impl Retention {
 
     /// Returns the periods of a tenant: from its own limits, else from its plan, else from the server. Payloads and
     /// attempts are never kept longer than their event.
-    pub fn of(&self, limits: &Limits, plan: Option<&str>) -> Kept {
+    pub fn of(&self, limits: &Limits, plan: Option<&str>) -> RetentionPeriods {
         let plan = plan.and_then(|plan| self.plans.get(plan));
         let limit =
             |read: fn(&Limits) -> Option<Span>| read(limits).or_else(|| plan.and_then(read));
         let deliveries = limit(|limits| limits.retention).unwrap_or(self.deliveries);
         let within = |own: Option<Span>| own.map_or(deliveries, |own| own.min(deliveries));
-        Kept {
+        RetentionPeriods {
             deliveries,
             payloads: within(limit(|limits| limits.payload_retention).or(self.payloads)),
             attempts: within(limit(|limits| limits.attempt_retention).or(self.attempts)),
@@ -56,14 +56,14 @@ impl Retention {
     }
 
     /// Returns the periods for the data of a deleted tenant: those of the server.
-    pub fn of_deleted_tenant(&self) -> Kept {
+    pub fn of_deleted_tenant(&self) -> RetentionPeriods {
         self.of(&Limits::default(), None)
     }
 }
 
 /// The retention periods of one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionPeriods {
     /// Of events and deliveries.
     pub deliveries: Span,
     /// Of payloads.
@@ -72,7 +72,7 @@ pub struct Kept {
     pub attempts: Span,
 }
 
-impl Kept {
+impl RetentionPeriods {
     /// Returns the shortest of the three periods. Younger events need not be examined.
     pub fn shortest(&self) -> Span {
         self.deliveries.min(self.payloads).min(self.attempts)
@@ -80,7 +80,7 @@ impl Kept {
 }
 
 /// Returns whether data that finished at `end` and is kept for `keep` has expired.
-pub fn is_over(end: Timestamp, keep: Span, now: Timestamp) -> bool {
+pub fn has_expired(end: Timestamp, keep: Span, now: Timestamp) -> bool {
     end.after(keep) <= now
 }
 
@@ -97,8 +97,8 @@ mod tests {
         }
     }
 
-    fn kept(deliveries: u64, payloads: u64, attempts: u64) -> Kept {
-        Kept {
+    fn kept(deliveries: u64, payloads: u64, attempts: u64) -> RetentionPeriods {
+        RetentionPeriods {
             deliveries: Span::from_days(deliveries),
             payloads: Span::from_days(payloads),
             attempts: Span::from_days(attempts),

@@ -7,7 +7,7 @@ use posthaste_core::id::{EndpointId, TenantId};
 /// Stores keep it as one number: 0 for everything, otherwise the number of the tenant or endpoint, which come from
 /// the same sequence. So a later tenant with the same id sees nothing of an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
+pub enum SubjectScope {
     /// Everything.
     Everything,
     /// One tenant.

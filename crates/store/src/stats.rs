@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Scope};
+use crate::{Answer, SubjectScope};
 
 /// Maximum number of entries that one call adds.
 pub const MAX_STAT_ENTRIES: usize = 2_000;
@@ -119,7 +119,7 @@ impl BucketWidth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatEntry {
     /// The scope that they belong to.
-    pub scope: Scope,
+    pub scope: SubjectScope,
     /// Any time within the minute.
     pub at: Timestamp,
     /// The counters.
@@ -133,9 +133,10 @@ pub struct StatEntry {
 /// If there are more entries than [`MAX_STAT_ENTRIES`].
 pub fn by_bucket(
     happened: Vec<StatEntry>,
-) -> BTreeMap<(BucketWidth, Timestamp, Scope), StatCounters> {
+) -> BTreeMap<(BucketWidth, Timestamp, SubjectScope), StatCounters> {
     assert!(happened.len() <= MAX_STAT_ENTRIES, "added piece by piece");
-    let mut buckets: BTreeMap<(BucketWidth, Timestamp, Scope), StatCounters> = BTreeMap::new();
+    let mut buckets: BTreeMap<(BucketWidth, Timestamp, SubjectScope), StatCounters> =
+        BTreeMap::new();
     for it in happened {
         for width in BucketWidth::ALL {
             let bucket = (width, width.begin(it.at), it.scope.clone());
@@ -218,7 +219,7 @@ pub trait StatsStore {
     /// time.
     fn stats(
         &self,
-        scope: Scope,
+        scope: SubjectScope,
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, StatCounters)>>;
@@ -231,5 +232,5 @@ pub trait StatsStore {
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, StatCounters)>>;
+    ) -> Answer<Vec<(SubjectScope, StatCounters)>>;
 }

@@ -14,8 +14,8 @@ use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Alerts, ApiKey, AttemptDetail, AuditLog, Cluster, Content, Counts, CreateResult,
-    DisabledReason, Endpoint, EndpointRow, Ingest, KeyHash, Lists, LoginSession, NewEvent, Outbox,
+    AcceptResult, Alerts, ApiKey, AttemptDetail, AuditLog, Cluster, Content, Counts, CreateResult,
+    DisabledReason, Endpoint, EndpointRow, KeyHash, Lists, LoginSession, NewEvent, Outbox,
     OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
     Retention, RetentionStepResult, RetryResult, StatsStore, StoreError, SweepResult, Tenant,
     TenantObject, TenantSelection, Usage, WriteQueueState, Written,
@@ -185,7 +185,7 @@ pub trait Store:
     /// is found by its idempotency key. If two events of the list have the same key, the second is compared with the
     /// first. A list whose new events have more than
     /// [`max_deliveries_per_request`](crate::StoreSettings::max_deliveries_per_request) deliveries is refused.
-    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
+    fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<AcceptResult> {
         self.accept_within(now, events, Quotas::UNLIMITED)
     }
 
@@ -198,7 +198,7 @@ pub trait Store:
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-    ) -> Answer<Ingest>;
+    ) -> Answer<AcceptResult>;
 
     /// Returns a tenant's usage of its limits, over all nodes, in the month of `now`.
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;

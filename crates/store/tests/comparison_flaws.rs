@@ -156,7 +156,7 @@ impl Harness for FlawedHarness {
             *model = Arc::default();
         }
         let hand_over = if self.flaw == Flaw::SkipsHandOver {
-            Arc::new(Nobody)
+            Arc::new(NoHandOver)
         } else {
             hand_over
         };
@@ -168,9 +168,9 @@ impl Harness for FlawedHarness {
     }
 }
 
-struct Nobody;
+struct NoHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for NoHandOver {
     fn accepted(&self, _deliveries: Vec<HandedOver>) {}
     fn broken(&self, _why: &StoreError) {}
 }
@@ -208,8 +208,8 @@ impl StatsStore for Flawed {
     }
 
     right! {
-        stats(scope: Scope, width: BucketWidth, since: Timestamp) -> Answer<Vec<(Timestamp, StatCounters)>>;
-        failing_stats(width: BucketWidth, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, StatCounters)>>;
+        stats(scope: SubjectScope, width: BucketWidth, since: Timestamp) -> Answer<Vec<(Timestamp, StatCounters)>>;
+        failing_stats(width: BucketWidth, since: Timestamp, limit: usize) -> Answer<Vec<(SubjectScope, StatCounters)>>;
     }
 }
 
@@ -382,7 +382,7 @@ impl Lists for Flawed {
     right! {
         event(tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
         delivery(tenant: TenantId, delivery: DeliveryId) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>>;
-        dead_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadGroupKey>) -> Answer<Page<DeadGroup, DeadGroupKey>>;
+        dead_letter_groups(tenant: TenantId, endpoint: Option<EndpointId>, page: PageRequest<DeadLetterGroupKey>) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>>;
     }
 }
 
@@ -392,7 +392,7 @@ impl Store for Flawed {
         now: Timestamp,
         mut events: Vec<NewEvent>,
         mut quotas: Quotas,
-    ) -> Answer<Ingest> {
+    ) -> Answer<AcceptResult> {
         if self.has(Flaw::ForgetsQuotas) {
             quotas = Quotas::UNLIMITED;
         }

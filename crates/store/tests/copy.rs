@@ -19,7 +19,7 @@ use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
-    CopyError, Destination, RowCounts, copy, place_keys, shared_keys, verify,
+    CopyError, Destination, RowCounts, copy, copy_master_keys, shared_keys, verify,
 };
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
@@ -38,9 +38,9 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A hand-over that drops everything.
-struct Nobody;
+struct NoHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
 
     fn broken(&self, why: &StoreError) {
@@ -70,7 +70,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("posthaste.db");
     let settings = StoreSettings::new(Rng::seeded(1));
-    let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
+    let store = SqliteStore::open(&path, settings, Arc::new(NoHandOver)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
         plan: None,
@@ -116,7 +116,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
 /// Adds a confirmation that waits, which the random operations do not make.
 fn request_confirmation(path: &Path) {
     let settings = StoreSettings::new(Rng::seeded(1));
-    let store = SqliteStore::open(path, settings, Arc::new(Nobody)).expect("it opens");
+    let store = SqliteStore::open(path, settings, Arc::new(NoHandOver)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
         plan: None,
@@ -324,7 +324,7 @@ fn both_stores_are_locked_during_a_copy() {
     let database = Database::empty();
     let there = to(&database.url());
     let settings = StoreSettings::new(Rng::seeded(1));
-    let running = SqliteStore::open(&from, settings, Arc::new(Nobody)).expect("it opens");
+    let running = SqliteStore::open(&from, settings, Arc::new(NoHandOver)).expect("it opens");
     let refused = carry(&from, &there);
     assert!(matches!(
         refused,
@@ -356,8 +356,8 @@ fn master_keys_are_placed_once() {
     let database = Database::empty();
     let there = to(&database.url());
     assert_eq!(shared_keys(&there).expect("it can be asked"), None);
-    assert!(place_keys(&there, "one").expect("it can be placed"));
-    assert!(!place_keys(&there, "two").expect("it can be asked"));
+    assert!(copy_master_keys(&there, "one").expect("it can be placed"));
+    assert!(!copy_master_keys(&there, "two").expect("it can be asked"));
     assert_eq!(
         shared_keys(&there).expect("it can be asked").as_deref(),
         Some("one")
@@ -418,7 +418,7 @@ fn a_partial_copy_cannot_be_served() {
         PostgresStore::open(
             settings,
             store,
-            Arc::new(Nobody),
+            Arc::new(NoHandOver),
             Arc::new(IgnoreClusterEvents),
         )
     };

@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_notify::alerts::readings::FROM_COUNTERS;
-use posthaste_store::{Alert, AlertFilter, EndpointRow, PageRequest, Scope};
+use posthaste_store::{Alert, AlertFilter, EndpointRow, PageRequest, SubjectScope};
 use posthaste_telemetry::metrics::RecentAttempts;
 use rustc_hash::FxHashMap;
 
@@ -174,7 +174,7 @@ async fn alerts(
     let open = app.store.alerts(filter, page).await?.items;
     let mut alerts = FxHashMap::default();
     for alert in open {
-        if let Scope::Endpoint(endpoint) = alert.scope
+        if let SubjectScope::Endpoint(endpoint) = alert.scope
             && FROM_COUNTERS.contains(&alert.name)
         {
             alerts.entry(endpoint).or_insert(alert);

@@ -6,7 +6,7 @@
 use axum::body::Body;
 use http::Response;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{ConfirmationRequest, ConfirmationResult, Endpoint, Via};
+use posthaste_store::{ActionInterface, ConfirmationRequest, ConfirmationResult, Endpoint};
 use posthaste_telemetry::metrics::notification_counters::EmailOutcome;
 use serde_json::Value;
 
@@ -47,7 +47,8 @@ pub(super) async fn decide(
     };
     let is_unchanged = before.is_some_and(|before| before.eq_ignore_ascii_case(&email));
     // The form of the dashboard always contains the address, so saving it does not say that the operator trusts it.
-    let is_named = document.get("owner_email").is_some() && call.origin.via != Via::Page;
+    let is_named =
+        document.get("owner_email").is_some() && call.origin.via != ActionInterface::Page;
     let is_trusted = match call.caller {
         Caller::Admin(_) => !is_unchanged || is_named,
         Caller::Tenant(..) | Caller::Anonymous => false,

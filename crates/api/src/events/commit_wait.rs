@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use posthaste_store::{Answer, Ingest, StoreError};
+use posthaste_store::{AcceptResult, Answer, StoreError};
 use posthaste_system::clock::Clock;
 use tokio::runtime::Handle;
 
@@ -21,7 +21,7 @@ pub(super) struct CommitWait {
 }
 
 struct Waiting {
-    answer: Answer<Ingest>,
+    answer: Answer<AcceptResult>,
     accept: AcceptGuard,
     clock: Clock,
     _reservation: Option<BodyReservation>,
@@ -30,7 +30,7 @@ struct Waiting {
 impl CommitWait {
     /// Waits for `answer`.
     pub(super) fn new(
-        answer: Answer<Ingest>,
+        answer: Answer<AcceptResult>,
         accept: AcceptGuard,
         clock: Clock,
         reservation: Option<BodyReservation>,
@@ -47,7 +47,7 @@ impl CommitWait {
 }
 
 impl Waiting {
-    fn end(self, answer: &Result<Ingest, StoreError>) {
+    fn end(self, answer: &Result<AcceptResult, StoreError>) {
         if answer.is_ok() {
             let now = self.clock.now().tick;
             self.accept.committed(now);
@@ -56,7 +56,7 @@ impl Waiting {
 }
 
 impl Future for CommitWait {
-    type Output = Result<Ingest, StoreError>;
+    type Output = Result<AcceptResult, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waiting = self.waiting.as_mut();

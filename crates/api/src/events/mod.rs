@@ -24,8 +24,8 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
-    Content, DeliveryFilter, EndpointRow, EventFilter, Ingest, Ingested, LimitName, LimitSource,
-    NewEvent, PageRequest, Quotas, StoreError, Tenant,
+    AcceptResult, AcceptedOrStored, Content, DeliveryFilter, EndpointRow, EventFilter, LimitName,
+    LimitSource, NewEvent, PageRequest, Quotas, StoreError, Tenant,
 };
 use posthaste_telemetry::metrics::request_counters::TenantClass;
 
@@ -198,14 +198,14 @@ pub(crate) async fn accept_one(
     event: NewEvent,
     reservation: Option<BodyReservation>,
     traced: &mut RequestTrace,
-) -> Result<Vec<Ingested>, Problem> {
+) -> Result<Vec<AcceptedOrStored>, Problem> {
     let accepted = store(app, tenant, now, vec![event], reservation).await?;
     traced.accepted(&accepted);
     Ok(accepted)
 }
 
 /// Creates the response for one event.
-fn answer(accepted: &[Ingested]) -> Response<Body> {
+fn answer(accepted: &[AcceptedOrStored]) -> Response<Body> {
     let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
     for ingested in accepted {
         write_accepted(&ingested.event, &mut out);
@@ -214,8 +214,8 @@ fn answer(accepted: &[Ingested]) -> Response<Body> {
 }
 
 /// Returns 202 if an event was accepted, 200 if all of them existed already.
-pub(crate) fn status_of(accepted: &[Ingested]) -> StatusCode {
-    if accepted.iter().any(|ingested| ingested.fresh) {
+pub(crate) fn status_of(accepted: &[AcceptedOrStored]) -> StatusCode {
+    if accepted.iter().any(|ingested| ingested.is_new) {
         StatusCode::ACCEPTED
     } else {
         StatusCode::OK
@@ -228,20 +228,20 @@ async fn store(
     now: Timestamp,
     events: Vec<NewEvent>,
     reservation: Option<BodyReservation>,
-) -> Result<Vec<Ingested>, Problem> {
+) -> Result<Vec<AcceptedOrStored>, Problem> {
     let count = events.len();
     let keyless = events.iter().filter(|event| event.idempotency.is_none());
     let surely_new = keyless.count() as u64;
     let quotas = app.quotas(tenant, now, surely_new)?;
     match commit(app, tenant, now, events, quotas, reservation).await? {
-        Ingest::Done(accepted) => Ok(accepted),
-        Ingest::Conflict(positions) => Err(conflict(count, &positions)),
-        Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
-        Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
-        Ingest::TooManyDeliveries { deliveries, limit } => {
+        AcceptResult::Done(accepted) => Ok(accepted),
+        AcceptResult::Conflict(positions) => Err(conflict(count, &positions)),
+        AcceptResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        AcceptResult::NoSuchEndpoint => Err(endpoint_disabled()),
+        AcceptResult::TooManyDeliveries { deliveries, limit } => {
             Err(too_many_deliveries(count, deliveries, limit))
         }
-        Ingest::OverLimit { limit, wait } => {
+        AcceptResult::OverLimit { limit, wait } => {
             Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
         }
     }
@@ -255,7 +255,7 @@ async fn commit(
     events: Vec<NewEvent>,
     quotas: Quotas,
     reservation: Option<BodyReservation>,
-) -> Result<Ingest, StoreError> {
+) -> Result<AcceptResult, StoreError> {
     let asked_at = Instant::now();
     let class = class_of(app, &tenant.tenant);
     let accept = app
@@ -269,8 +269,8 @@ async fn commit(
         app.observe.requests.accept_committed(class, took);
     }
     let accepted = accepted?;
-    if let Ingest::Done(accepted) = &accepted {
-        let fresh = accepted.iter().filter(|ingested| ingested.fresh).count();
+    if let AcceptResult::Done(accepted) = &accepted {
+        let fresh = accepted.iter().filter(|ingested| ingested.is_new).count();
         app.observe.accepted(fresh as u64);
         app.charge(tenant, accepted);
     }

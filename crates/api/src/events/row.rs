@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Content, Ingest, Ingested, NewEvent, StoreError};
+use posthaste_store::{AcceptResult, AcceptedOrStored, Content, NewEvent, StoreError};
 use serde_json::value::RawValue;
 
 use super::due::{Due, check_time};
@@ -36,7 +36,7 @@ pub struct EventRow<'a> {
 #[derive(Debug)]
 pub enum RowsResult {
     /// All are stored.
-    Accepted(Vec<Ingested>),
+    Accepted(Vec<AcceptedOrStored>),
     /// The rows at these positions have keys under which other content is stored. Nothing was accepted.
     Conflict(Vec<usize>),
     /// The tenant is over a rate. Nothing was accepted; the rows can be tried again after this time.
@@ -77,14 +77,14 @@ impl App {
             Err(problem) => return refusal(problem),
         };
         match commit(self, tenant, now, events, quotas, None).await {
-            Ok(Ingest::Done(accepted)) => RowsResult::Accepted(accepted),
-            Ok(Ingest::Conflict(positions)) => RowsResult::Conflict(positions),
-            Ok(Ingest::NoSuchTenant | Ingest::NoSuchEndpoint) => RowsResult::NoTenant,
-            Ok(Ingest::TooManyDeliveries { deliveries, limit }) => {
+            Ok(AcceptResult::Done(accepted)) => RowsResult::Accepted(accepted),
+            Ok(AcceptResult::Conflict(positions)) => RowsResult::Conflict(positions),
+            Ok(AcceptResult::NoSuchTenant | AcceptResult::NoSuchEndpoint) => RowsResult::NoTenant,
+            Ok(AcceptResult::TooManyDeliveries { deliveries, limit }) => {
                 let problem = too_many_deliveries(count, deliveries, limit);
                 RowsResult::TooMany(problem.detail)
             }
-            Ok(Ingest::OverLimit { limit, wait }) => {
+            Ok(AcceptResult::OverLimit { limit, wait }) => {
                 refusal(self.over_limit(tenant, now, count as u64, (limit, wait)))
             }
             Err(error) => RowsResult::Unavailable(error),

@@ -8,7 +8,7 @@ use http::{HeaderMap, Response};
 use posthaste_core::id::{EventId, TenantId};
 use posthaste_core::subscription::EventType;
 use posthaste_core::trace::TraceContext;
-use posthaste_store::Ingested;
+use posthaste_store::AcceptedOrStored;
 use posthaste_telemetry::traces::{AcceptSpan, Telemetry, TracedAccept};
 
 use crate::problem::Problem;
@@ -49,7 +49,7 @@ impl RequestTrace {
     }
 
     /// Records the accepted events.
-    pub(crate) fn accepted(&mut self, accepted: &[Ingested]) {
+    pub(crate) fn accepted(&mut self, accepted: &[AcceptedOrStored]) {
         self.events = accepted.len();
         if let [only] = accepted {
             self.event = Some((only.event.id, only.event.event_type.clone()));

@@ -19,7 +19,9 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{DisableOverrides, LimitOverrides, ProtectionOverrides};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{MAX_SPAN, Span, Timestamp};
-use posthaste_store::{AcceptedEvent, CreateResult, Endpoint, Ingested, StoredDelivery, Tenant};
+use posthaste_store::{
+    AcceptedEvent, AcceptedOrStored, CreateResult, Endpoint, StoredDelivery, Tenant,
+};
 
 use crate::code::Code;
 use crate::deliveries::Policies;
@@ -104,7 +106,7 @@ async fn accept(mut call: Call, traced: &mut RequestTrace) -> Result<Response<Bo
         let is_deleted = problem.code == Code::EndpointDisabled;
         if is_deleted { contended() } else { problem }
     })?;
-    let [Ingested { event, .. }] = accepted.as_slice() else {
+    let [AcceptedOrStored { event, .. }] = accepted.as_slice() else {
         return Err(Problem::internal(&"one event was accepted as several"));
     };
     let due_at = request_draft.due_at(event.created_at, lead);
@@ -133,7 +135,7 @@ async fn describe(
         tenant: tenant.id.clone(),
         event_type: event.event_type.clone(),
         created_at: event.created_at,
-        endpoint_holds: false,
+        is_held_by_endpoint: false,
         last_attempt: None,
     };
     let policy = policies.of(&stored.delivery);

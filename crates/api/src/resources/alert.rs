@@ -6,7 +6,7 @@
 use posthaste_core::alert::AlertName;
 use posthaste_notify::alerts::text;
 use posthaste_notify::runbook;
-use posthaste_store::Scope;
+use posthaste_store::SubjectScope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -76,9 +76,9 @@ impl From<posthaste_store::Alert> for Alert {
     fn from(alert: posthaste_store::Alert) -> Alert {
         let (message, runbook) = (text::message(&alert), runbook::section(alert.name));
         let (kind, endpoint) = match alert.scope {
-            Scope::Everything => ("everything", None),
-            Scope::Tenant(_) => ("tenant", None),
-            Scope::Endpoint(endpoint) => ("endpoint", Some(endpoint)),
+            SubjectScope::Everything => ("everything", None),
+            SubjectScope::Tenant(_) => ("tenant", None),
+            SubjectScope::Endpoint(endpoint) => ("endpoint", Some(endpoint)),
         };
         let number = |name: &str| alert.detail.get(name).and_then(Value::as_f64);
         Alert {

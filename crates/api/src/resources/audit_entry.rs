@@ -2,7 +2,7 @@
 //!
 //! [`AuditEntry`] names the actor, the action, the resource and the result. It contains no secret and no request body.
 
-use posthaste_store::{AuditOutcome, Via};
+use posthaste_store::{ActionInterface, AuditOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -58,19 +58,26 @@ impl From<posthaste_store::AuditEntry> for AuditEntry {
     }
 }
 
-fn via_name(via: Via) -> &'static str {
+fn via_name(via: ActionInterface) -> &'static str {
     match via {
-        Via::Api => "api",
-        Via::Page => "page",
-        Via::Portal => "portal",
-        Via::Cli => "cli",
-        Via::Posthaste => "posthaste",
+        ActionInterface::Api => "api",
+        ActionInterface::Page => "page",
+        ActionInterface::Portal => "portal",
+        ActionInterface::Cli => "cli",
+        ActionInterface::Posthaste => "posthaste",
     }
 }
 
 /// Returns the schema of [`AuditEntry`].
 pub(crate) fn schemas() -> Vec<Schema> {
-    let ways = [Via::Api, Via::Page, Via::Portal, Via::Cli, Via::Posthaste].map(via_name);
+    let ways = [
+        ActionInterface::Api,
+        ActionInterface::Page,
+        ActionInterface::Portal,
+        ActionInterface::Cli,
+        ActionInterface::Posthaste,
+    ]
+    .map(via_name);
     let shape = object(json!({
         "id": {"type": "string", "pattern": "^aud_[0-9a-hjkmnp-tv-z]{26}$"},
         "at": time(),

@@ -37,7 +37,7 @@ pub struct DeadLetterGroup {
 
 impl DeadLetterGroup {
     /// Describes a group. `policy` is the effective retry policy of the endpoint.
-    pub fn new(group: posthaste_store::DeadGroup, policy: &RetryPolicy) -> DeadLetterGroup {
+    pub fn new(group: posthaste_store::DeadLetterGroup, policy: &RetryPolicy) -> DeadLetterGroup {
         let (count, count_is_exact) = match group.count {
             BoundedCount::Exactly(count) => (count, true),
             BoundedCount::MoreThan(count) => (count, false),

@@ -370,7 +370,7 @@ mod tests {
             tenant: "acme".parse().expect("a name"),
             event_type: "invoice.paid".parse().expect("a type"),
             created_at: NOON,
-            endpoint_holds: false,
+            is_held_by_endpoint: false,
             last_attempt: Some(attempt()),
         }
     }
@@ -507,7 +507,7 @@ mod tests {
     #[test]
     fn held_delivery_has_no_next_attempt() {
         let mut held = stored(retrying());
-        held.endpoint_holds = true;
+        held.is_held_by_endpoint = true;
         let view = DeliverySummary::new(&held, false, &policy(), DeliveryHold::none(NOON));
         assert_eq!((view.status, view.next_attempt_at), (Status::Held, None));
     }

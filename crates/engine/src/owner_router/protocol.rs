@@ -13,7 +13,7 @@ use posthaste_core::lane::{
     BreakerState, EndpointStatus, HeldBack, HeldBackBy, LimitsInForce, TripReason,
 };
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
-use posthaste_store::{DisabledReason, Scope, StatCounters};
+use posthaste_store::{DisabledReason, StatCounters, SubjectScope};
 use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -138,22 +138,22 @@ pub(super) enum WireScope {
     Endpoint(TextId<EndpointId>),
 }
 
-impl From<Scope> for WireScope {
-    fn from(scope: Scope) -> WireScope {
+impl From<SubjectScope> for WireScope {
+    fn from(scope: SubjectScope) -> WireScope {
         match scope {
-            Scope::Everything => WireScope::All,
-            Scope::Tenant(tenant) => WireScope::Tenant(TextId(tenant)),
-            Scope::Endpoint(endpoint) => WireScope::Endpoint(TextId(endpoint)),
+            SubjectScope::Everything => WireScope::All,
+            SubjectScope::Tenant(tenant) => WireScope::Tenant(TextId(tenant)),
+            SubjectScope::Endpoint(endpoint) => WireScope::Endpoint(TextId(endpoint)),
         }
     }
 }
 
-impl From<WireScope> for Scope {
-    fn from(scope: WireScope) -> Scope {
+impl From<WireScope> for SubjectScope {
+    fn from(scope: WireScope) -> SubjectScope {
         match scope {
-            WireScope::All => Scope::Everything,
-            WireScope::Tenant(TextId(tenant)) => Scope::Tenant(tenant),
-            WireScope::Endpoint(TextId(endpoint)) => Scope::Endpoint(endpoint),
+            WireScope::All => SubjectScope::Everything,
+            WireScope::Tenant(TextId(tenant)) => SubjectScope::Tenant(tenant),
+            WireScope::Endpoint(TextId(endpoint)) => SubjectScope::Endpoint(endpoint),
         }
     }
 }

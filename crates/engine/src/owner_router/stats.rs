@@ -8,7 +8,7 @@
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, NodeNo, Scope, StatCounters, StoreError};
+use posthaste_store::{BucketWidth, NodeNo, StatCounters, StoreError, SubjectScope};
 use posthaste_telemetry::metrics::window::{Window, WindowCounters};
 use posthaste_telemetry::metrics::{RecentAttempts, Series};
 use rustc_hash::FxHashMap;
@@ -33,7 +33,7 @@ impl OwnerRouter {
     /// Returns the counters of a scope for each window that ends now.
     pub async fn counters_of(
         &self,
-        scope: &Scope,
+        scope: &SubjectScope,
     ) -> Result<impl Fn(Window) -> StatCounters + use<>, StoreError> {
         let (now, counters) = self.read_counters(scope, &Window::ALL).await?;
         Ok(move |window| counters.over(now, window))
@@ -42,7 +42,7 @@ impl OwnerRouter {
     /// Returns the counters of a scope within one window.
     pub async fn counters(
         &self,
-        scope: &Scope,
+        scope: &SubjectScope,
         window: Window,
     ) -> Result<StatCounters, StoreError> {
         let (now, counters) = self.read_counters(scope, &[window]).await?;
@@ -50,7 +50,7 @@ impl OwnerRouter {
     }
 
     /// Returns the counters of a scope within one window, by bucket.
-    pub async fn series(&self, scope: &Scope, window: Window) -> Result<Series, StoreError> {
+    pub async fn series(&self, scope: &SubjectScope, window: Window) -> Result<Series, StoreError> {
         let (now, counters) = self.read_counters(scope, &[window]).await?;
         Ok(Series::new(now, scope, window, &counters))
     }
@@ -58,7 +58,7 @@ impl OwnerRouter {
     /// Reads the counters that these windows are summed from.
     async fn read_counters(
         &self,
-        scope: &Scope,
+        scope: &SubjectScope,
         windows: &[Window],
     ) -> Result<(Timestamp, WindowCounters), StoreError> {
         let now = self.clock.wall();
@@ -84,7 +84,7 @@ impl OwnerRouter {
     async fn read_here(
         &self,
         now: Timestamp,
-        scope: &Scope,
+        scope: &SubjectScope,
         windows: &[Window],
     ) -> Result<WindowCounters, StoreError> {
         let unwritten = timeout(READ_TIMEOUT, self.metrics.unwritten()).await;
@@ -105,7 +105,7 @@ impl OwnerRouter {
     }
 
     /// Reads what other nodes have not written yet.
-    async fn unwritten_elsewhere(&self, scope: &Scope) -> Vec<UnwrittenOfNode> {
+    async fn unwritten_elsewhere(&self, scope: &SubjectScope) -> Vec<UnwrittenOfNode> {
         let request = NodeRequest::UnwrittenCounters {
             of: scope.clone().into(),
         };

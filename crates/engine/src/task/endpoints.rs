@@ -7,7 +7,7 @@ use posthaste_core::dispatcher::Input;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{EXHAUSTED_WINDOW, EndpointStatus, Health};
 use posthaste_core::time::{Now, Timestamp};
-use posthaste_store::{BucketWidth, DisabledReason, Scope, StatCounters, StoreError};
+use posthaste_store::{BucketWidth, DisabledReason, StatCounters, StoreError, SubjectScope};
 use tokio::time::sleep;
 
 use super::EngineTask;
@@ -91,7 +91,7 @@ impl EngineTask {
     /// Counts the deliveries of an endpoint that ended lately. If the store cannot answer, the dispatcher asks again after
     /// the next dead letter.
     pub(super) fn count_ended(&self, now: Now, endpoint: EndpointId) {
-        let scope = Scope::Endpoint(endpoint);
+        let scope = SubjectScope::Endpoint(endpoint);
         let since = Timestamp(now.wall.0.saturating_sub(EXHAUSTED_WINDOW.as_millis()));
         let (context, metrics) = (self.context.clone(), self.reporter.metrics.clone());
         tokio::spawn(async move {

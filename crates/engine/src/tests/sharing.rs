@@ -7,7 +7,7 @@ use posthaste_core::cluster::{ShareGrant, share};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Tick;
-use posthaste_store::{Answer, Cluster, NodeNo, Owner, Scope, Written};
+use posthaste_store::{Answer, Cluster, NodeNo, Owner, SubjectScope, Written};
 use posthaste_telemetry::metrics::window::Window;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -462,7 +462,7 @@ async fn every_node_routes_requests_to_the_owner() {
     assert_eq!(receiver.count(), 10, "nothing began after the answer");
     let (_, stats) = router.lane_and_stats(endpoint).await.unwrap();
     assert!(stats.p50_ms.is_some(), "the owner reports its stats");
-    let whole = Scope::Tenant(fixture.tenant.clone());
+    let whole = SubjectScope::Tenant(fixture.tenant.clone());
     let hour = async || {
         router
             .counters(&whole, Window::Hour)
@@ -473,13 +473,13 @@ async fn every_node_routes_requests_to_the_owner() {
     timeout(TEST_TIMEOUT, counted)
         .await
         .expect("the owner's are counted");
-    let one = Scope::Endpoint(endpoint);
+    let one = SubjectScope::Endpoint(endpoint);
     let day = router
         .counters_of(&one)
         .await
         .expect("the stats are readable")(Window::Day);
     assert_eq!(day.succeeded, 10);
-    for whole in [Scope::Everything, whole, one] {
+    for whole in [SubjectScope::Everything, whole, one] {
         let series = router
             .series(&whole, Window::Hour)
             .await

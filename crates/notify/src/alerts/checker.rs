@@ -16,7 +16,7 @@ use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::owner_router::{LimitedEndpoints, OwnerRouter};
 use posthaste_store::{
-    Alert, AlertFilter, CreateResult, PageRequest, Scope, StatCounters, Store, StoreError,
+    Alert, AlertFilter, CreateResult, PageRequest, StatCounters, Store, StoreError, SubjectScope,
     TenantSelection,
 };
 use posthaste_system::clock::Clock;
@@ -98,10 +98,10 @@ pub(super) struct Sources {
 }
 
 /// Open alerts by name and scope.
-type OpenAlerts = FxHashMap<(AlertName, Scope), Alert>;
+type OpenAlerts = FxHashMap<(AlertName, SubjectScope), Alert>;
 
 /// Values read in a round.
-type Readings = Vec<(AlertName, Scope, Reading)>;
+type Readings = Vec<(AlertName, SubjectScope, Reading)>;
 
 impl OwnerTask for AlertChecker {
     fn interval(&self) -> Duration {
@@ -296,7 +296,7 @@ impl AlertChecker {
             (AlertName::HeldAfterFaults, self.read_held().await),
             (AlertName::OutboxUnreachable, self.read_outboxes().await),
         ];
-        readings.extend(everything.map(|(name, seen)| (name, Scope::Everything, seen)));
+        readings.extend(everything.map(|(name, seen)| (name, SubjectScope::Everything, seen)));
         readings
     }
 
@@ -309,10 +309,11 @@ impl AlertChecker {
     ) -> Result<(), StoreError> {
         let (width, since) = buckets(now, self.settings.window);
         let failing = self.store.failing_stats(width, since, MAX_FAILING).await?;
-        let mut counters_by_scope: FxHashMap<Scope, StatCounters> = failing.into_iter().collect();
+        let mut counters_by_scope: FxHashMap<SubjectScope, StatCounters> =
+            failing.into_iter().collect();
         let of_open = open.keys().filter(|(name, _)| FROM_COUNTERS.contains(name));
-        let mut others: FxHashSet<Scope> = of_open.map(|(_, scope)| scope.clone()).collect();
-        others.insert(Scope::Everything);
+        let mut others: FxHashSet<SubjectScope> = of_open.map(|(_, scope)| scope.clone()).collect();
+        others.insert(SubjectScope::Everything);
         others.retain(|scope| !counters_by_scope.contains_key(scope));
         for scope in others {
             let mut counters = StatCounters::default();
@@ -347,7 +348,7 @@ impl AlertChecker {
         let counted = counted_tenants(operational);
         let all = self.store.retrying_since(counted, since, limit).await?;
         let all = Reading::value(all as f64);
-        readings.push((name, Scope::Everything, all));
+        readings.push((name, SubjectScope::Everything, all));
         let mut tenants: FxHashSet<TenantId> = open
             .keys()
             .filter(|(other, _)| *other == name)
@@ -366,7 +367,7 @@ impl AlertChecker {
             let only = TenantSelection::Only(tenant.clone());
             let counted = self.store.retrying_since(only, since, limit);
             let seen = Reading::value(counted.await? as f64);
-            readings.push((name, Scope::Tenant(tenant), seen));
+            readings.push((name, SubjectScope::Tenant(tenant), seen));
         }
         Ok(())
     }
@@ -381,12 +382,12 @@ impl AlertChecker {
         self.limited = (self.limited_source)(at_least).await;
         let of_open = open.keys().filter(|(other, _)| *other == name);
         let of_open = of_open.filter_map(|(_, scope)| match scope {
-            Scope::Endpoint(endpoint) => Some(*endpoint),
-            Scope::Everything | Scope::Tenant(_) => None,
+            SubjectScope::Endpoint(endpoint) => Some(*endpoint),
+            SubjectScope::Everything | SubjectScope::Tenant(_) => None,
         });
         held_back::readings(&self.limited, &of_open.collect())
             .into_iter()
-            .map(|(endpoint, seen)| (name, Scope::Endpoint(endpoint), seen))
+            .map(|(endpoint, seen)| (name, SubjectScope::Endpoint(endpoint), seen))
             .collect()
     }
 
@@ -512,7 +513,7 @@ impl AlertChecker {
         &mut self,
         now: Timestamp,
         name: AlertName,
-        scope: Scope,
+        scope: SubjectScope,
         seen: Reading,
     ) -> Result<(), StoreError> {
         let Reading::Value { value, samples } = seen else {
@@ -526,7 +527,7 @@ impl AlertChecker {
         if samples < u64::MAX && name != AlertName::StoreSlow {
             detail["samples"] = json!(samples);
         }
-        if let (AlertName::HeldBack, Scope::Endpoint(endpoint)) = (name, &scope)
+        if let (AlertName::HeldBack, SubjectScope::Endpoint(endpoint)) = (name, &scope)
             && let Some(limited) = self.limited.endpoints.get(endpoint)
         {
             detail["held_back_by"] = json!(limited.by.name());
@@ -557,18 +558,18 @@ impl AlertChecker {
     }
 }
 
-fn tenant_of(scope: &Scope) -> Option<TenantId> {
+fn tenant_of(scope: &SubjectScope) -> Option<TenantId> {
     match scope {
-        Scope::Tenant(tenant) => Some(tenant.clone()),
-        Scope::Everything | Scope::Endpoint(_) => None,
+        SubjectScope::Tenant(tenant) => Some(tenant.clone()),
+        SubjectScope::Everything | SubjectScope::Endpoint(_) => None,
     }
 }
 
 /// Returns the state of an alert, as far as its subject determines it.
 async fn state_of(store: &dyn Store, alert: &Alert) -> Result<AlertState, StoreError> {
     match &alert.scope {
-        Scope::Everything | Scope::Tenant(_) => Ok(AlertState::Ongoing),
-        Scope::Endpoint(endpoint) => {
+        SubjectScope::Everything | SubjectScope::Tenant(_) => Ok(AlertState::Ongoing),
+        SubjectScope::Endpoint(endpoint) => {
             let row = store.endpoint(*endpoint).await?;
             Ok(row.map_or(AlertState::Finished, |row| {
                 endpoint_alerts::state_of(alert.name, &row)
@@ -578,10 +579,10 @@ async fn state_of(store: &dyn Store, alert: &Alert) -> Result<AlertState, StoreE
 }
 
 /// Formats the scope for a log line.
-fn scope_text(scope: &Scope) -> String {
+fn scope_text(scope: &SubjectScope) -> String {
     match scope {
-        Scope::Everything => "everything".to_owned(),
-        Scope::Tenant(tenant) => format!("tenant {tenant}"),
-        Scope::Endpoint(endpoint) => format!("endpoint {endpoint}"),
+        SubjectScope::Everything => "everything".to_owned(),
+        SubjectScope::Tenant(tenant) => format!("tenant {tenant}"),
+        SubjectScope::Endpoint(endpoint) => format!("endpoint {endpoint}"),
     }
 }

@@ -16,8 +16,8 @@ use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::owner_router::{LimitedEndpoints, LimitedReport};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    AlertFilter, CreateResult, HandOver, HandedOver, PageRequest, Scope, Store, StoreError,
-    StoreSettings,
+    AlertFilter, CreateResult, HandOver, HandedOver, PageRequest, Store, StoreError, StoreSettings,
+    SubjectScope,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -155,7 +155,7 @@ impl Fixture {
     }
 
     /// Returns the open alerts.
-    async fn open(&self) -> Vec<(AlertName, Scope)> {
+    async fn open(&self) -> Vec<(AlertName, SubjectScope)> {
         let filter = AlertFilter {
             open: Some(true),
             ..AlertFilter::default()
@@ -179,7 +179,7 @@ impl Fixture {
     }
 
     /// Returns the number of notifications that this alert was raised, and that it was resolved.
-    async fn notified(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
+    async fn notified(&self, name: AlertName, scope: &SubjectScope) -> (usize, usize) {
         let notifications = self
             .store
             .notifications(0, 10_000)

@@ -127,14 +127,14 @@ mod tests {
     use super::*;
     use posthaste_core::id::AlertId;
     use posthaste_core::time::Timestamp;
-    use posthaste_store::Scope;
+    use posthaste_store::SubjectScope;
     use serde_json::json;
 
     fn text_of(name: AlertName, detail: Value) -> String {
         message(&Alert {
             id: AlertId(1),
             name,
-            scope: Scope::Everything,
+            scope: SubjectScope::Everything,
             tenant: None,
             is_gone: false,
             raised_at: Timestamp(0),

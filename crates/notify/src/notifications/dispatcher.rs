@@ -15,7 +15,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{CreateResult, Notification, Scope, Store, StoreError};
+use posthaste_store::{CreateResult, Notification, Store, StoreError, SubjectScope};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 
@@ -158,18 +158,18 @@ impl NotificationDispatcher {
     /// Reads the subject of a notification.
     async fn read_subject(
         &self,
-        scope: &Scope,
+        scope: &SubjectScope,
         known: &mut BTreeMap<EndpointId, Subject>,
     ) -> Result<Subject, StoreError> {
         let endpoint = match scope {
-            Scope::Everything => return Ok(Subject::default()),
-            Scope::Tenant(tenant) => {
+            SubjectScope::Everything => return Ok(Subject::default()),
+            SubjectScope::Tenant(tenant) => {
                 return Ok(Subject {
                     tenant: Some(tenant.clone()),
                     ..Subject::default()
                 });
             }
-            Scope::Endpoint(endpoint) => *endpoint,
+            SubjectScope::Endpoint(endpoint) => *endpoint,
         };
         if let Some(subject) = known.get(&endpoint) {
             return Ok(subject.clone());

@@ -13,8 +13,8 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::subscription::EventType;
 use posthaste_store::{
-    Content, CreateResult, Idempotency, Ingest, Limits, NewEvent, Notification, Store, StoreError,
-    Tenant,
+    AcceptResult, Content, CreateResult, Idempotency, Limits, NewEvent, Notification, Store,
+    StoreError, Tenant,
 };
 use posthaste_system::clock::Clock;
 use serde_json::Value;
@@ -68,27 +68,31 @@ pub(super) async fn accept(
     events: Vec<NewEvent>,
 ) -> Result<(), StoreError> {
     match store.accept(clock.wall(), events.clone()).await? {
-        Ingest::Done(_) => return Ok(()),
-        Ingest::NoSuchTenant => create_tenant_if_missing(store, clock, tenant).await?,
-        Ingest::Conflict(_)
-        | Ingest::NoSuchEndpoint
-        | Ingest::TooManyDeliveries { .. }
-        | Ingest::OverLimit { .. } => {}
+        AcceptResult::Done(_) => return Ok(()),
+        AcceptResult::NoSuchTenant => create_tenant_if_missing(store, clock, tenant).await?,
+        AcceptResult::Conflict(_)
+        | AcceptResult::NoSuchEndpoint
+        | AcceptResult::TooManyDeliveries { .. }
+        | AcceptResult::OverLimit { .. } => {}
     }
     for event in events {
         let key = event.idempotency.as_ref().map(|it| it.key.clone());
         match store.accept(clock.wall(), vec![event]).await? {
-            Ingest::Done(_) => {}
-            Ingest::NoSuchTenant => {
+            AcceptResult::Done(_) => {}
+            AcceptResult::NoSuchTenant => {
                 let message = format!("the tenant {tenant} was deleted");
                 return Err(StoreError::Unavailable(message));
             }
-            Ingest::Conflict(_) => log_refused(tenant, key, "its idempotency key was used before"),
-            Ingest::NoSuchEndpoint => log_refused(tenant, key, "its endpoint was deleted"),
-            Ingest::TooManyDeliveries { .. } => {
+            AcceptResult::Conflict(_) => {
+                log_refused(tenant, key, "its idempotency key was used before")
+            }
+            AcceptResult::NoSuchEndpoint => log_refused(tenant, key, "its endpoint was deleted"),
+            AcceptResult::TooManyDeliveries { .. } => {
                 log_refused(tenant, key, "it would create too many deliveries")
             }
-            Ingest::OverLimit { .. } => log_refused(tenant, key, "its tenant has reached a limit"),
+            AcceptResult::OverLimit { .. } => {
+                log_refused(tenant, key, "its tenant has reached a limit")
+            }
         }
     }
     Ok(())

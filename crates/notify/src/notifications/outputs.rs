@@ -14,7 +14,7 @@
 //! is meant.
 
 use posthaste_core::id::{AuditId, EndpointId, TenantId, first_sequence, id_of};
-use posthaste_store::{AuditEntry, AuditOutcome, EmailLine, Notification, Via};
+use posthaste_store::{ActionInterface, AuditEntry, AuditOutcome, EmailLine, Notification};
 use serde_json::{Map, Value, json};
 
 use super::public_url::without_secrets;
@@ -153,7 +153,7 @@ fn audit_entry(notification: &Notification, subject: &Subject) -> AuditEntry {
         at: notification.at,
         actor: ACTOR.to_owned(),
         actor_key: None,
-        via: Via::Posthaste,
+        via: ActionInterface::Posthaste,
         from: None,
         action: notification.name.clone(),
         tenant: subject.tenant.clone(),
@@ -190,7 +190,7 @@ fn resource(notification: &Notification, subject: &Subject) -> String {
 #[cfg(test)]
 mod tests {
     use posthaste_core::time::Timestamp;
-    use posthaste_store::Scope;
+    use posthaste_store::SubjectScope;
 
     use super::*;
     use crate::notifications::mail::address::AllowedDomains;
@@ -207,7 +207,7 @@ mod tests {
     fn notification(name: &str, detail: Value) -> Notification {
         Notification {
             number: 17,
-            scope: Scope::Endpoint(EndpointId(5)),
+            scope: SubjectScope::Endpoint(EndpointId(5)),
             at: Timestamp(1_700_000_000_000),
             name: name.to_owned(),
             detail,
@@ -256,7 +256,7 @@ mod tests {
         let entry = outputs.audit_entry.expect("an audit entry");
         assert_eq!(
             (entry.via, entry.outcome),
-            (Via::Posthaste, Some(AuditOutcome::Done))
+            (ActionInterface::Posthaste, Some(AuditOutcome::Done))
         );
         assert_eq!(entry.tenant, tenant("acme"));
         let endpoint = EndpointId(5);

@@ -17,9 +17,9 @@ use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::Engine;
 use posthaste_store::{
-    Alert, AuditFilter, AuditScope, CreateResult, Endpoint, EventFilter, Idempotency, Ingest,
-    MaxEmailDelay, NewEvent, Notification, PageRequest, PendingEmail, Scope, Store, StoreError,
-    StoreSettings, Via,
+    AcceptResult, ActionInterface, Alert, AuditFilter, AuditScope, CreateResult, Endpoint,
+    EventFilter, Idempotency, MaxEmailDelay, NewEvent, Notification, PageRequest, PendingEmail,
+    Store, StoreError, StoreSettings, SubjectScope,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -103,7 +103,7 @@ impl Fixture {
     async fn fail(&self, name: &str, endpoint_changes: Vec<EndpointChange>) {
         let at = self.clock.wall();
         let event = event(name);
-        let Ok(Ingest::Done(ingested)) = self.store.accept(at, vec![event]).await else {
+        let Ok(AcceptResult::Done(ingested)) = self.store.accept(at, vec![event]).await else {
             panic!("the event is accepted");
         };
         let id = ingested[0].event.deliveries[0].id;
@@ -178,7 +178,7 @@ impl Fixture {
             .expect("the store reads")
             .items
             .into_iter()
-            .filter(|entry| entry.via == Via::Posthaste)
+            .filter(|entry| entry.via == ActionInterface::Posthaste)
             .map(|entry| entry.action)
             .collect();
         actions.reverse();
@@ -195,7 +195,7 @@ impl Fixture {
     }
 }
 
-fn alert(at: Timestamp, number: u128, scope: Scope) -> Alert {
+fn alert(at: Timestamp, number: u128, scope: SubjectScope) -> Alert {
     Alert {
         id: AlertId(number),
         name: AlertName::RetryRatio,
@@ -268,9 +268,9 @@ async fn an_alert_about_the_operational_tenant_makes_no_event() {
     let fixture = Fixture::start().await;
     let at = fixture.clock.wall();
     for (number, scope) in [
-        (1, Scope::Tenant(tenant("operator"))),
-        (2, Scope::Endpoint(EndpointId(2))),
-        (3, Scope::Everything),
+        (1, SubjectScope::Tenant(tenant("operator"))),
+        (2, SubjectScope::Endpoint(EndpointId(2))),
+        (3, SubjectScope::Everything),
     ] {
         let alert = alert(at, number, scope);
         let raised = fixture.store.raise_alert(at, alert).await;
@@ -298,7 +298,7 @@ async fn an_alert_about_the_operational_tenant_makes_no_event() {
 async fn a_later_tenant_with_the_same_id_sees_no_earlier_audit_entries() {
     let fixture = Fixture::start().await;
     let at = fixture.clock.wall();
-    let alert = alert(at, 1, Scope::Tenant(tenant("acme")));
+    let alert = alert(at, 1, SubjectScope::Tenant(tenant("acme")));
     let raised = fixture.store.raise_alert(at, alert).await;
     assert_eq!(raised, Ok(CreateResult::Created));
     let deleted = fixture.store.delete_tenant(at, tenant("acme")).await;

@@ -117,7 +117,7 @@ enum KeyLocation {
 
 fn place_keys(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, CommandError> {
     let placed = match keys {
-        Some(keys) => copy::place_keys(to, keys).map_err(CommandError::Copy)?,
+        Some(keys) => copy::copy_master_keys(to, keys).map_err(CommandError::Copy)?,
         None => false,
     };
     if placed {

@@ -32,7 +32,7 @@ impl SharedStore {
         let ticks = Arc::new(move || source.tick());
         PostgresSettings {
             listen: self.listen,
-            works: self.role.sends(),
+            wants_shards: self.role.sends(),
             name: name_of_machine(),
             set_time: Arc::new(move |time| correction.set(time)),
             lease: self.lease,

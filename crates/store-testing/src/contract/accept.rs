@@ -13,11 +13,11 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Span;
 
-use super::fixture::{World, at, endpoint, event, id, keyed, kind, policy, set, trace};
+use super::fixture::{StoreFixture, at, endpoint, event, id, keyed, kind, policy, set, trace};
 use super::{Harness, block_on};
 use posthaste_store::{
-    AcceptedEvent, Content, DeliveryFilter, Endpoint, EventFilter, Ingest, Ingested, NewEvent,
-    Quotas, StoreSettings, StoredEvent, Tenant,
+    AcceptResult, AcceptedEvent, AcceptedOrStored, Content, DeliveryFilter, Endpoint, EventFilter,
+    NewEvent, Quotas, StoreSettings, StoredEvent, Tenant,
 };
 
 fn goes_to(event: &AcceptedEvent) -> Vec<u128> {
@@ -26,7 +26,7 @@ fn goes_to(event: &AcceptedEvent) -> Vec<u128> {
 }
 
 pub(super) async fn events_go_to_subscribed_endpoints(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add(endpoint(1, "acme", &[])).await;
     world.add(endpoint(2, "acme", &["invoice.*"])).await;
@@ -57,7 +57,7 @@ pub(super) async fn events_go_to_subscribed_endpoints(harness: &dyn Harness) {
 }
 
 pub(super) async fn paused_endpoints_get_events_and_disabled_ones_do_not(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for (status, expected) in [
         (EndpointStatus::Paused, 1),
@@ -78,7 +78,7 @@ pub(super) async fn paused_endpoints_get_events_and_disabled_ones_do_not(harness
 }
 
 pub(super) async fn changed_patterns_apply_to_the_next_event(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add(endpoint(1, "acme", &["a.*"])).await;
     assert_eq!(
         goes_to(&world.accept(at(1), event("acme", "b.c")).await),
@@ -99,7 +99,7 @@ pub(super) async fn changed_patterns_apply_to_the_next_event(harness: &dyn Harne
 pub(super) async fn a_change_of_one_of_many_endpoints_applies_to_the_next_event(
     harness: &dyn Harness,
 ) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     for number in 1..=20 {
         world.add(endpoint(number, "acme", &["a.*"])).await;
     }
@@ -130,7 +130,7 @@ pub(super) async fn a_change_of_one_of_many_endpoints_applies_to_the_next_event(
 }
 
 pub(super) async fn a_test_event_goes_to_its_endpoint_only(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add(endpoint(1, "acme", &["unrelated"])).await;
     world.add_endpoint(2).await;
@@ -148,11 +148,11 @@ pub(super) async fn a_test_event_goes_to_its_endpoint_only(harness: &dyn Harness
     for status in [EndpointStatus::Disabled, EndpointStatus::Deleted] {
         world.set_status(EndpointId(1), status).await;
         let refused = world.store.accept(at(1), vec![only(1)]).await;
-        assert_eq!(refused, Ok(Ingest::NoSuchEndpoint), "{status:?}");
+        assert_eq!(refused, Ok(AcceptResult::NoSuchEndpoint), "{status:?}");
     }
     for number in [3, 77] {
         let refused = world.store.accept(at(1), vec![only(number)]).await;
-        assert_eq!(refused, Ok(Ingest::NoSuchEndpoint), "{number}");
+        assert_eq!(refused, Ok(AcceptResult::NoSuchEndpoint), "{number}");
     }
     assert_eq!(
         world.events("acme", EventFilter::default()).await.len(),
@@ -161,7 +161,7 @@ pub(super) async fn a_test_event_goes_to_its_endpoint_only(harness: &dyn Harness
 }
 
 pub(super) async fn an_event_is_read_back_byte_for_byte(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     for (payload, content_type) in [
         (&b"{ \"b\":1,  \"a\":1e2 }\n"[..], None),
@@ -196,7 +196,7 @@ pub(super) async fn an_event_is_read_back_byte_for_byte(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_trace_stays_with_its_event(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let traced = |trace| {
         let plain = keyed("acme", "key", "content");
@@ -239,21 +239,21 @@ pub(super) async fn a_trace_stays_with_its_event(harness: &dyn Harness) {
 }
 
 pub(super) async fn events_of_an_unknown_tenant_are_refused(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let refused = world
         .store
         .accept(at(1), vec![event("nobody", "a.b")])
         .await;
-    assert_eq!(refused, Ok(Ingest::NoSuchTenant));
+    assert_eq!(refused, Ok(AcceptResult::NoSuchTenant));
     assert_eq!(
         world.store.accept(at(1), Vec::new()).await,
-        Ok(Ingest::Done(Vec::new()))
+        Ok(AcceptResult::Done(Vec::new()))
     );
     assert!(world.recorder.take().is_empty());
 }
 
 pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.accept(at(1), keyed("acme", "old", "content")).await;
     world.recorder.take();
@@ -266,7 +266,7 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
         keyed("acme", "new", "content"),
     ];
     let refused = world.store.accept(at(2), batch).await;
-    assert_eq!(refused, Ok(Ingest::Conflict(vec![1, 3])));
+    assert_eq!(refused, Ok(AcceptResult::Conflict(vec![1, 3])));
     assert_eq!(world.events("acme", EventFilter::default()).await.len(), 1);
     assert_eq!(world.listed(DeliveryFilter::default()).await.len(), 1);
     assert!(world.recorder.take().is_empty());
@@ -284,9 +284,9 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
         .map(|number| keyed("acme", &format!("new{}", number % 299), "other"))
         .collect();
     let ingested = world.accept_all(at(3), batch).await;
-    let fresh: Vec<bool> = ingested.iter().map(|ingested| ingested.fresh).collect();
+    let fresh: Vec<bool> = ingested.iter().map(|ingested| ingested.is_new).collect();
     assert_eq!(fresh.iter().filter(|fresh| **fresh).count(), 299);
-    assert!(!ingested[299].fresh);
+    assert!(!ingested[299].is_new);
     assert_eq!(ingested[299].event, ingested[0].event);
     let ids: Vec<EventId> = ingested[..299].iter().map(|it| it.event.id).collect();
     assert!(
@@ -296,7 +296,7 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
 }
 
 pub(super) async fn the_same_idempotency_key_makes_one_event(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let first = world.add_endpoint(1).await;
     let accepted = world.accept(at(1), keyed("acme", "k", "content")).await;
@@ -308,8 +308,8 @@ pub(super) async fn the_same_idempotency_key_makes_one_event(harness: &dyn Harne
     let again = world
         .accept_all(at(3), vec![keyed("acme", "k", "content")])
         .await;
-    let expected = Ingested {
-        fresh: false,
+    let expected = AcceptedOrStored {
+        is_new: false,
         event: accepted.clone(),
     };
     assert_eq!(again, [expected]);
@@ -321,29 +321,29 @@ pub(super) async fn the_same_idempotency_key_makes_one_event(harness: &dyn Harne
         .store
         .accept(at(3), vec![keyed("acme", "k", "other")])
         .await;
-    assert_eq!(conflict, Ok(Ingest::Conflict(vec![0])));
+    assert_eq!(conflict, Ok(AcceptResult::Conflict(vec![0])));
     let others = world
         .accept_all(at(3), vec![keyed("other", "k", "other")])
         .await;
     assert!(
-        others[0].fresh,
+        others[0].is_new,
         "the same key of another tenant makes a new event"
     );
     for key in ["K", "k ", ""] {
         let fresh = world
             .accept_all(at(3), vec![keyed("acme", key, "other")])
             .await;
-        assert!(fresh[0].fresh, "{key:?} is a different key");
+        assert!(fresh[0].is_new, "{key:?} is a different key");
     }
     let world = world.reopened().await;
     let again = world
         .accept_all(at(4), vec![keyed("acme", "k", "content")])
         .await;
-    assert_eq!((again[0].fresh, &again[0].event), (false, &accepted));
+    assert_eq!((again[0].is_new, &again[0].event), (false, &accepted));
 }
 
 pub(super) async fn concurrent_events_with_the_same_key_make_one_event(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     const CALLERS: usize = 8;
     let accept = |caller: usize| {
@@ -362,7 +362,7 @@ pub(super) async fn concurrent_events_with_the_same_key_make_one_event(harness: 
             })
         }
     };
-    let answers: Vec<Ingest> = std::thread::scope(|scope| {
+    let answers: Vec<AcceptResult> = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS)
             .map(|caller| scope.spawn(accept(caller)))
             .collect();
@@ -375,15 +375,15 @@ pub(super) async fn concurrent_events_with_the_same_key_make_one_event(harness: 
     let mut ids = Vec::new();
     for answer in answers {
         match answer {
-            Ingest::Done(ingested) => {
-                fresh += usize::from(ingested[0].fresh);
+            AcceptResult::Done(ingested) => {
+                fresh += usize::from(ingested[0].is_new);
                 ids.push(ingested[0].event.id);
             }
-            Ingest::Conflict(which) => assert_eq!(which, [0]),
-            Ingest::NoSuchTenant
-            | Ingest::NoSuchEndpoint
-            | Ingest::TooManyDeliveries { .. }
-            | Ingest::OverLimit { .. } => {
+            AcceptResult::Conflict(which) => assert_eq!(which, [0]),
+            AcceptResult::NoSuchTenant
+            | AcceptResult::NoSuchEndpoint
+            | AcceptResult::TooManyDeliveries { .. }
+            | AcceptResult::OverLimit { .. } => {
                 panic!("the event was refused")
             }
         }
@@ -394,7 +394,7 @@ pub(super) async fn concurrent_events_with_the_same_key_make_one_event(harness: 
 }
 
 pub(super) async fn a_scheduled_event_waits_for_its_time(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let due = |deliver_at| NewEvent {
         deliver_at: Some(deliver_at),
@@ -428,7 +428,7 @@ pub(super) async fn a_scheduled_event_waits_for_its_time(harness: &dyn Harness) 
 }
 
 pub(super) async fn the_deadline_comes_from_the_nearest_policy(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let acme = Tenant {
         default_retry_policy: Some(policy("2h")),
         ..super::fixture::tenant("acme")
@@ -458,7 +458,7 @@ pub(super) async fn the_deadline_comes_from_the_nearest_policy(harness: &dyn Har
 pub(super) async fn deliveries_are_handed_over_in_order_before_the_acknowledgement(
     harness: &dyn Harness,
 ) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add_endpoint(2).await;
     // Each event is handed over before its response.
@@ -485,7 +485,7 @@ pub(super) async fn deliveries_are_handed_over_in_order_before_the_acknowledgeme
         .collect();
     let mut answered = Vec::new();
     for call in calls {
-        let Ok(Ingest::Done(ingested)) = call.await else {
+        let Ok(AcceptResult::Done(ingested)) = call.await else {
             panic!("the event was not accepted");
         };
         answered.extend(ingested.into_iter().map(|it| it.event));
@@ -505,7 +505,7 @@ pub(super) async fn deliveries_are_handed_over_in_order_before_the_acknowledgeme
 }
 
 pub(super) async fn writes_of_a_class_take_effect_in_the_order_of_the_calls(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let store = &world.store;
     // The responses of the first calls are not awaited.
     drop(store.create_tenant(at(0), super::fixture::tenant("acme")));
@@ -548,7 +548,7 @@ pub(super) async fn a_request_with_too_many_deliveries_is_refused(harness: &dyn 
         max_deliveries_per_request: 6,
         ..super::fixture::settings()
     };
-    let world = World::open_with(harness, settings);
+    let world = StoreFixture::open_with(harness, settings);
     world.add_tenant("acme").await;
     for number in 1..=3 {
         world.add(endpoint(number, "acme", &[])).await;
@@ -565,7 +565,7 @@ pub(super) async fn a_request_with_too_many_deliveries_is_refused(harness: &dyn 
         repeated.clone(),
         event("acme", "few"),
     ];
-    assert!(matches!(accept(events).await, Ok(Ingest::Done(_))));
+    assert!(matches!(accept(events).await, Ok(AcceptResult::Done(_))));
     let once = Quotas {
         per_second: Some(2),
         per_month: Some(2),
@@ -575,7 +575,7 @@ pub(super) async fn a_request_with_too_many_deliveries_is_refused(harness: &dyn 
         per_month: Some(6),
     };
     let refused = |deliveries| {
-        Ok(Ingest::TooManyDeliveries {
+        Ok(AcceptResult::TooManyDeliveries {
             deliveries,
             limit: 6,
         })
@@ -593,7 +593,7 @@ pub(super) async fn a_request_with_too_many_deliveries_is_refused(harness: &dyn 
         ..event("acme", "many")
     };
     let tests = vec![only(1), only(2), only(4), event("acme", "few")];
-    assert!(matches!(accept(tests).await, Ok(Ingest::Done(_))));
+    assert!(matches!(accept(tests).await, Ok(AcceptResult::Done(_))));
     let found = world.events("acme", EventFilter::default()).await;
     assert_eq!(found.len(), 7);
 }

@@ -11,23 +11,25 @@ use posthaste_core::time::Timestamp;
 use serde_json::json;
 
 use super::Harness;
-use super::fixture::{DAY, World, all, at, endpoint, id};
-use posthaste_store::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Notification, Scope};
+use super::fixture::{DAY, StoreFixture, all, at, endpoint, id};
+use posthaste_store::{
+    ALERT_RETENTION, Alert, AlertFilter, CreateResult, Notification, SubjectScope,
+};
 
 /// Returns the id of an alert that was raised at a time.
 fn named(at: Timestamp, number: u64) -> AlertId {
     AlertId(id_of(first_sequence(at), number))
 }
 
-fn alert(now: Timestamp, number: u64, name: AlertName, scope: Scope) -> Alert {
+fn alert(now: Timestamp, number: u64, name: AlertName, scope: SubjectScope) -> Alert {
     Alert {
         id: named(now, number),
         name,
         tenant: match &scope {
-            Scope::Everything => None,
-            Scope::Tenant(tenant) => Some(tenant.clone()),
-            Scope::Endpoint(EndpointId(8)) => Some(id("Acme")),
-            Scope::Endpoint(_) => Some(id("acme")),
+            SubjectScope::Everything => None,
+            SubjectScope::Tenant(tenant) => Some(tenant.clone()),
+            SubjectScope::Endpoint(EndpointId(8)) => Some(id("Acme")),
+            SubjectScope::Endpoint(_) => Some(id("acme")),
         },
         scope,
         is_gone: false,
@@ -37,26 +39,26 @@ fn alert(now: Timestamp, number: u64, name: AlertName, scope: Scope) -> Alert {
     }
 }
 
-fn tenant(name: &str) -> Scope {
-    Scope::Tenant(id(name))
+fn tenant(name: &str) -> SubjectScope {
+    SubjectScope::Tenant(id(name))
 }
 
-fn endpoint_no(number: u128) -> Scope {
-    Scope::Endpoint(EndpointId(number))
+fn endpoint_no(number: u128) -> SubjectScope {
+    SubjectScope::Endpoint(EndpointId(number))
 }
 
-async fn raise(world: &World<'_>, alert: &Alert) -> CreateResult {
+async fn raise(world: &StoreFixture<'_>, alert: &Alert) -> CreateResult {
     let raised = world.store.raise_alert(alert.raised_at, alert.clone());
     raised.await.expect("the alert is written")
 }
 
-async fn listed(world: &World<'_>, filter: &AlertFilter, limit: usize) -> Vec<Alert> {
+async fn listed(world: &StoreFixture<'_>, filter: &AlertFilter, limit: usize) -> Vec<Alert> {
     all(limit, |page| world.store.alerts(filter.clone(), page)).await
 }
 
 async fn alert_notifications(
-    world: &World<'_>,
-) -> Vec<(String, Scope, Timestamp, serde_json::Value)> {
+    world: &StoreFixture<'_>,
+) -> Vec<(String, SubjectScope, Timestamp, serde_json::Value)> {
     let notifications = world
         .store
         .notifications(0, 99)
@@ -67,7 +69,7 @@ async fn alert_notifications(
 }
 
 pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let name = AlertName::DeadLetterRatio;
     let first = alert(at(5), 1, name, tenant("acme"));
     assert_eq!(raise(&world, &first).await, CreateResult::Created);
@@ -76,9 +78,9 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     assert_eq!(raise(&world, &again).await, CreateResult::Taken);
     let other = alert(at(7), 3, AlertName::RetryRatio, tenant("acme"));
     assert_eq!(raise(&world, &other).await, CreateResult::Created);
-    let wide = alert(at(7), 4, name, Scope::Everything);
+    let wide = alert(at(7), 4, name, SubjectScope::Everything);
     assert_eq!(raise(&world, &wide).await, CreateResult::Created);
-    let taken = alert(at(7), 4, AlertName::QueueAge, Scope::Everything);
+    let taken = alert(at(7), 4, AlertName::QueueAge, SubjectScope::Everything);
     assert_eq!(
         raise(&world, &taken).await,
         CreateResult::Taken,
@@ -134,7 +136,7 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
 }
 
 pub(super) async fn alerts_need_an_existing_scope(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let name = AlertName::BreakerTripped;
     for scope in [tenant("nobody"), endpoint_no(77)] {
         let stray = alert(at(1), 1, name, scope);
@@ -169,12 +171,12 @@ pub(super) async fn alerts_need_an_existing_scope(harness: &dyn Harness) {
 }
 
 pub(super) async fn alerts_are_found_by_every_filter(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("Acme").await;
     world.add(endpoint(7, "acme", &["*"])).await;
     world.add(endpoint(8, "Acme", &["*"])).await;
     let scopes = [
-        Scope::Everything,
+        SubjectScope::Everything,
         tenant("acme"),
         tenant("Acme"),
         endpoint_no(7),
@@ -197,7 +199,7 @@ pub(super) async fn alerts_are_found_by_every_filter(harness: &dyn Harness) {
     }
     made.sort_by_key(|alert| std::cmp::Reverse(alert.id));
     let tenants = [None, Some("acme"), Some("Acme"), Some("nobody")];
-    let some = |scope: &Scope| Some(scope.clone());
+    let some = |scope: &SubjectScope| Some(scope.clone());
     let abouts = [
         None,
         some(&scopes[0]),
@@ -242,7 +244,7 @@ pub(super) async fn alerts_are_found_by_every_filter(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_new_tenant_with_a_reused_id_sees_no_earlier_alert(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add(endpoint(7, "acme", &["*"])).await;
     let name = AlertName::RetryRatio;
     let first = alert(at(1), 1, name, tenant("acme"));
@@ -292,9 +294,14 @@ pub(super) async fn a_new_tenant_with_a_reused_id_sees_no_earlier_alert(harness:
 }
 
 pub(super) async fn old_resolved_alerts_are_removed_in_small_steps(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     for number in 1..=8 {
-        let made = alert(at(number), number, AlertName::QueueAge, Scope::Everything);
+        let made = alert(
+            at(number),
+            number,
+            AlertName::QueueAge,
+            SubjectScope::Everything,
+        );
         assert_eq!(raise(&world, &made).await, CreateResult::Created);
         if number < 8 {
             let end = at(if number > 5 { DAY } else { 10 });

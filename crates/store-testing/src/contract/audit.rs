@@ -8,10 +8,10 @@ use posthaste_core::id::{AuditId, KeyId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{DAY, World, all, at, id};
+use super::fixture::{DAY, StoreFixture, all, at, id};
 use posthaste_store::{
-    AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
-    CreateResult, MAX_AUDIT_CHARS, Via,
+    AUDIT_RETENTION, ActionInterface, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome,
+    AuditScope, CreateResult, MAX_AUDIT_CHARS,
 };
 
 /// Returns the id of an entry that was begun at a time.
@@ -26,7 +26,7 @@ fn entry(now: Timestamp, number: u64, tenant: Option<&str>) -> AuditEntry {
         at: now,
         actor: "the key ci of acme".to_owned(),
         actor_key: Some(KeyId(7)),
-        via: Via::Portal,
+        via: ActionInterface::Portal,
         from: Some("2001:db8::7".to_owned()),
         action: "endpoints.pause".to_owned(),
         tenant: tenant.map(id),
@@ -39,25 +39,25 @@ fn refused() -> AuditOutcome {
     AuditOutcome::Refused("not_found".to_owned())
 }
 
-async fn listed(world: &World<'_>, filter: &AuditFilter, limit: usize) -> Vec<AuditEntry> {
+async fn listed(world: &StoreFixture<'_>, filter: &AuditFilter, limit: usize) -> Vec<AuditEntry> {
     all(limit, |page| world.store.audit(filter.clone(), page)).await
 }
 
 pub(super) async fn an_audit_entry_is_written_and_completed_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let bare = AuditEntry {
         actor_key: None,
-        via: Via::Cli,
+        via: ActionInterface::Cli,
         from: None,
         ..entry(at(2), 2, None)
     };
     let complete = AuditEntry {
-        via: Via::Api,
+        via: ActionInterface::Api,
         outcome: Some(AuditOutcome::Done),
         ..entry(at(3), 3, Some("nobody-yet"))
     };
     let cut_short = AuditEntry {
-        via: Via::Page,
+        via: ActionInterface::Page,
         ..entry(at(4), 4, Some("acme"))
     };
     let mut first = entry(at(1), 1, Some("acme"));
@@ -108,7 +108,7 @@ pub(super) async fn an_audit_entry_is_written_and_completed_once(harness: &dyn H
 }
 
 pub(super) async fn long_texts_are_truncated(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let long = "ü".repeat(MAX_AUDIT_CHARS + 1);
     let made = AuditEntry {
         resource: long.clone(),
@@ -137,7 +137,7 @@ pub(super) async fn long_texts_are_truncated(harness: &dyn Harness) {
 }
 
 pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("Acme").await;
     // Not in the order of their times, and two in the same millisecond.
     let made = [
@@ -196,7 +196,7 @@ pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) 
 }
 
 pub(super) async fn a_new_tenant_with_a_reused_id_sees_no_earlier_entry(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let begin = async |ms, number| {
         let entry = entry(at(ms), number, Some("acme"));
         let begun = world.store.begin_audit(at(ms), entry).await;
@@ -233,7 +233,7 @@ pub(super) async fn a_new_tenant_with_a_reused_id_sees_no_earlier_entry(harness:
 }
 
 pub(super) async fn old_entries_are_removed_in_small_steps(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     for number in 1..=7 {
         let now = at(if number > 5 { DAY } else { 0 });
         let begun = world.store.begin_audit(now, entry(now, number, None));

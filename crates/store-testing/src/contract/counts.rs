@@ -9,11 +9,11 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
-use super::fixture::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
+use super::fixture::{DAY, HOUR, StoreFixture, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{Counts, DeliveryFilter, TenantSelection, Written};
 
 /// Compares the counts with all deliveries of acme and other, counted individually.
-async fn assert_counted(world: &World<'_>, step: &str) {
+async fn assert_counted(world: &StoreFixture<'_>, step: &str) {
     let mut counts = Counts::default();
     let mut waiting = [0; 3];
     for tenant in ["acme", "other"] {
@@ -45,7 +45,7 @@ async fn assert_counted(world: &World<'_>, step: &str) {
 }
 
 pub(super) async fn counts_equal_a_recount(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let made = world.add_endpoint(1).await;
     world.add(endpoint(2, "other", &[])).await;
@@ -114,7 +114,7 @@ pub(super) async fn counts_equal_a_recount(harness: &dyn Harness) {
 }
 
 pub(super) async fn deliveries_in_retry_for_long_are_counted(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
     world.add(endpoint(2, "other", &[])).await;
@@ -164,7 +164,7 @@ pub(super) async fn deliveries_in_retry_for_long_are_counted(harness: &dyn Harne
 }
 
 pub(super) async fn notifications_are_read_from_a_position(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     for ms in 0..5 {
         let sent = world.send(at(ms), "a.b").await;

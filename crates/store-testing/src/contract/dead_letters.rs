@@ -10,34 +10,38 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 
 use super::Harness;
-use super::fixture::{World, all, at, endpoint, event, id};
+use super::fixture::{StoreFixture, all, at, endpoint, event, id};
 use posthaste_store::{
-    BoundedCount, DeadGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_GROUP_COUNT,
+    BoundedCount, DeadLetterGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_GROUP_COUNT,
     PageRequest, ReplayFilter, ReplayScope, ReplayStatus, StoredStatus,
 };
 
-async fn groups(world: &World<'_>, only: Option<EndpointId>, limit: usize) -> Vec<DeadGroup> {
+async fn groups(
+    world: &StoreFixture<'_>,
+    only: Option<EndpointId>,
+    limit: usize,
+) -> Vec<DeadLetterGroup> {
     all(limit, |page| {
-        world.store.dead_groups(id("acme"), only, page)
+        world.store.dead_letter_groups(id("acme"), only, page)
     })
     .await
 }
 
 /// Returns the endpoint, failure kind and count of each group.
-fn summaries(groups: &[DeadGroup]) -> Vec<(u128, Option<FailureKind>, BoundedCount)> {
-    let summary = |group: &DeadGroup| (group.endpoint.0, group.error_kind, group.count);
+fn summaries(groups: &[DeadLetterGroup]) -> Vec<(u128, Option<FailureKind>, BoundedCount)> {
+    let summary = |group: &DeadLetterGroup| (group.endpoint.0, group.error_kind, group.count);
     groups.iter().map(summary).collect()
 }
 
 /// Sends an event of acme to one of its endpoints.
-async fn send_to(world: &World<'_>, to: EndpointId, ms: u64) -> DeliveryId {
+async fn send_to(world: &StoreFixture<'_>, to: EndpointId, ms: u64) -> DeliveryId {
     let mut only = event("acme", "a.b");
     only.only = Some(to);
     world.accept(at(ms), only).await.deliveries[0].id
 }
 
 /// Fails a delivery with this failure kind.
-async fn fail_with(world: &World<'_>, to: u128, ms: u64, kind: FailureKind) -> DeliveryId {
+async fn fail_with(world: &StoreFixture<'_>, to: u128, ms: u64, kind: FailureKind) -> DeliveryId {
     let sent = send_to(world, EndpointId(to), ms).await;
     if kind == FailureKind::Validation {
         let fault = Outcome::Failed(TransportError::UnsafeDestination);
@@ -52,7 +56,7 @@ async fn fail_with(world: &World<'_>, to: u128, ms: u64, kind: FailureKind) -> D
 
 /// Creates six dead letters of four endpoints, one of them deleted, and some deliveries that are not dead
 /// letters.
-async fn a_few(world: &World<'_>) -> Vec<DeliveryId> {
+async fn a_few(world: &StoreFixture<'_>) -> Vec<DeliveryId> {
     for number in 1..=5 {
         world.add_endpoint(number).await;
     }
@@ -77,7 +81,7 @@ async fn a_few(world: &World<'_>) -> Vec<DeliveryId> {
 }
 
 pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     assert_eq!(groups(&world, None, 9).await, []);
     let sent = a_few(&world).await;
     let found = groups(&world, None, 9).await;
@@ -101,8 +105,8 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
     assert_eq!(found[3].oldest_at, at(2));
     for group in &found {
         let alone = groups(&world, Some(group.endpoint), 9).await;
-        let same = |other: &&DeadGroup| other.endpoint == group.endpoint;
-        let expected: Vec<&DeadGroup> = found.iter().filter(same).collect();
+        let same = |other: &&DeadLetterGroup| other.endpoint == group.endpoint;
+        let expected: Vec<&DeadLetterGroup> = found.iter().filter(same).collect();
         assert_eq!(alone.iter().collect::<Vec<_>>(), expected);
     }
     assert_eq!(groups(&world, Some(EndpointId(3)), 9).await, []);
@@ -122,7 +126,7 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
 }
 
 pub(super) async fn pages_of_groups_are_complete_at_any_length(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     a_few(&world).await;
     let expected = groups(&world, None, 9).await;
     for limit in 1..=6 {
@@ -135,12 +139,15 @@ pub(super) async fn pages_of_groups_are_complete_at_any_length(harness: &dyn Har
         limit: 0,
         before: None,
     };
-    let none = world.store.dead_groups(id("acme"), None, nothing).await;
+    let none = world
+        .store
+        .dead_letter_groups(id("acme"), None, nothing)
+        .await;
     assert_eq!(none.expect("the page can be read").items, []);
 }
 
 pub(super) async fn the_count_of_a_group_is_bounded(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let reason = DeadReason::EndpointDisabled;
     for (more, expected) in [
@@ -164,7 +171,7 @@ pub(super) async fn the_count_of_a_group_is_bounded(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_replay_of_a_group_covers_exactly_the_group(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     a_few(&world).await;
     let before = groups(&world, None, 9).await;
     // The first group belongs to a deleted endpoint, which gets no replays.
@@ -196,7 +203,7 @@ pub(super) async fn a_replay_of_a_group_covers_exactly_the_group(harness: &dyn H
 }
 
 pub(super) async fn dead_letters_belong_to_their_tenant(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add(endpoint(7, "other", &[])).await;
     a_few(&world).await;
@@ -210,7 +217,7 @@ pub(super) async fn dead_letters_belong_to_their_tenant(harness: &dyn Harness) {
         ("nobody", None),
         ("acme", Some(EndpointId(7))),
     ] {
-        let found = world.store.dead_groups(id(tenant), only, page).await;
+        let found = world.store.dead_letter_groups(id(tenant), only, page).await;
         assert_eq!(
             found.expect("the page can be read").items,
             [],
@@ -239,7 +246,7 @@ fn tripped(revision: u64) -> Health {
     }
 }
 
-async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u128> {
+async fn named(world: &StoreFixture<'_>, tenant: Option<&str>, limit: usize) -> Vec<u128> {
     let found = world.store.attention_list(tenant.map(id), limit).await;
     let found = found.expect("the store can be read").into_iter();
     found.map(|row: EndpointRow| row.endpoint.id.0).collect()
@@ -248,7 +255,7 @@ async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u12
 pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
     harness: &dyn Harness,
 ) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=6 {
         world.add_endpoint(number).await;

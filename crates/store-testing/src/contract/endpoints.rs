@@ -11,10 +11,10 @@ use posthaste_core::lane::{
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::fixture::{World, all, at, endpoint, event, id, limits, policy, protection};
+use super::fixture::{StoreFixture, all, at, endpoint, event, id, limits, policy, protection};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
-async fn row(world: &World<'_>, endpoint: EndpointId) -> EndpointRow {
+async fn row(world: &StoreFixture<'_>, endpoint: EndpointId) -> EndpointRow {
     let row = world.store.endpoint(endpoint).await;
     row.expect("the store can be read").expect("the row exists")
 }
@@ -39,7 +39,7 @@ fn unusual() -> Endpoint {
 }
 
 pub(super) async fn an_endpoint_is_read_back_unchanged(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     assert_eq!(world.store.endpoint(EndpointId(1)).await, Ok(None));
     let made = world.add(unusual()).await;
     let expected = EndpointRow {
@@ -60,7 +60,7 @@ pub(super) async fn an_endpoint_is_read_back_unchanged(harness: &dyn Harness) {
 }
 
 pub(super) async fn the_number_of_endpoints_per_tenant_is_limited(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let create = |number, tenant, at_most| {
         let made = endpoint(number, tenant, &[]);
@@ -83,7 +83,7 @@ pub(super) async fn the_number_of_endpoints_per_tenant_is_limited(harness: &dyn 
 }
 
 pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let made = world.add(endpoint(1, "acme", &[])).await;
     world.set_status(made, EndpointStatus::Paused).await;
@@ -151,7 +151,7 @@ fn health(revision: u64, failures: u32) -> Health {
 }
 
 pub(super) async fn a_status_change_stores_health_only_if_newer(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let set_status = |status, reason, health| {
         world
@@ -195,7 +195,7 @@ pub(super) async fn a_status_change_stores_health_only_if_newer(harness: &dyn Ha
 }
 
 pub(super) async fn a_deleted_endpoint_stays_deleted(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     world.set_status(made, EndpointStatus::Deleted).await;
     for status in [
@@ -222,7 +222,7 @@ pub(super) async fn a_deleted_endpoint_stays_deleted(harness: &dyn Harness) {
 }
 
 pub(super) async fn endpoints_are_listed_without_deleted_ones(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=6 {
         let owner = if number == 4 { "other" } else { "acme" };

@@ -8,7 +8,7 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{EndpointStatus, Fetched};
 
 use super::Harness;
-use super::fixture::{HOUR, World, at, endpoint, event, id, ordered, set};
+use super::fixture::{HOUR, StoreFixture, at, endpoint, event, id, ordered, set};
 use posthaste_store::NewEvent;
 
 fn ids(fetched: &Fetched) -> Vec<DeliveryId> {
@@ -19,7 +19,7 @@ fn ids(fetched: &Fetched) -> Vec<DeliveryId> {
         .collect()
 }
 
-async fn send_at(world: &World<'_>, due: u64) -> DeliveryId {
+async fn send_at(world: &StoreFixture<'_>, due: u64) -> DeliveryId {
     let later = NewEvent {
         deliver_at: Some(at(due)),
         ..event("acme", "a.b")
@@ -28,7 +28,7 @@ async fn send_at(world: &World<'_>, due: u64) -> DeliveryId {
 }
 
 pub(super) async fn due_deliveries_are_returned_earliest_first(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let mut due = Vec::new();
     for ms in [50, 20, 90, 20, 70] {
@@ -61,7 +61,7 @@ pub(super) async fn due_deliveries_are_returned_earliest_first(harness: &dyn Har
 }
 
 pub(super) async fn the_next_due_time_is_returned(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for ms in [30, 10, 20] {
         send_at(&world, ms).await;
@@ -89,7 +89,7 @@ pub(super) async fn the_next_due_time_is_returned(harness: &dyn Harness) {
 }
 
 pub(super) async fn only_the_oldest_delivery_of_an_ordering_key_is_returned(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let other = world.add(endpoint(2, "acme", &["elsewhere"])).await;
     let mut sent = Vec::new();
@@ -139,7 +139,7 @@ pub(super) async fn only_the_oldest_delivery_of_an_ordering_key_is_returned(harn
 }
 
 pub(super) async fn ordering_keys_are_ignored_on_unordered_endpoints(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for _ in 0..3 {
         world.accept(at(1), ordered("acme", 1)).await;
@@ -149,7 +149,7 @@ pub(super) async fn ordering_keys_are_ignored_on_unordered_endpoints(harness: &d
 }
 
 pub(super) async fn a_replayed_delivery_keeps_its_position_in_the_order(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let first = world.accept(at(1), ordered("acme", 1)).await.deliveries[0].id;
     let second = world.accept(at(2), ordered("acme", 1)).await.deliveries[0].id;
@@ -164,7 +164,7 @@ pub(super) async fn a_replayed_delivery_keeps_its_position_in_the_order(harness:
 pub(super) async fn unfinished_work_returns_every_endpoint_with_its_earliest_due_time(
     harness: &dyn Harness,
 ) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     for number in 1..=4 {
         world
             .add(endpoint(number, "acme", &[&format!("to.{number}")]))

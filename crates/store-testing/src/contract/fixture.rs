@@ -28,10 +28,10 @@ use tokio::sync::oneshot;
 
 use super::{Harness, Recorder};
 use posthaste_store::{
-    AcceptedEvent, ApiKey, AttemptDetail, AttemptEntry, Content, CreateResult, DeliveryFilter,
-    DisabledReason, Endpoint, EventFilter, Idempotency, Ingest, Ingested, KeyHash, Limits,
-    NewEvent, Page, PageRequest, Retention, RetentionStepResult, Store, StoreError, StoreSettings,
-    StoredDelivery, StoredEvent, Tenant, Written,
+    AcceptResult, AcceptedEvent, AcceptedOrStored, ApiKey, AttemptDetail, AttemptEntry, Content,
+    CreateResult, DeliveryFilter, DisabledReason, Endpoint, EventFilter, Idempotency, KeyHash,
+    Limits, NewEvent, Page, PageRequest, Retention, RetentionStepResult, Store, StoreError,
+    StoreSettings, StoredDelivery, StoredEvent, Tenant, Written,
 };
 
 /// The time at which every case starts.
@@ -265,24 +265,24 @@ where
 }
 
 /// An open store under test.
-pub(super) struct World<'a> {
+pub(super) struct StoreFixture<'a> {
     harness: &'a dyn Harness,
     pub(super) store: Arc<dyn Store>,
     pub(super) recorder: Arc<Recorder>,
 }
 
-impl<'a> World<'a> {
-    pub(super) fn open(harness: &'a dyn Harness) -> World<'a> {
-        World::seeded(harness, 1)
+impl<'a> StoreFixture<'a> {
+    pub(super) fn open(harness: &'a dyn Harness) -> StoreFixture<'a> {
+        StoreFixture::seeded(harness, 1)
     }
 
-    fn seeded(harness: &'a dyn Harness, seed: u64) -> World<'a> {
-        World::open_with(harness, StoreSettings::new(Rng::seeded(seed)))
+    fn seeded(harness: &'a dyn Harness, seed: u64) -> StoreFixture<'a> {
+        StoreFixture::open_with(harness, StoreSettings::new(Rng::seeded(seed)))
     }
 
-    pub(super) fn open_with(harness: &'a dyn Harness, settings: StoreSettings) -> World<'a> {
+    pub(super) fn open_with(harness: &'a dyn Harness, settings: StoreSettings) -> StoreFixture<'a> {
         let recorder = Arc::new(Recorder::default());
-        World {
+        StoreFixture {
             harness,
             store: harness.open(settings, recorder.clone()),
             recorder,
@@ -290,18 +290,18 @@ impl<'a> World<'a> {
     }
 
     /// Opens the store with the tenant `acme`.
-    pub(super) async fn with_acme(harness: &'a dyn Harness) -> World<'a> {
-        let world = World::open(harness);
+    pub(super) async fn with_acme(harness: &'a dyn Harness) -> StoreFixture<'a> {
+        let world = StoreFixture::open(harness);
         world.add_tenant("acme").await;
         world
     }
 
     /// Closes the store and opens it again, as the next process would.
-    pub(super) async fn reopened(self) -> World<'a> {
+    pub(super) async fn reopened(self) -> StoreFixture<'a> {
         self.store.close().await.expect("the store closes");
         let harness = self.harness;
         drop(self);
-        World::seeded(harness, 2)
+        StoreFixture::seeded(harness, 2)
     }
 
     pub(super) async fn add_tenant(&self, name: &str) {
@@ -329,19 +329,23 @@ impl<'a> World<'a> {
         assert_eq!(changed.await, Ok(true));
     }
 
-    pub(super) async fn accept_all(&self, now: Timestamp, events: Vec<NewEvent>) -> Vec<Ingested> {
+    pub(super) async fn accept_all(
+        &self,
+        now: Timestamp,
+        events: Vec<NewEvent>,
+    ) -> Vec<AcceptedOrStored> {
         match self
             .store
             .accept(now, events)
             .await
             .expect("the store accepts events")
         {
-            Ingest::Done(ingested) => ingested,
-            refused @ (Ingest::Conflict(_)
-            | Ingest::NoSuchTenant
-            | Ingest::NoSuchEndpoint
-            | Ingest::TooManyDeliveries { .. }
-            | Ingest::OverLimit { .. }) => {
+            AcceptResult::Done(ingested) => ingested,
+            refused @ (AcceptResult::Conflict(_)
+            | AcceptResult::NoSuchTenant
+            | AcceptResult::NoSuchEndpoint
+            | AcceptResult::TooManyDeliveries { .. }
+            | AcceptResult::OverLimit { .. }) => {
                 panic!("the events were refused: {refused:?}")
             }
         }

@@ -6,11 +6,11 @@
 use posthaste_core::id::KeyId;
 
 use super::Harness;
-use super::fixture::{World, all, at, id, key};
+use super::fixture::{StoreFixture, all, at, id, key};
 use posthaste_store::CreateResult;
 
 pub(super) async fn a_key_is_found_by_its_hash_until_it_is_revoked(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     for made in [key(1, Some("acme")), key(2, None)] {
         let created = world.store.create_key(at(0), made.clone()).await;
         assert_eq!(created, Ok(CreateResult::Created));
@@ -32,7 +32,7 @@ pub(super) async fn a_key_is_found_by_its_hash_until_it_is_revoked(harness: &dyn
 }
 
 pub(super) async fn keys_need_their_tenant_and_are_unique(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let create = |key| world.store.create_key(at(0), key);
     assert_eq!(
         create(key(1, Some("nobody"))).await,
@@ -55,7 +55,7 @@ pub(super) async fn keys_need_their_tenant_and_are_unique(harness: &dyn Harness)
 }
 
 pub(super) async fn keys_are_listed_by_owner(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let owners = [
         Some("acme"),

@@ -11,9 +11,10 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{World, all, at, endpoint, event, id, keyed, kind, ordered, set};
+use super::fixture::{StoreFixture, all, at, endpoint, event, id, keyed, kind, ordered, set};
 use posthaste_store::{
-    DeliveryFilter, EventFilter, Ingest, Ingested, NewEvent, ReplayStatus, StoredStatus,
+    AcceptResult, AcceptedOrStored, DeliveryFilter, EventFilter, NewEvent, ReplayStatus,
+    StoredStatus,
 };
 
 const BATCH: usize = 1_000;
@@ -22,7 +23,11 @@ const BATCHES: u64 = 24;
 const PAGE: usize = 250;
 
 /// Accepts a batch and returns its deliveries.
-async fn accept(world: &World<'_>, now: Timestamp, events: Vec<NewEvent>) -> Vec<DeliveryId> {
+async fn accept(
+    world: &StoreFixture<'_>,
+    now: Timestamp,
+    events: Vec<NewEvent>,
+) -> Vec<DeliveryId> {
     let ingested = world.accept_all(now, events).await;
     let events = ingested.into_iter().map(|it| it.event);
     events
@@ -31,7 +36,7 @@ async fn accept(world: &World<'_>, now: Timestamp, events: Vec<NewEvent>) -> Vec
         .collect()
 }
 
-async fn found(world: &World<'_>, filter: &DeliveryFilter) -> Vec<DeliveryId> {
+async fn found(world: &StoreFixture<'_>, filter: &DeliveryFilter) -> Vec<DeliveryId> {
     let found = all(PAGE, |page| {
         world.store.deliveries(id("acme"), filter.clone(), page)
     })
@@ -103,7 +108,7 @@ fn delivery_filters(
 }
 
 pub(super) async fn long_lists_are_complete(harness: &dyn Harness) {
-    let mut world = World::with_acme(harness).await;
+    let mut world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let often = world.add(endpoint(1, "acme", &["often"])).await;
     let seldom = world.add(endpoint(2, "acme", &["seldom"])).await;
@@ -173,7 +178,7 @@ pub(super) async fn long_lists_are_complete(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_long_queue_of_one_key_does_not_hide_other_keys(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let mut first = None;
     for batch in 0..5 {
@@ -217,7 +222,7 @@ pub(super) async fn a_long_queue_of_one_key_does_not_hide_other_keys(harness: &d
 }
 
 pub(super) async fn a_long_replay_is_complete(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let mut sent = BTreeSet::new();
     for batch in 0..5 {
@@ -276,7 +281,7 @@ pub(super) async fn a_long_replay_is_complete(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_request_with_many_deliveries_is_complete(harness: &dyn Harness) {
-    let mut world = World::with_acme(harness).await;
+    let mut world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=12 {
         world.add_endpoint(number).await;
@@ -290,17 +295,17 @@ pub(super) async fn a_request_with_many_deliveries_is_complete(harness: &dyn Har
     let first = world.store.accept(at(1), large());
     let between = world.store.accept(at(1), vec![event("other", "a.b")]);
     let repeated = world.store.accept(at(2), large());
-    assert!(matches!(between.await, Ok(Ingest::Done(_))));
-    let Ok(Ingest::Done(repeated)) = repeated.await else {
+    assert!(matches!(between.await, Ok(AcceptResult::Done(_))));
+    let Ok(AcceptResult::Done(repeated)) = repeated.await else {
         panic!("the repeated request is not accepted");
     };
     let handed_over = world.recorder.take();
-    let Ok(Ingest::Done(first)) = first.await else {
+    let Ok(AcceptResult::Done(first)) = first.await else {
         panic!("the request is not accepted");
     };
-    assert!(first.iter().all(|it| it.fresh));
-    assert!(repeated.iter().all(|it| !it.fresh));
-    let accepted = |ingested: &[Ingested]| -> Vec<DeliveryId> {
+    assert!(first.iter().all(|it| it.is_new));
+    assert!(repeated.iter().all(|it| !it.is_new));
+    let accepted = |ingested: &[AcceptedOrStored]| -> Vec<DeliveryId> {
         let deliveries = ingested.iter().flat_map(|it| &it.event.deliveries);
         deliveries.map(|delivery| delivery.id).collect()
     };

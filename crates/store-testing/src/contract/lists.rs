@@ -9,7 +9,7 @@ use posthaste_core::id::DeliveryId;
 use posthaste_core::lane::{EndpointStatus, Health, StoredTrip, TripReason};
 
 use super::Harness;
-use super::fixture::{KINDS, World, all, at, endpoint, event, id, kind, set};
+use super::fixture::{KINDS, StoreFixture, all, at, endpoint, event, id, kind, set};
 use posthaste_store::{
     DeliveryFilter, EventFilter, NewEvent, PageRequest, StoredDelivery, StoredStatus, Written,
 };
@@ -35,7 +35,7 @@ fn shown(status: StoredStatus) -> Status {
 }
 
 /// Creates deliveries of every kind, for two endpoints of acme and one of another tenant.
-async fn a_bit_of_everything(world: &World<'_>) {
+async fn a_bit_of_everything(world: &StoreFixture<'_>) {
     world.add_tenant("other").await;
     world.add(endpoint(1, "acme", &[])).await;
     let paused = world.add(endpoint(2, "acme", &["a.*"])).await;
@@ -59,7 +59,7 @@ async fn a_bit_of_everything(world: &World<'_>) {
 }
 
 pub(super) async fn pages_hold_every_delivery_once_newest_first(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     a_bit_of_everything(&world).await;
     let mut expected: Vec<DeliveryId> = Vec::new();
     for handed_over in world.recorder.take() {
@@ -165,7 +165,7 @@ fn both(a: &DeliveryFilter, b: &DeliveryFilter) -> DeliveryFilter {
 pub(super) async fn every_filter_and_pair_of_filters_returns_the_matching_rows(
     harness: &dyn Harness,
 ) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     a_bit_of_everything(&world).await;
     let swept = posthaste_core::id::EndpointId(1);
     let except = world.listed(DeliveryFilter::default()).await[..6].into();
@@ -203,7 +203,7 @@ pub(super) async fn every_filter_and_pair_of_filters_returns_the_matching_rows(
 }
 
 pub(super) async fn pages_stay_complete_while_rows_are_added(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut expected = Vec::new();
     for ms in 0..9 {
@@ -232,7 +232,7 @@ pub(super) async fn pages_stay_complete_while_rows_are_added(harness: &dyn Harne
 }
 
 pub(super) async fn events_are_found_by_type_and_time(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let mut sent = Vec::new();
     // The clock is set back in the middle.
@@ -267,7 +267,7 @@ pub(super) async fn events_are_found_by_type_and_time(harness: &dyn Harness) {
 }
 
 pub(super) async fn held_follows_from_the_endpoint(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let pending = world.send(at(1), "a.b").await;
     let retrying = world.send(at(1), "a.b").await;
@@ -321,7 +321,7 @@ pub(super) async fn held_follows_from_the_endpoint(harness: &dyn Harness) {
 }
 
 pub(super) async fn tenants_see_only_their_own_rows(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
     world.add(endpoint(2, "other", &[])).await;

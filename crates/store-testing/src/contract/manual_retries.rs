@@ -10,7 +10,7 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{DAY, World, at, id};
+use super::fixture::{DAY, StoreFixture, at, id};
 use posthaste_store::{RetryResult, Written};
 
 fn manual_attempt(at: Timestamp) -> ScheduledAttempt {
@@ -20,13 +20,13 @@ fn manual_attempt(at: Timestamp) -> ScheduledAttempt {
     }
 }
 
-async fn retry(world: &World<'_>, now: u64, delivery: DeliveryId) -> RetryResult {
+async fn retry(world: &StoreFixture<'_>, now: u64, delivery: DeliveryId) -> RetryResult {
     let retried = world.store.retry(at(now), id("acme"), delivery).await;
     retried.expect("the retry is written")
 }
 
 pub(super) async fn a_waiting_delivery_is_due_now(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let endpoint = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
     let retrying = world.send(at(1), "a.b").await;
@@ -64,7 +64,7 @@ pub(super) async fn a_waiting_delivery_is_due_now(harness: &dyn Harness) {
 }
 
 pub(super) async fn an_ended_delivery_starts_a_new_round(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let endpoint = world.add_endpoint(1).await;
     let succeeded = world.send(at(1), "a.b").await;
     world.succeed(succeeded, at(2)).await;
@@ -124,7 +124,7 @@ pub(super) async fn an_ended_delivery_starts_a_new_round(harness: &dyn Harness) 
 }
 
 pub(super) async fn a_disabled_or_deleted_endpoint_refuses_retries(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let endpoint = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
     let failed = world.send(at(1), "a.b").await;
@@ -143,7 +143,7 @@ pub(super) async fn a_disabled_or_deleted_endpoint_refuses_retries(harness: &dyn
 }
 
 pub(super) async fn a_delivery_of_another_tenant_does_not_exist(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let endpoint = world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;

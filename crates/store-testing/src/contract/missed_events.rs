@@ -11,7 +11,7 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{World, at, endpoint, event, id};
+use super::fixture::{StoreFixture, at, endpoint, event, id};
 use super::replays::{begin, finish, missed};
 use posthaste_store::{DeliveryFilter, NewEvent, ReplayFilter};
 
@@ -26,7 +26,7 @@ fn of(endpoint: EndpointId, event: &posthaste_store::AcceptedEvent) -> DeliveryF
 
 /// Checks that the event has one delivery to the endpoint, which is new and due at `due`.
 async fn assert_sent_as_new(
-    world: &World<'_>,
+    world: &StoreFixture<'_>,
     endpoint: EndpointId,
     event: &posthaste_store::AcceptedEvent,
     due: Timestamp,
@@ -56,7 +56,7 @@ async fn assert_sent_as_new(
 }
 
 /// Without an endpoint nothing counts as missed, and only an attempted delivery has a failure kind.
-async fn assert_nothing_else_is_missed(world: &World<'_>, late: EndpointId) {
+async fn assert_nothing_else_is_missed(world: &StoreFixture<'_>, late: EndpointId) {
     let replay = begin(
         world,
         at(99),
@@ -82,7 +82,7 @@ async fn assert_nothing_else_is_missed(world: &World<'_>, late: EndpointId) {
 }
 
 pub(super) async fn missed_events_are_sent(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add(endpoint(1, "acme", &["a.*"])).await;
     let before = world.accept(at(0), event("acme", "a.b")).await;
     let early = world.accept(at(5), event("acme", "a.b")).await;
@@ -150,7 +150,7 @@ pub(super) async fn missed_events_are_sent(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_test_event_of_another_endpoint_is_not_missed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let first = world.add_endpoint(1).await;
     let second = world.add_endpoint(2).await;
     let test = NewEvent {

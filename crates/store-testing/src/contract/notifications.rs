@@ -16,11 +16,11 @@ use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
 use super::Harness;
-use super::fixture::{DAY, World, all, answered, at, attempt, endpoint, event, id};
+use super::fixture::{DAY, StoreFixture, all, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{
-    Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, EmailLine, EmailResult,
-    MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, PendingEmail, RetryResult, Scope,
-    Via, Written,
+    ActionInterface, Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult,
+    EmailLine, EmailResult, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
+    PendingEmail, RetryResult, SubjectScope, Written,
 };
 
 const OPS: &str = "ops@example.com";
@@ -42,7 +42,7 @@ fn lines(recipient: &str, numbers: std::ops::Range<u64>) -> Vec<(String, EmailLi
     numbers.map(line).collect()
 }
 
-impl World<'_> {
+impl StoreFixture<'_> {
     async fn add_lines(&self, now: Timestamp, lines: Vec<(String, EmailLine)>, due_at: Timestamp) {
         let processed = self.store.last_processed_notification().await.unwrap();
         let moved = self
@@ -70,7 +70,7 @@ impl World<'_> {
 }
 
 pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add(endpoint(1, "acme", &["one"])).await;
     let other = world.add(endpoint(2, "acme", &["two"])).await;
     let mut sent = Vec::new();
@@ -104,7 +104,7 @@ pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn 
     let notifications = world.store.notifications(0, 9).await.unwrap();
     assert_eq!(notifications.len(), 2);
     assert!(notifications.iter().all(|it| it.name == "delivery.failed"));
-    assert_eq!(notifications[0].scope, Scope::Endpoint(made));
+    assert_eq!(notifications[0].scope, SubjectScope::Endpoint(made));
     assert_eq!(notifications[0].at, at(130));
     let expected = json!({
         "count": 4,
@@ -115,7 +115,7 @@ pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn 
         "delivery_id": sent[0].to_string(),
     });
     assert_eq!(notifications[0].detail, expected);
-    assert_eq!(notifications[1].scope, Scope::Endpoint(other));
+    assert_eq!(notifications[1].scope, SubjectScope::Endpoint(other));
     assert_eq!(notifications[1].detail["count"], 1);
     assert_eq!(
         notifications[1].detail["delivery_id"],
@@ -124,7 +124,7 @@ pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn 
 }
 
 pub(super) async fn swept_deliveries_of_a_deleted_endpoint_are_not_reported(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     world.send(at(2), "a.b").await;
@@ -134,11 +134,11 @@ pub(super) async fn swept_deliveries_of_a_deleted_endpoint_are_not_reported(harn
     assert_eq!(world.store.collect_failures(at(99), at(99), 9).await, Ok(1));
     let notifications = world.store.notifications(0, 9).await.unwrap();
     assert_eq!(notifications[0].detail["reasons"], json!({"permanent": 1}));
-    assert_eq!(notifications[0].scope, Scope::Endpoint(made));
+    assert_eq!(notifications[0].scope, SubjectScope::Endpoint(made));
 }
 
 pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     world.fail(sent, at(2)).await;
@@ -163,7 +163,7 @@ pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harnes
 }
 
 pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let store = &world.store;
     world.add_endpoint(1).await;
     for ms in 1..=3 {
@@ -215,7 +215,7 @@ pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harnes
 }
 
 pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let store = &world.store;
     let made = world.add_endpoint(1).await;
     let alert = |number, scope| Alert {
@@ -229,9 +229,9 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
         detail: json!({}),
     };
     let scopes = [
-        Scope::Tenant(id("acme")),
-        Scope::Endpoint(made),
-        Scope::Everything,
+        SubjectScope::Tenant(id("acme")),
+        SubjectScope::Endpoint(made),
+        SubjectScope::Everything,
     ];
     for (number, scope) in (1..).zip(scopes.clone()) {
         let raised = store.raise_alert(at(1), alert(number, scope)).await;
@@ -240,7 +240,7 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
     let deleted = store.delete_tenant(at(1), id("acme")).await;
     assert!(deleted.unwrap().is_some());
     world.add_tenant("acme").await;
-    let own = alert(9, Scope::Tenant(id("acme")));
+    let own = alert(9, SubjectScope::Tenant(id("acme")));
     let raised = store.raise_alert(at(1), own).await;
     assert_eq!(raised, Ok(CreateResult::Created));
     let act = |notification: u64, tenant| AuditEntry {
@@ -248,7 +248,7 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
         at: at(1),
         actor: "posthaste".to_owned(),
         actor_key: None,
-        via: Via::Posthaste,
+        via: ActionInterface::Posthaste,
         from: None,
         action: "alert.raised".to_owned(),
         tenant,
@@ -300,7 +300,7 @@ pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harne
 }
 
 pub(super) async fn the_number_of_waiting_notifications_is_bounded(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let store = &world.store;
     world.add_endpoint(1).await;
     let most = MAX_PENDING_NOTIFICATIONS as usize;
@@ -328,7 +328,7 @@ pub(super) async fn the_number_of_waiting_notifications_is_bounded(harness: &dyn
 }
 
 pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let oldest_pending = || world.store.oldest_pending_notification();
     assert_eq!(oldest_pending().await, Ok(None));
     // The clock is put back in between.
@@ -336,7 +336,7 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
         let alert = Alert {
             id: AlertId(number),
             name: AlertName::ALL[number as usize],
-            scope: Scope::Everything,
+            scope: SubjectScope::Everything,
             tenant: None,
             is_gone: false,
             raised_at: at(ms),
@@ -397,7 +397,7 @@ pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness:
 }
 
 pub(super) async fn the_stored_size_grows_with_the_data(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let empty = world
         .store
@@ -437,7 +437,7 @@ pub(super) async fn the_stored_size_grows_with_the_data(harness: &dyn Harness) {
 }
 
 pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     world.add_lines(at(0), lines(OPS, 0..2), at(30)).await;
     let both = [lines(OWNER, 0..1), lines(OPS, 2..3)].concat();
     world.add_lines(at(10), both, at(40)).await;
@@ -460,7 +460,7 @@ pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dy
 }
 
 pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     world.add_lines(at(0), lines(OWNER, 0..1), at(20)).await;
     world.add_lines(at(0), lines(OPS, 0..1), at(10)).await;
     let claim = |now, most| {
@@ -481,7 +481,7 @@ pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &d
 }
 
 pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     world.add_lines(at(0), lines(OPS, 0..2), at(10)).await;
     let sending = world.claim(at(10)).await.remove(0);
     world.add_lines(at(11), lines(OPS, 2..5), at(20)).await;
@@ -512,7 +512,7 @@ pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &
 }
 
 pub(super) async fn an_email_is_retried_or_dropped(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     world.add_lines(at(0), lines(OPS, 0..1), at(10)).await;
     for tries in 0..3 {
         let now = at(10 + 100 * u64::from(tries));
@@ -533,7 +533,7 @@ pub(super) async fn an_email_is_retried_or_dropped(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(DAY), "a.b").await;
     world.fail(sent, at(DAY)).await;
@@ -579,7 +579,7 @@ pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness
 }
 
 pub(super) async fn a_long_email_counts_its_omitted_lines(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let most = MAX_EMAIL_LINES as u64;
     world
         .add_lines(at(0), lines(OPS, 0..most + 5), at(10))

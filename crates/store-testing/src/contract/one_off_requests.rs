@@ -12,9 +12,9 @@ use posthaste_core::time::Span;
 use serde_json::json;
 
 use super::Harness;
-use super::fixture::{DAY, HOUR, World, at, endpoint, event, id, policy, tenant};
+use super::fixture::{DAY, HOUR, StoreFixture, at, endpoint, event, id, policy, tenant};
 use posthaste_store::{
-    CreateResult, DeliveryFilter, Endpoint, EventFilter, Ingest, NewEvent, PageRequest,
+    AcceptResult, CreateResult, DeliveryFilter, Endpoint, EventFilter, NewEvent, PageRequest,
     ReplaceResult, ReplayFilter, ReplayScope, RetryResult, Tenant, TenantObject,
 };
 
@@ -47,13 +47,13 @@ fn one_off(number: u128, give_up_after: Option<&str>) -> NewEvent {
     }
 }
 
-async fn found(world: &World<'_>, tenant: &str, url: &str) -> Option<EndpointId> {
+async fn found(world: &StoreFixture<'_>, tenant: &str, url: &str) -> Option<EndpointId> {
     let found = world.store.origin_endpoint(id(tenant), url.to_owned());
     found.await.expect("the store can be read")
 }
 
 pub(super) async fn an_origin_endpoint_is_found_by_its_url_only(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
     assert_eq!(found(&world, "acme", URL).await, None);
@@ -98,7 +98,7 @@ pub(super) async fn an_origin_endpoint_is_found_by_its_url_only(harness: &dyn Ha
 }
 
 pub(super) async fn an_origin_endpoint_gets_no_events(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add(origin(5, "acme")).await;
     // So many that a store may look up subscriptions in an index.
     for number in 10..40 {
@@ -125,7 +125,7 @@ pub(super) async fn an_origin_endpoint_gets_no_events(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_request_is_read_back_with_its_delivery(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let target = world.add(origin(5, "acme")).await;
     let other = world.add_endpoint(6).await;
     world.recorder.take();
@@ -173,7 +173,7 @@ pub(super) async fn a_request_is_read_back_with_its_delivery(harness: &dyn Harne
 }
 
 pub(super) async fn the_policy_of_a_request_decides_its_deadline(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add(origin(5, "acme")).await;
     let mut deadlines = Vec::new();
     for give_up_after in [None, Some("2h")] {
@@ -216,7 +216,7 @@ pub(super) async fn the_policy_of_a_request_decides_its_deadline(harness: &dyn H
 }
 
 pub(super) async fn the_keys_of_a_tenant_are_read_back(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let acme = Tenant {
         sealed_keys: vec![0, 1, 255],
         default_retry_policy: Some(json!({"preset": "swift"})),
@@ -237,7 +237,7 @@ pub(super) async fn the_keys_of_a_tenant_are_read_back(harness: &dyn Harness) {
 }
 
 pub(super) async fn idle_origins_are_deleted(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add(origin(5, "acme")).await;
     let accepted = world.accept(at(1), one_off(5, None)).await;
@@ -253,7 +253,7 @@ pub(super) async fn idle_origins_are_deleted(harness: &dyn Harness) {
     assert_eq!(delete(9, 9).await, Ok(Vec::new()));
     assert_eq!(found(&world, "acme", URL).await, None);
     let refused = world.store.accept(at(10), vec![one_off(5, None)]).await;
-    assert_eq!(refused, Ok(Ingest::NoSuchEndpoint));
+    assert_eq!(refused, Ok(AcceptResult::NoSuchEndpoint));
     world.add(origin(12, "acme")).await;
     assert_eq!(found(&world, "acme", URL).await, Some(EndpointId(12)));
     world.accept(at(11), one_off(12, None)).await;

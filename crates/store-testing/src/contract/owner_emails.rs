@@ -9,10 +9,10 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Timestamp};
 
 use super::Harness;
-use super::fixture::{DAY, World, at, endpoint, id};
+use super::fixture::{DAY, StoreFixture, at, endpoint, id};
 use posthaste_store::{
     CONFIRMATION_LIFE, ConfirmationRequest, ConfirmationResult, EMAIL_LIMIT_REACHED,
-    EmailAllowance, EmailResult, Endpoint, KeyHash, OwnerEmailLimits, ReplaceResult, Scope,
+    EmailAllowance, EmailResult, Endpoint, KeyHash, OwnerEmailLimits, ReplaceResult, SubjectScope,
 };
 
 const OWNER: &str = "Owner@example.com";
@@ -44,7 +44,7 @@ fn owned(number: u128, tenant: &str, recipient: &str) -> Endpoint {
     }
 }
 
-impl World<'_> {
+impl StoreFixture<'_> {
     async fn ask(&self, now: Timestamp, asked: ConfirmationRequest) -> ConfirmationResult {
         let asked = self.store.request_confirmation(now, asked, LIMITS);
         asked.await.unwrap()
@@ -68,7 +68,7 @@ impl World<'_> {
 }
 
 pub(super) async fn a_token_confirms_the_address_of_its_tenant_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for (number, tenant, recipient) in [
         (1, "acme", OWNER),
@@ -139,7 +139,7 @@ pub(super) async fn a_token_confirms_the_address_of_its_tenant_once(harness: &dy
 }
 
 pub(super) async fn a_token_expires_and_ends_with_its_tenant(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add(owned(1, "acme", OWNER)).await;
     world.ask(at(0), request("acme", OWNER)).await;
     assert_eq!(world.claim_confirmations(at(1), &[1]).await.len(), 1);
@@ -170,7 +170,7 @@ pub(super) async fn a_token_expires_and_ends_with_its_tenant(harness: &dyn Harne
 }
 
 pub(super) async fn an_address_gets_one_confirmation_email_a_day(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.ask(at(0), request("acme", OWNER)).await;
     let asked = world.ask(at(1), request("acme", OWNER)).await;
@@ -203,7 +203,7 @@ pub(super) async fn an_address_gets_one_confirmation_email_a_day(harness: &dyn H
 }
 
 pub(super) async fn an_email_that_was_not_sent_is_claimed_again(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.ask(at(0), request("acme", OWNER)).await;
     assert_eq!(world.claim_confirmations(at(1), &[1]).await.len(), 1);
     let within = at(1).after(Span::from_mins(2));
@@ -232,7 +232,7 @@ pub(super) async fn an_email_that_was_not_sent_is_claimed_again(harness: &dyn Ha
 }
 
 pub(super) async fn emails_are_limited_per_tenant_and_day(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for (recipient, expected) in [
         ("a@example.com", ConfirmationResult::Queued),
@@ -264,7 +264,7 @@ pub(super) async fn emails_are_limited_per_tenant_and_day(harness: &dyn Harness)
     let notifications = world.store.notifications(0, 9).await.unwrap();
     assert_eq!(notifications.len(), 1, "one a day");
     assert_eq!(notifications[0].name, EMAIL_LIMIT_REACHED);
-    assert_eq!(notifications[0].scope, Scope::Tenant(id("acme")));
+    assert_eq!(notifications[0].scope, SubjectScope::Tenant(id("acme")));
     let tomorrow = Timestamp(at(0).0 + DAY);
     assert_eq!(count(tomorrow, "acme").await, Ok(EmailAllowance::Within));
     let asked = world.ask(tomorrow, request("acme", "c@example.com")).await;

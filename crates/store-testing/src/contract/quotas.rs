@@ -7,9 +7,11 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Month, Span, Timestamp};
 
-use super::fixture::{DAY, World, at, endpoint, event, id, keyed};
+use super::fixture::{DAY, StoreFixture, at, endpoint, event, id, keyed};
 use super::{Harness, block_on};
-use posthaste_store::{DeliveryFilter, EventFilter, Ingest, LimitName, NewEvent, Quotas, Usage};
+use posthaste_store::{
+    AcceptResult, DeliveryFilter, EventFilter, LimitName, NewEvent, Quotas, Usage,
+};
 
 const FIVE_A_SECOND: Quotas = Quotas {
     per_second: Some(5),
@@ -27,31 +29,36 @@ fn events(count: usize) -> Vec<NewEvent> {
     vec![event("acme", "a.b"); count]
 }
 
-async fn offer(world: &World<'_>, now: Timestamp, events: Vec<NewEvent>, quotas: Quotas) -> Ingest {
+async fn offer(
+    world: &StoreFixture<'_>,
+    now: Timestamp,
+    events: Vec<NewEvent>,
+    quotas: Quotas,
+) -> AcceptResult {
     let answer = world.store.accept_within(now, events, quotas).await;
     answer.expect("the store answers")
 }
 
 /// Returns the number of accepted events, and how many of them are new.
-fn done(ingest: &Ingest) -> Option<(usize, usize)> {
+fn done(ingest: &AcceptResult) -> Option<(usize, usize)> {
     match ingest {
-        Ingest::Done(ingested) => {
-            let fresh = ingested.iter().filter(|it| it.fresh).count();
+        AcceptResult::Done(ingested) => {
+            let fresh = ingested.iter().filter(|it| it.is_new).count();
             Some((ingested.len(), fresh))
         }
-        Ingest::Conflict(_)
-        | Ingest::NoSuchTenant
-        | Ingest::NoSuchEndpoint
-        | Ingest::TooManyDeliveries { .. }
-        | Ingest::OverLimit { .. } => None,
+        AcceptResult::Conflict(_)
+        | AcceptResult::NoSuchTenant
+        | AcceptResult::NoSuchEndpoint
+        | AcceptResult::TooManyDeliveries { .. }
+        | AcceptResult::OverLimit { .. } => None,
     }
 }
 
-fn over(limit: LimitName, wait: Option<Span>) -> Ingest {
-    Ingest::OverLimit { limit, wait }
+fn over(limit: LimitName, wait: Option<Span>) -> AcceptResult {
+    AcceptResult::OverLimit { limit, wait }
 }
 
-async fn used(world: &World<'_>, now: Timestamp) -> u64 {
+async fn used(world: &StoreFixture<'_>, now: Timestamp) -> u64 {
     let usage = world
         .store
         .usage(now, id("acme"))
@@ -61,7 +68,7 @@ async fn used(world: &World<'_>, now: Timestamp) -> u64 {
 }
 
 pub(super) async fn the_quota_per_second_is_enforced(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
     let too_fast = |ms| over(LimitName::EventsPerSecond, Some(Span::from_millis(ms)));
@@ -99,7 +106,7 @@ pub(super) async fn the_quota_per_second_is_enforced(harness: &dyn Harness) {
 }
 
 pub(super) async fn the_quota_per_month_is_enforced(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let now = at(0);
     let month = Month::of(now);
     let rest = month.ends_at().since(now);
@@ -134,7 +141,7 @@ pub(super) async fn the_quota_per_month_is_enforced(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_batch_that_never_fits_has_no_wait(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let refused = offer(&world, at(1), events(6), FIVE_A_SECOND).await;
     assert_eq!(refused, over(LimitName::EventsPerSecond, None));
     let refused = offer(&world, at(1), events(6), a_month(5)).await;
@@ -151,7 +158,7 @@ pub(super) async fn a_batch_that_never_fits_has_no_wait(harness: &dyn Harness) {
 }
 
 pub(super) async fn repeated_events_use_no_quota(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let both = Quotas {
         per_second: Some(2),
@@ -176,7 +183,7 @@ pub(super) async fn repeated_events_use_no_quota(harness: &dyn Harness) {
     assert!(
         matches!(
             refused,
-            Ingest::OverLimit {
+            AcceptResult::OverLimit {
                 limit: LimitName::EventsPerMonth,
                 ..
             }
@@ -195,12 +202,12 @@ pub(super) async fn repeated_events_use_no_quota(harness: &dyn Harness) {
     // A conflict is reported even if the quota is used up.
     let other = vec![keyed("acme", "a", "other")];
     let conflict = offer(&world, at(2), other, both).await;
-    assert_eq!(conflict, Ingest::Conflict(vec![0]));
+    assert_eq!(conflict, AcceptResult::Conflict(vec![0]));
     assert_eq!(used(&world, at(2)).await, 3);
 }
 
 pub(super) async fn concurrent_callers_do_not_exceed_the_quota(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     const MOST: usize = 37;
     for now in [at(1), at(10_000)] {
@@ -246,7 +253,7 @@ pub(super) async fn concurrent_callers_do_not_exceed_the_quota(harness: &dyn Har
 }
 
 pub(super) async fn usage_is_shared_and_survives_a_restart(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add(endpoint(2, "acme", &["never"])).await;
     world.accept_all(at(1), events(3)).await;
@@ -285,7 +292,7 @@ pub(super) async fn usage_is_shared_and_survives_a_restart(harness: &dyn Harness
 }
 
 pub(super) async fn a_new_tenant_with_a_reused_id_has_no_usage(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.accept_all(at(1), events(5)).await;
     let deleted = world.store.delete_tenant(at(2), id("acme")).await;
     assert!(deleted.expect("the tenant is deleted").is_some());

@@ -11,11 +11,13 @@ use posthaste_core::lane::{DisableCause, EndpointStatus, Health, TripReason};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::fixture::{DAY, HOUR, World, answered, at, attempt, detail, id};
-use posthaste_store::{AttemptDetail, AttemptEntry, DisabledReason, PageRequest, Scope, Written};
+use super::fixture::{DAY, HOUR, StoreFixture, answered, at, attempt, detail, id};
+use posthaste_store::{
+    AttemptDetail, AttemptEntry, DisabledReason, PageRequest, SubjectScope, Written,
+};
 
 pub(super) async fn an_attempt_is_stored_with_its_detail(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     let (stored, attempts) = world.find(sent).await;
@@ -38,7 +40,7 @@ pub(super) async fn an_attempt_is_stored_with_its_detail(harness: &dyn Harness) 
 }
 
 pub(super) async fn attempts_of_all_rounds_stay_in_order(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     let neighbour = world.send(at(1), "a.b").await;
@@ -68,7 +70,7 @@ pub(super) async fn attempts_of_all_rounds_stay_in_order(harness: &dyn Harness) 
 }
 
 pub(super) async fn a_delivery_is_read_back_completely(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     // A failure kind with its own attempt limit leaves state in the delivery; so do two of them.
     let sent = world.send(at(1), "a.b").await;
@@ -96,7 +98,7 @@ pub(super) async fn a_delivery_is_read_back_completely(harness: &dyn Harness) {
 }
 
 /// Checks that a record of an outdated state is refused and changes nothing.
-async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: DeliveryId) {
+async fn assert_superseded(world: &StoreFixture<'_>, stale: &AttemptRecord, sent: DeliveryId) {
     let before = world.find(sent).await;
     let endpoint = world.store.endpoint(stale.delivery.facts().endpoint).await;
     let counts = world.store.counts().await.expect("the counts can be read");
@@ -121,7 +123,7 @@ async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: Deliv
 }
 
 pub(super) async fn a_stale_record_changes_nothing(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     let first = attempt(&world.delivery(sent).await, at(2), answered(503));
@@ -138,7 +140,7 @@ pub(super) async fn a_stale_record_changes_nothing(harness: &dyn Harness) {
 }
 
 pub(super) async fn an_ended_delivery_stays_ended(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     for code in [200, 400] {
         let sent = world.send(at(1), "a.b").await;
@@ -154,7 +156,7 @@ pub(super) async fn an_ended_delivery_stays_ended(harness: &dyn Harness) {
 }
 
 pub(super) async fn older_health_does_not_replace_newer(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for (revision, expected) in [(5, 5), (3, 5), (5, 5), (6, 6)] {
         let sent = world.send(at(1), "a.b").await;
@@ -175,7 +177,7 @@ pub(super) async fn older_health_does_not_replace_newer(harness: &dyn Harness) {
 pub(super) async fn a_disable_stores_its_reason_and_does_not_undo_a_deletion(
     harness: &dyn Harness,
 ) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let first = world.send(at(1), "a.b").await;
     let second = world.send(at(1), "a.b").await;
@@ -203,7 +205,7 @@ pub(super) async fn a_disable_stores_its_reason_and_does_not_undo_a_deletion(
 }
 
 pub(super) async fn endpoint_changes_become_notifications_in_order(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let endpoint_changes = [
         EndpointChange::BreakerTripped(TripReason::ConsecutiveFailures),
@@ -216,12 +218,9 @@ pub(super) async fn endpoint_changes_become_notifications_in_order(harness: &dyn
     assert_eq!(world.record(at(20), settled).await, Written::Applied);
     let notifications = world.store.notifications(0, 9).await.unwrap();
     assert!(notifications.is_sorted_by(|a, b| a.number < b.number));
-    assert!(
-        notifications
-            .iter()
-            .all(|notification| notification.scope == Scope::Endpoint(made)
-                && notification.number > 0)
-    );
+    assert!(notifications.iter().all(|notification| notification.scope
+        == SubjectScope::Endpoint(made)
+        && notification.number > 0));
     let names: Vec<&str> = notifications
         .iter()
         .map(|notification| notification.name.as_str())
@@ -244,7 +243,7 @@ pub(super) async fn endpoint_changes_become_notifications_in_order(harness: &dyn
 }
 
 pub(super) async fn a_waiting_delivery_can_be_cancelled_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
     let retrying = world.send(at(1), "a.b").await;
@@ -274,7 +273,7 @@ pub(super) async fn a_waiting_delivery_can_be_cancelled_once(harness: &dyn Harne
 }
 
 pub(super) async fn a_late_delivery_expires_without_an_attempt(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let fresh = world.send(at(1), "a.b").await;
     let tried = world.send(at(1), "a.b").await;
@@ -299,7 +298,7 @@ pub(super) async fn a_late_delivery_expires_without_an_attempt(harness: &dyn Har
         limit: 9,
         before: None,
     };
-    let groups = world.store.dead_groups(id("acme"), None, page).await;
+    let groups = world.store.dead_letter_groups(id("acme"), None, page).await;
     let groups = groups.expect("the groups can be read");
     let kinds: Vec<Option<FailureKind>> = groups.items.iter().map(|it| it.error_kind).collect();
     assert_eq!(kinds.len(), 2, "{kinds:?}");
@@ -316,7 +315,7 @@ pub(super) async fn a_late_delivery_expires_without_an_attempt(harness: &dyn Har
 }
 
 pub(super) async fn a_delivery_that_changed_since_it_was_dropped_goes_on(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let late = at(20 * DAY);
     let manual = world.send(at(1), "a.b").await;

@@ -9,12 +9,13 @@ use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
 use super::fixture::{
-    World, all, answered, at, attempt, detail, endpoint, event, id, key, ordered, record, tenant,
+    StoreFixture, all, answered, at, attempt, detail, endpoint, event, id, key, ordered, record,
+    tenant,
 };
 use posthaste_store::{DeliveryFilter, EventFilter, PageRequest, StoreError};
 
 pub(super) async fn a_closed_store_returns_closed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     let waiting = world.delivery(sent).await;
@@ -61,7 +62,7 @@ pub(super) async fn a_closed_store_returns_closed(harness: &dyn Harness) {
 }
 
 pub(super) async fn all_data_survives_a_restart(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let ordered_one = posthaste_store::Endpoint {
         ordered: true,
         ..endpoint(1, "acme", &["a.*"])
@@ -110,7 +111,7 @@ pub(super) async fn all_data_survives_a_restart(harness: &dyn Harness) {
     assert!(fetched.blocked);
 }
 
-async fn whole(world: &World<'_>) -> String {
+async fn whole(world: &StoreFixture<'_>) -> String {
     let events = world.events("acme", EventFilter::default()).await;
     let endpoints = all(9, |page| world.store.endpoints(id("acme"), page)).await;
     let mut deliveries = Vec::new();
@@ -126,7 +127,7 @@ async fn whole(world: &World<'_>) -> String {
 }
 
 pub(super) async fn ids_increase_even_if_the_clock_goes_back(harness: &dyn Harness) {
-    let mut world = World::with_acme(harness).await;
+    let mut world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut last = (EventId(0), DeliveryId(0), ReplayId(0));
     let mut step = 0;
@@ -161,7 +162,7 @@ pub(super) async fn ids_increase_even_if_the_clock_goes_back(harness: &dyn Harne
 }
 
 pub(super) async fn a_probe_writes_to_the_store(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     assert_eq!(world.store.probe(at(1)).await, Ok(()));
     assert_eq!(world.store.probe(at(1)).await, Ok(()));
     let world = world.reopened().await;

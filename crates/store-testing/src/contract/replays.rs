@@ -11,7 +11,7 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{World, all, answered, at, endpoint, event, id, kind, set};
+use super::fixture::{StoreFixture, all, answered, at, endpoint, event, id, kind, set};
 use posthaste_store::{
     DeliveryFilter, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, RetryResult,
     StoredStatus, Written,
@@ -38,16 +38,24 @@ pub(super) fn missed(endpoint: EndpointId, since: Timestamp) -> ReplayFilter {
 }
 
 /// Starts a replay of acme's failed deliveries.
-pub(super) async fn failed(world: &World<'_>, now: Timestamp) -> Replay {
+pub(super) async fn failed(world: &StoreFixture<'_>, now: Timestamp) -> Replay {
     begin(world, now, ended(StoredStatus::Failed)).await
 }
 
 /// Starts a replay of the events that an endpoint of acme never got.
-pub(super) async fn missed_by(world: &World<'_>, now: Timestamp, endpoint: EndpointId) -> Replay {
+pub(super) async fn missed_by(
+    world: &StoreFixture<'_>,
+    now: Timestamp,
+    endpoint: EndpointId,
+) -> Replay {
     begin(world, now, missed(endpoint, at(0))).await
 }
 
-pub(super) async fn begin(world: &World<'_>, now: Timestamp, filter: ReplayFilter) -> Replay {
+pub(super) async fn begin(
+    world: &StoreFixture<'_>,
+    now: Timestamp,
+    filter: ReplayFilter,
+) -> Replay {
     let replay = world
         .store
         .create_replay(now, id("acme"), filter.clone())
@@ -61,14 +69,19 @@ pub(super) async fn begin(world: &World<'_>, now: Timestamp, filter: ReplayFilte
     replay
 }
 
-async fn read(world: &World<'_>, replay: ReplayId) -> Replay {
+async fn read(world: &StoreFixture<'_>, replay: ReplayId) -> Replay {
     let found = world.store.replay(id("acme"), replay).await;
     found
         .expect("the store can be read")
         .expect("the row exists")
 }
 
-async fn step(world: &World<'_>, now: Timestamp, replay: ReplayId, limit: usize) -> ReplayStep {
+async fn step(
+    world: &StoreFixture<'_>,
+    now: Timestamp,
+    replay: ReplayId,
+    limit: usize,
+) -> ReplayStep {
     let step = world.store.step_replay(now, replay, limit).await;
     let step = step.expect("the replay continues").expect("the row exists");
     assert_eq!(read(world, replay).await, step.replay);
@@ -77,7 +90,7 @@ async fn step(world: &World<'_>, now: Timestamp, replay: ReplayId, limit: usize)
 
 /// Steps to the end. Returns the endpoints that have new waiting deliveries.
 pub(super) async fn finish(
-    world: &World<'_>,
+    world: &StoreFixture<'_>,
     now: Timestamp,
     replay: ReplayId,
 ) -> (Replay, Vec<EndpointId>) {
@@ -95,7 +108,7 @@ pub(super) async fn finish(
     panic!("the replay does not end");
 }
 
-async fn failed_ones(world: &World<'_>, count: u64) -> Vec<DeliveryId> {
+async fn failed_ones(world: &StoreFixture<'_>, count: u64) -> Vec<DeliveryId> {
     let mut sent = Vec::new();
     for ms in 0..count {
         let delivery = world.send(at(ms), "a.b").await;
@@ -105,7 +118,7 @@ async fn failed_ones(world: &World<'_>, count: u64) -> Vec<DeliveryId> {
     sent
 }
 
-async fn waiting(world: &World<'_>) -> Vec<DeliveryId> {
+async fn waiting(world: &StoreFixture<'_>) -> Vec<DeliveryId> {
     let pending = DeliveryFilter {
         status: Some(StoredStatus::Pending),
         ..DeliveryFilter::default()
@@ -114,7 +127,7 @@ async fn waiting(world: &World<'_>) -> Vec<DeliveryId> {
 }
 
 pub(super) async fn failed_deliveries_are_replayed_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = failed_ones(&world, 5).await;
     let succeeded = world.send(at(6), "a.b").await;
@@ -227,7 +240,7 @@ fn replay_filters() -> Vec<(ReplayFilter, u64)> {
 }
 
 /// Ends a delivery: the time of its event decides how.
-async fn end(world: &World<'_>, ms: u64, delivery: DeliveryId, now: Timestamp) {
+async fn end(world: &StoreFixture<'_>, ms: u64, delivery: DeliveryId, now: Timestamp) {
     match ms % 4 {
         0 | 1 => world.fail(delivery, now).await,
         2 => world.succeed(delivery, now).await,
@@ -236,7 +249,7 @@ async fn end(world: &World<'_>, ms: u64, delivery: DeliveryId, now: Timestamp) {
 }
 
 pub(super) async fn only_matching_deliveries_are_replayed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for (number, owner) in [(1, "acme"), (2, "acme"), (3, "other")] {
         world.add(endpoint(number, owner, &[])).await;
@@ -279,7 +292,7 @@ pub(super) async fn only_matching_deliveries_are_replayed(harness: &dyn Harness)
 }
 
 pub(super) async fn a_delivery_that_fails_again_is_not_replayed_twice(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = failed_ones(&world, 6).await;
     let replay = failed(&world, at(200)).await;
@@ -301,7 +314,7 @@ pub(super) async fn a_delivery_that_fails_again_is_not_replayed_twice(harness: &
 }
 
 pub(super) async fn deliveries_retried_meanwhile_are_skipped(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = failed_ones(&world, 4).await;
     for filter in [ended(StoredStatus::Failed), missed(made, at(0))] {
@@ -338,7 +351,7 @@ pub(super) async fn deliveries_retried_meanwhile_are_skipped(harness: &dyn Harne
 }
 
 pub(super) async fn failures_after_the_start_are_not_replayed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let early = world.send(at(0), "a.b").await;
     failed_ones(&world, 3).await;
@@ -355,7 +368,7 @@ pub(super) async fn failures_after_the_start_are_not_replayed(harness: &dyn Harn
 }
 
 pub(super) async fn disabled_and_deleted_endpoints_are_skipped(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let mut sent = Vec::new();
     for number in 1..=4 {
         world.add_endpoint(number).await;
@@ -387,7 +400,7 @@ pub(super) async fn disabled_and_deleted_endpoints_are_skipped(harness: &dyn Har
 }
 
 pub(super) async fn a_replay_survives_a_restart(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = failed_ones(&world, 4).await;
     let replay = failed(&world, at(200)).await;
@@ -414,7 +427,7 @@ pub(super) async fn a_replay_survives_a_restart(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_cancelled_replay_stops(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
     failed_ones(&world, 3).await;
@@ -447,7 +460,7 @@ pub(super) async fn a_cancelled_replay_stops(harness: &dyn Harness) {
 }
 
 pub(super) async fn replays_belong_to_their_tenant(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let mut mine = Vec::new();
     for ms in 0..5 {

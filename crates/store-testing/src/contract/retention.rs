@@ -7,14 +7,14 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::fixture::{DAY, World, all, at, event, id, keyed, tenant};
+use super::fixture::{DAY, StoreFixture, all, at, event, id, keyed, tenant};
 use super::replays;
 use posthaste_store::{DeliveryFilter, EventFilter, Limits, Tenant, Written};
 
 const EVER: u64 = 1_000 * DAY;
 
 pub(super) async fn unfinished_data_is_kept(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let pending = world.send(at(0), "a.b").await;
     let retrying = world.send(at(0), "a.b").await;
@@ -50,7 +50,7 @@ pub(super) async fn unfinished_data_is_kept(harness: &dyn Harness) {
 }
 
 pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let first = world.accept(at(0), event("acme", "a.b")).await;
     let sent = first.deliveries[0].id;
@@ -98,7 +98,7 @@ pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn
 }
 
 pub(super) async fn a_tenant_can_have_its_own_retention(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     for (name, days) in [("short", Some(1)), ("usual", None), ("long", Some(30))] {
         let made = Tenant {
             limits: Limits {
@@ -121,18 +121,18 @@ pub(super) async fn a_tenant_can_have_its_own_retention(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_removed_event_frees_its_idempotency_key(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let old = world.accept(at(0), keyed("acme", "k", "content")).await;
     assert_eq!(world.step_retention(at(2 * DAY), DAY).await, 1);
     let fresh = world
         .accept_all(at(2 * DAY), vec![keyed("acme", "k", "other")])
         .await;
-    assert!(fresh[0].fresh);
+    assert!(fresh[0].is_new);
     assert!(fresh[0].event.id > old.id);
 }
 
 pub(super) async fn retention_steps_start_over_at_the_end(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut sent = Vec::new();
     for ms in 0..10 {
@@ -156,7 +156,7 @@ pub(super) async fn retention_steps_start_over_at_the_end(harness: &dyn Harness)
 }
 
 pub(super) async fn expired_replays_are_removed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let done = replays::failed(&world, at(0)).await;
     let step = world.store.step_replay(at(DAY), done.id, 1).await;
     assert_eq!(

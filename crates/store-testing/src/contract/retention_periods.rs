@@ -11,17 +11,17 @@ use posthaste_core::id::{DeliveryId, EventId};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::fixture::{DAY, HOUR, World, at, event, id, keyed, tenant};
+use super::fixture::{DAY, HOUR, StoreFixture, at, event, id, keyed, tenant};
 use super::replays;
 use posthaste_store::{
-    EventFilter, Ingest, Limits, ReplaceResult, ReplayStatus, Retention, RetentionStepResult,
+    AcceptResult, EventFilter, Limits, ReplaceResult, ReplayStatus, Retention, RetentionStepResult,
     RetryResult, StoredEvent, Tenant, Written,
 };
 
 const EVER: u64 = 1_000 * DAY;
 
 /// Payloads for one day, attempts for two, everything else for three.
-fn apart() -> Retention {
+fn separate_periods() -> Retention {
     Retention {
         payloads: Some(Span::from_days(1)),
         attempts: Some(Span::from_days(2)),
@@ -29,7 +29,7 @@ fn apart() -> Retention {
     }
 }
 
-fn went(events: usize, payloads: usize) -> (usize, usize) {
+fn removed(events: usize, payloads: usize) -> (usize, usize) {
     (events, payloads)
 }
 
@@ -37,7 +37,7 @@ fn counted(step: RetentionStepResult) -> (usize, usize) {
     (step.events, step.payloads)
 }
 
-async fn stored(world: &World<'_>, event: EventId) -> StoredEvent {
+async fn stored(world: &StoreFixture<'_>, event: EventId) -> StoredEvent {
     let found = world.store.event(id("acme"), event).await;
     found
         .expect("the store can be read")
@@ -45,18 +45,18 @@ async fn stored(world: &World<'_>, event: EventId) -> StoredEvent {
 }
 
 /// Returns the time at which a delivery ended; an attempt takes some time.
-async fn end(world: &World<'_>, delivery: DeliveryId) -> u64 {
+async fn end(world: &StoreFixture<'_>, delivery: DeliveryId) -> u64 {
     let ended_at = world.delivery(delivery).await.state().ended_at();
     ended_at.expect("the delivery has ended").0 - at(0).0
 }
 
-async fn numbers(world: &World<'_>, delivery: DeliveryId) -> Vec<u32> {
+async fn numbers(world: &StoreFixture<'_>, delivery: DeliveryId) -> Vec<u32> {
     let (_, attempts) = world.find(delivery).await;
     attempts.iter().map(|attempt| attempt.number).collect()
 }
 
 pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     let sent = accepted.deliveries[0].id;
@@ -69,15 +69,17 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
 
     let ended = end(&world, sent).await;
     let a_day = ended + DAY;
-    let early = world.run_retention_as(at(a_day - 1), &apart()).await;
+    let early = world
+        .run_retention_as(at(a_day - 1), &separate_periods())
+        .await;
     assert_eq!(
         early,
         RetentionStepResult::default(),
         "nothing is removed before the period has ended"
     );
     assert_eq!(
-        counted(world.run_retention_as(at(a_day), &apart()).await),
-        went(0, 1)
+        counted(world.run_retention_as(at(a_day), &separate_periods()).await),
+        removed(0, 1)
     );
     // Everything else about the event and its deliveries stays.
     let emptied = stored(&world, accepted.id).await;
@@ -94,8 +96,12 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     assert_eq!(world.find(sent).await, (delivery.clone(), attempts.clone()));
     // The payload is removed once, and the event keeps the time of removal.
     assert_eq!(
-        counted(world.run_retention_as(at(a_day + HOUR), &apart()).await),
-        went(0, 0)
+        counted(
+            world
+                .run_retention_as(at(a_day + HOUR), &separate_periods())
+                .await
+        ),
+        removed(0, 0)
     );
     let world = world.reopened().await;
     let emptied = stored(&world, accepted.id).await;
@@ -104,14 +110,14 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     let two_days = ended + 2 * DAY;
     assert_eq!(
         world
-            .run_retention_as(at(two_days - 1), &apart())
+            .run_retention_as(at(two_days - 1), &separate_periods())
             .await
             .attempts,
         0
     );
     assert_eq!(
         world
-            .run_retention_as(at(two_days), &apart())
+            .run_retention_as(at(two_days), &separate_periods())
             .await
             .attempts,
         1
@@ -119,7 +125,9 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     // The last attempt is kept with its delivery.
     assert_eq!(world.find(sent).await, (delivery, attempts[2..].to_vec()));
     assert_eq!(
-        world.run_retention_as(at(two_days), &apart()).await,
+        world
+            .run_retention_as(at(two_days), &separate_periods())
+            .await,
         RetentionStepResult::default()
     );
     assert_eq!(
@@ -133,8 +141,12 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
     );
 
     assert_eq!(
-        counted(world.run_retention_as(at(ended + 3 * DAY), &apart()).await),
-        went(1, 0)
+        counted(
+            world
+                .run_retention_as(at(ended + 3 * DAY), &separate_periods())
+                .await
+        ),
+        removed(1, 0)
     );
     assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
     assert_eq!(world.store.delivery(id("acme"), sent).await, Ok(None));
@@ -150,7 +162,7 @@ pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: 
 }
 
 pub(super) async fn unfinished_deliveries_keep_payload_and_attempts(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add_endpoint(2).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
@@ -161,9 +173,9 @@ pub(super) async fn unfinished_deliveries_keep_payload_and_attempts(harness: &dy
     }
     world.succeed(ended, at(3)).await;
     let content = world.store.content(accepted.id).await;
-    let step = world.run_retention_as(at(EVER), &apart()).await;
+    let step = world.run_retention_as(at(EVER), &separate_periods()).await;
     // Attempts belong to their own delivery, and this one has ended.
-    assert_eq!((counted(step), step.attempts), (went(0, 0), 1));
+    assert_eq!((counted(step), step.attempts), (removed(0, 0), 1));
     assert_eq!(world.store.content(accepted.id).await, content);
     assert_eq!(numbers(&world, ended).await, [3]);
     assert_eq!(numbers(&world, waits).await, [1, 2]);
@@ -171,34 +183,44 @@ pub(super) async fn unfinished_deliveries_keep_payload_and_attempts(harness: &dy
     world.succeed(waits, at(EVER)).await;
     let last = end(&world, waits).await;
     assert_eq!(
-        world.run_retention_as(at(EVER), &apart()).await,
+        world.run_retention_as(at(EVER), &separate_periods()).await,
         RetentionStepResult::default()
     );
-    let step = world.run_retention_as(at(last + DAY), &apart()).await;
-    assert_eq!((counted(step), step.attempts), (went(0, 1), 0));
+    let step = world
+        .run_retention_as(at(last + DAY), &separate_periods())
+        .await;
+    assert_eq!((counted(step), step.attempts), (removed(0, 1), 0));
     assert_eq!(
-        counted(world.run_retention_as(at(last + 3 * DAY), &apart()).await),
-        went(1, 0)
+        counted(
+            world
+                .run_retention_as(at(last + 3 * DAY), &separate_periods())
+                .await
+        ),
+        removed(1, 0)
     );
 }
 
 pub(super) async fn events_without_deliveries_lose_their_payload(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(
-        counted(world.run_retention_as(at(DAY - 1), &apart()).await),
-        went(0, 0)
+        counted(
+            world
+                .run_retention_as(at(DAY - 1), &separate_periods())
+                .await
+        ),
+        removed(0, 0)
     );
     assert_eq!(
-        counted(world.run_retention_as(at(DAY), &apart()).await),
-        went(0, 1)
+        counted(world.run_retention_as(at(DAY), &separate_periods()).await),
+        removed(0, 1)
     );
     let emptied = stored(&world, accepted.id).await;
     assert_eq!(emptied.payload_removed_at, Some(at(DAY)));
 }
 
 pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     let sent = accepted.deliveries[0].id;
@@ -212,7 +234,7 @@ pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness
     );
     // It waits again, so it is kept, even if it ended long ago before.
     assert_eq!(
-        world.run_retention_as(at(EVER), &apart()).await,
+        world.run_retention_as(at(EVER), &separate_periods()).await,
         RetentionStepResult::default()
     );
     assert_eq!(world.store.content(accepted.id).await, content);
@@ -222,16 +244,22 @@ pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness
     let last = end(&world, sent).await;
     assert_eq!(numbers(&world, sent).await, [1, 2, 3]);
     assert_eq!(
-        world.run_retention_as(at(last + DAY - 1), &apart()).await,
+        world
+            .run_retention_as(at(last + DAY - 1), &separate_periods())
+            .await,
         RetentionStepResult::default()
     );
     assert_eq!(
-        counted(world.run_retention_as(at(last + DAY), &apart()).await),
-        went(0, 1)
+        counted(
+            world
+                .run_retention_as(at(last + DAY), &separate_periods())
+                .await
+        ),
+        removed(0, 1)
     );
     assert_eq!(
         world
-            .run_retention_as(at(last + 2 * DAY), &apart())
+            .run_retention_as(at(last + 2 * DAY), &separate_periods())
             .await
             .attempts,
         1
@@ -241,7 +269,7 @@ pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness
 
 /// After some attempts were removed, later ones continue the numbering.
 pub(super) async fn attempt_numbers_continue_after_removal(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(0), "a.b").await;
     world.fail_retryably(sent, at(1)).await;
@@ -275,7 +303,7 @@ pub(super) async fn attempt_numbers_continue_after_removal(harness: &dyn Harness
 }
 
 pub(super) async fn deliveries_without_payload_cannot_be_replayed(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let gone = world.send(at(0), "a.b").await;
     world.fail(gone, at(1)).await;
@@ -284,8 +312,12 @@ pub(super) async fn deliveries_without_payload_cannot_be_replayed(harness: &dyn 
     let replay = replays::failed(&world, at(DAY)).await;
     assert_eq!((replay.total, replay.skipped), (2, 0));
     assert_eq!(
-        counted(world.run_retention_as(at(DAY + HOUR), &apart()).await),
-        went(0, 1)
+        counted(
+            world
+                .run_retention_as(at(DAY + HOUR), &separate_periods())
+                .await
+        ),
+        removed(0, 1)
     );
     let retried = world.store.retry(at(DAY + HOUR), id("acme"), gone).await;
     assert_eq!(retried, Ok(RetryResult::PayloadDeleted));
@@ -319,30 +351,34 @@ pub(super) async fn deliveries_without_payload_cannot_be_replayed(harness: &dyn 
 }
 
 pub(super) async fn an_idempotency_key_outlives_the_payload(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let first = world.accept(at(0), keyed("acme", "k", "content")).await;
     assert_eq!(
-        counted(world.run_retention_as(at(DAY), &apart()).await),
-        went(0, 1)
+        counted(world.run_retention_as(at(DAY), &separate_periods()).await),
+        removed(0, 1)
     );
     let again = vec![keyed("acme", "k", "content")];
     let again = world.accept_all(at(DAY), again).await;
-    assert!(!again[0].fresh);
+    assert!(!again[0].is_new);
     assert_eq!(again[0].event, first);
     let other = vec![keyed("acme", "k", "other")];
     let other = world.store.accept(at(DAY), other).await;
-    assert_eq!(other, Ok(Ingest::Conflict(vec![0])));
+    assert_eq!(other, Ok(AcceptResult::Conflict(vec![0])));
     // The key is removed with the event.
     assert_eq!(
-        counted(world.run_retention_as(at(3 * DAY), &apart()).await),
-        went(1, 0)
+        counted(
+            world
+                .run_retention_as(at(3 * DAY), &separate_periods())
+                .await
+        ),
+        removed(1, 0)
     );
     let fresh = vec![keyed("acme", "k", "other")];
-    assert!(world.accept_all(at(3 * DAY), fresh).await[0].fresh);
+    assert!(world.accept_all(at(3 * DAY), fresh).await[0].is_new);
 }
 
 pub(super) async fn the_retention_of_a_tenant_precedes_that_of_its_plan(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let days = |days| Some(Span::from_days(days));
     let quick = Limits {
         retention: days(2),
@@ -399,10 +435,10 @@ pub(super) async fn the_retention_of_a_tenant_precedes_that_of_its_plan(harness:
 
 /// A longer retention period applies to everything that still exists; a shorter one applies at once.
 pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(
-        world.run_retention_as(at(HOUR), &apart()).await,
+        world.run_retention_as(at(HOUR), &separate_periods()).await,
         RetentionStepResult::default()
     );
     let keep = async |revision: u64, hours: u64| {
@@ -420,26 +456,30 @@ pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
     };
     keep(0, 48).await;
     assert_eq!(
-        counted(world.run_retention_as(at(DAY), &apart()).await),
-        went(0, 0)
+        counted(world.run_retention_as(at(DAY), &separate_periods()).await),
+        removed(0, 0)
     );
     keep(1, 2).await;
     assert_eq!(
-        counted(world.run_retention_as(at(DAY), &apart()).await),
-        went(0, 1)
+        counted(world.run_retention_as(at(DAY), &separate_periods()).await),
+        removed(0, 1)
     );
     // The same holds for a change of the server's default.
     let brief = Retention::all(Span::from_hours(1), 4);
     assert_eq!(
         counted(world.run_retention_as(at(DAY), &brief).await),
-        went(1, 0)
+        removed(1, 0)
     );
     assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
     // The data of a deleted tenant is kept for the server's default.
     world.accept(at(DAY), event("acme", "a.b")).await;
     assert_eq!(
-        counted(world.run_retention_as(at(DAY + HOUR), &apart()).await),
-        went(0, 0)
+        counted(
+            world
+                .run_retention_as(at(DAY + HOUR), &separate_periods())
+                .await
+        ),
+        removed(0, 0)
     );
     world
         .store
@@ -447,11 +487,19 @@ pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
         .await
         .unwrap();
     assert_eq!(
-        counted(world.run_retention_as(at(DAY + 2 * HOUR), &apart()).await),
-        went(0, 0)
+        counted(
+            world
+                .run_retention_as(at(DAY + 2 * HOUR), &separate_periods())
+                .await
+        ),
+        removed(0, 0)
     );
     assert_eq!(
-        counted(world.run_retention_as(at(2 * DAY), &apart()).await),
-        went(0, 1)
+        counted(
+            world
+                .run_retention_as(at(2 * DAY), &separate_periods())
+                .await
+        ),
+        removed(0, 1)
     );
 }

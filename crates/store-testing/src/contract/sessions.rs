@@ -6,7 +6,7 @@
 use posthaste_core::id::{KeyId, SessionId};
 
 use super::Harness;
-use super::fixture::{DAY, HOUR, World, all, at, id, key};
+use super::fixture::{DAY, HOUR, StoreFixture, all, at, id, key};
 use posthaste_store::{CreateResult, KeyHash, LoginSession, SessionIdentity};
 
 /// Returns a session that is valid for one hour.
@@ -29,7 +29,7 @@ fn tenants(name: &str) -> SessionIdentity {
 }
 
 pub(super) async fn a_session_is_found_by_its_hash_until_it_ends(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let store = &world.store;
     for made in [
         session(1, tenants("acme")),
@@ -86,7 +86,7 @@ pub(super) async fn a_session_is_found_by_its_hash_until_it_ends(harness: &dyn H
 }
 
 pub(super) async fn sessions_need_their_tenant_and_are_unique(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let create = |session| world.store.create_session(at(0), session);
     assert_eq!(
         create(session(1, tenants("nobody"))).await,
@@ -109,7 +109,7 @@ pub(super) async fn sessions_need_their_tenant_and_are_unique(harness: &dyn Harn
 }
 
 pub(super) async fn sessions_are_listed_by_holder(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=6 {
         let holder = match number {
@@ -146,7 +146,7 @@ pub(super) async fn sessions_are_listed_by_holder(harness: &dyn Harness) {
 }
 
 pub(super) async fn sessions_end_with_their_key_and_their_tenant(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let store = &world.store;
     for (number, tenant) in [(1, Some("acme")), (2, Some("acme")), (3, None)] {
@@ -191,7 +191,7 @@ pub(super) async fn sessions_end_with_their_key_and_their_tenant(harness: &dyn H
 }
 
 pub(super) async fn expired_sessions_are_removed_in_small_steps(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     for number in 1..=7 {
         let mut made = session(number, tenants("acme"));
         if number > 5 {

@@ -11,8 +11,8 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::fixture::{World, at, endpoint, id};
-use posthaste_store::{BucketWidth, MAX_STAT_ENTRIES, Scope, StatCounters, StatEntry};
+use super::fixture::{StoreFixture, at, endpoint, id};
+use posthaste_store::{BucketWidth, MAX_STAT_ENTRIES, StatCounters, StatEntry, SubjectScope};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -43,7 +43,7 @@ fn healthy(attempts: u64) -> StatCounters {
     }
 }
 
-fn happened(scope: &Scope, ms: u64, counters: StatCounters) -> StatEntry {
+fn happened(scope: &SubjectScope, ms: u64, counters: StatCounters) -> StatEntry {
     StatEntry {
         scope: scope.clone(),
         at: at(WHOLE + ms),
@@ -51,11 +51,11 @@ fn happened(scope: &Scope, ms: u64, counters: StatCounters) -> StatEntry {
     }
 }
 
-fn acme() -> Scope {
-    Scope::Tenant(id("acme"))
+fn acme() -> SubjectScope {
+    SubjectScope::Tenant(id("acme"))
 }
 
-impl World<'_> {
+impl StoreFixture<'_> {
     async fn happens(&self, happened: Vec<StatEntry>) {
         // Shared by all stores: the number only has to increase.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -69,7 +69,7 @@ impl World<'_> {
     }
 
     /// Returns the buckets of a scope: milliseconds after [`WHOLE`], and number of attempts.
-    async fn buckets(&self, scope: &Scope, width: BucketWidth) -> Vec<(u64, u64)> {
+    async fn buckets(&self, scope: &SubjectScope, width: BucketWidth) -> Vec<(u64, u64)> {
         let buckets = self.store.stats(scope.clone(), width, at(0)).await;
         let buckets = buckets.expect("the store can be read");
         let began = |began: Timestamp| began.since(at(WHOLE)).as_millis();
@@ -81,9 +81,11 @@ impl World<'_> {
 }
 
 pub(super) async fn stats_are_added_up_and_survive_a_restart(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     assert_eq!(
-        world.buckets(&Scope::Everything, BucketWidth::Minute).await,
+        world
+            .buckets(&SubjectScope::Everything, BucketWidth::Minute)
+            .await,
         []
     );
     let scope = acme();
@@ -139,8 +141,8 @@ pub(super) async fn stats_are_added_up_and_survive_a_restart(harness: &dyn Harne
 }
 
 pub(super) async fn stats_with_a_used_number_are_not_added_again(harness: &dyn Harness) {
-    let mut world = World::with_acme(harness).await;
-    let all = Scope::Everything;
+    let mut world = StoreFixture::with_acme(harness).await;
+    let all = SubjectScope::Everything;
     for expected in [10_110, 20_220] {
         for (number, attempts) in [
             (1, 10),
@@ -163,28 +165,31 @@ pub(super) async fn stats_with_a_used_number_are_not_added_again(harness: &dyn H
 }
 
 pub(super) async fn many_stats_are_added_at_once(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
-    let all = |number: u64| happened(&Scope::Everything, number * SECOND, healthy(1));
+    let world = StoreFixture::with_acme(harness).await;
+    let all = |number: u64| happened(&SubjectScope::Everything, number * SECOND, healthy(1));
     let many: Vec<StatEntry> = (0..MAX_STAT_ENTRIES as u64).map(all).collect();
     world.happens(many).await;
-    let buckets = world.buckets(&Scope::Everything, BucketWidth::Minute).await;
+    let buckets = world
+        .buckets(&SubjectScope::Everything, BucketWidth::Minute)
+        .await;
     assert_eq!(buckets.len(), MAX_STAT_ENTRIES.div_ceil(60));
     let attempts: u64 = buckets.iter().map(|(_, attempts)| attempts).sum();
     assert_eq!(attempts, MAX_STAT_ENTRIES as u64);
 }
 
 pub(super) async fn scopes_have_separate_stats(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
-    let hers = Scope::Endpoint(world.add_endpoint(1).await);
+    let hers = SubjectScope::Endpoint(world.add_endpoint(1).await);
     let scopes = [
-        Scope::Everything,
+        SubjectScope::Everything,
         acme(),
-        Scope::Tenant(id("other")),
+        SubjectScope::Tenant(id("other")),
         hers.clone(),
-        Scope::Endpoint(world.add(endpoint(2, "other", &[])).await),
+        SubjectScope::Endpoint(world.add(endpoint(2, "other", &[])).await),
     ];
-    let each = |(number, scope): (usize, &Scope)| happened(scope, 0, healthy(number as u64 + 1));
+    let each =
+        |(number, scope): (usize, &SubjectScope)| happened(scope, 0, healthy(number as u64 + 1));
     world
         .happens(scopes.iter().enumerate().map(each).collect())
         .await;
@@ -193,7 +198,10 @@ pub(super) async fn scopes_have_separate_stats(harness: &dyn Harness) {
         assert_eq!(world.buckets(scope, BucketWidth::Minute).await, expected);
         assert_eq!(world.buckets(scope, BucketWidth::Quarter).await, expected);
     }
-    let nobody = [Scope::Tenant(id("nobody")), Scope::Endpoint(EndpointId(77))];
+    let nobody = [
+        SubjectScope::Tenant(id("nobody")),
+        SubjectScope::Endpoint(EndpointId(77)),
+    ];
     let mut some: Vec<StatEntry> = nobody
         .iter()
         .map(|it| happened(it, 0, counters(6)))
@@ -217,9 +225,9 @@ pub(super) async fn scopes_have_separate_stats(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_new_tenant_with_a_reused_id_has_no_stats(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
-    let endpoint = Scope::Endpoint(world.add_endpoint(1).await);
-    let scopes = [Scope::Everything, acme(), endpoint.clone()];
+    let world = StoreFixture::with_acme(harness).await;
+    let endpoint = SubjectScope::Endpoint(world.add_endpoint(1).await);
+    let scopes = [SubjectScope::Everything, acme(), endpoint.clone()];
     let all = |counters| -> Vec<StatEntry> {
         let each = scopes.iter().map(|scope| happened(scope, 0, counters));
         each.collect()
@@ -233,21 +241,23 @@ pub(super) async fn a_new_tenant_with_a_reused_id_has_no_stats(harness: &dyn Har
     for scope in [acme(), endpoint] {
         assert_eq!(world.buckets(&scope, BucketWidth::Minute).await, []);
     }
-    let buckets = world.buckets(&Scope::Everything, BucketWidth::Minute).await;
+    let buckets = world
+        .buckets(&SubjectScope::Everything, BucketWidth::Minute)
+        .await;
     assert_eq!(buckets, [(0, 120)]);
     let failing = world
         .store
         .failing_stats(BucketWidth::Minute, at(0), 9)
         .await;
-    let failing: Vec<Scope> = failing.unwrap().into_iter().map(|it| it.0).collect();
-    assert_eq!(failing, [Scope::Everything]);
+    let failing: Vec<SubjectScope> = failing.unwrap().into_iter().map(|it| it.0).collect();
+    assert_eq!(failing, [SubjectScope::Everything]);
     world.happens(vec![happened(&acme(), 0, healthy(3))]).await;
     assert_eq!(world.buckets(&acme(), BucketWidth::Minute).await, [(0, 3)]);
 }
 
 pub(super) async fn old_buckets_are_removed_in_small_steps(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
-    let scope = Scope::Everything;
+    let world = StoreFixture::with_acme(harness).await;
+    let scope = SubjectScope::Everything;
     let each = |minute: u64| happened(&scope, minute * MINUTE, healthy(1));
     world.happens((0..150).map(each).collect()).await;
     let minutes = async || world.buckets(&scope, BucketWidth::Minute).await.len();
@@ -274,11 +284,11 @@ pub(super) async fn old_buckets_are_removed_in_small_steps(harness: &dyn Harness
 }
 
 pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
-    let bad = Scope::Endpoint(world.add_endpoint(1).await);
-    let good = Scope::Endpoint(world.add_endpoint(2).await);
-    let once = Scope::Endpoint(world.add_endpoint(3).await);
+    let bad = SubjectScope::Endpoint(world.add_endpoint(1).await);
+    let good = SubjectScope::Endpoint(world.add_endpoint(2).await);
+    let once = SubjectScope::Endpoint(world.add_endpoint(3).await);
     let retried = |retries| StatCounters {
         attempts: retries,
         retries,
@@ -298,7 +308,7 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
             happened(&good, 2 * MINUTE, healthy(9_000)),
             happened(&acme(), MINUTE, retried(2)),
             happened(&acme(), 2 * MINUTE, retried(20)),
-            happened(&Scope::Tenant(id("other")), MINUTE, given_up),
+            happened(&SubjectScope::Tenant(id("other")), MINUTE, given_up),
         ])
         .await;
     let since = |ms: u64, limit: usize| {
@@ -314,7 +324,7 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
     hers.add(&retried(20));
     let expected = vec![
         (bad.clone(), worst),
-        (Scope::Tenant(id("other")), given_up),
+        (SubjectScope::Tenant(id("other")), given_up),
         (acme(), hers),
     ];
     assert_eq!(since(MINUTE, 9).await, expected);
@@ -325,8 +335,8 @@ pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harne
         .store
         .failing_stats(BucketWidth::Quarter, at(WHOLE), 9)
         .await;
-    let scopes: Vec<Scope> = quarter.unwrap().into_iter().map(|it| it.0).collect();
-    let all = [once, bad.clone(), Scope::Tenant(id("other")), acme()];
+    let scopes: Vec<SubjectScope> = quarter.unwrap().into_iter().map(|it| it.0).collect();
+    let all = [once, bad.clone(), SubjectScope::Tenant(id("other")), acme()];
     assert_eq!(scopes, all);
     world
         .set_status(EndpointId(1), EndpointStatus::Deleted)

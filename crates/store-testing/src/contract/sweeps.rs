@@ -10,11 +10,11 @@ use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::id::DeliveryId;
 
 use super::Harness;
-use super::fixture::{World, at, endpoint, event, set};
+use super::fixture::{StoreFixture, at, endpoint, event, set};
 use posthaste_store::{DeliveryFilter, StoredStatus};
 
 pub(super) async fn a_sweep_works_in_steps_and_spares_deliveries_in_flight(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add(endpoint(1, "acme", &["swept"])).await;
     let other = world.add(endpoint(2, "acme", &["spared"])).await;
     let mut sent = Vec::new();
@@ -84,7 +84,7 @@ pub(super) async fn a_sweep_works_in_steps_and_spares_deliveries_in_flight(harne
 }
 
 pub(super) async fn a_sweep_stores_its_reason(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for reason in [DeadReason::EndpointDisabled, DeadReason::EndpointDeleted] {
         let fresh = world.send(at(1), "a.b").await;

@@ -7,11 +7,11 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::lane::EndpointStatus;
 
 use super::Harness;
-use super::fixture::{World, at, endpoint, event, id};
+use super::fixture::{StoreFixture, at, endpoint, event, id};
 use posthaste_store::TenantObject;
 
 pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let ours = world.add_endpoint(1).await;
     let theirs = world.add(endpoint(2, "other", &[])).await;

@@ -9,15 +9,15 @@ use serde_json::json;
 
 use super::Harness;
 use super::fixture::{
-    World, all, at, endpoint, event, id, key, keyed, limits, protection, set, tenant,
+    StoreFixture, all, at, endpoint, event, id, key, keyed, limits, protection, set, tenant,
 };
 use posthaste_store::{
-    CreateResult, DeliveryFilter, EventFilter, Ingest, Limits, Page, PageRequest, ReplaceResult,
-    RetryResult, Tenant,
+    AcceptResult, CreateResult, DeliveryFilter, EventFilter, Limits, Page, PageRequest,
+    ReplaceResult, RetryResult, Tenant,
 };
 
 pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     let acme = Tenant {
         default_retry_policy: Some(json!({"preset": "swift"})),
         limits: Limits {
@@ -48,7 +48,7 @@ pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness
 }
 
 pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     let change = |name: &str, revision| {
         let changed = Tenant {
             name: name.to_owned(),
@@ -78,7 +78,7 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
 }
 
 pub(super) async fn tenants_are_listed_newest_first(harness: &dyn Harness) {
-    let world = World::open(harness);
+    let world = StoreFixture::open(harness);
     for (name, ms) in [("b", 1), ("old", 0), ("a", 1), ("new", 2), ("c", 1)] {
         let made = Tenant {
             created_at: at(ms),
@@ -94,7 +94,7 @@ pub(super) async fn tenants_are_listed_newest_first(harness: &dyn Harness) {
 }
 
 pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_tenant("other").await;
     let gone_before = world.add_endpoint(1).await;
     world.set_status(gone_before, EndpointStatus::Deleted).await;
@@ -127,7 +127,7 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     let row = world.store.endpoint(others).await.unwrap().unwrap();
     assert_eq!(row.status, EndpointStatus::Enabled);
     let refused = world.store.accept(at(6), vec![event("acme", "a.b")]).await;
-    assert_eq!(refused, Ok(Ingest::NoSuchTenant));
+    assert_eq!(refused, Ok(AcceptResult::NoSuchTenant));
     let nothing = world.store.delivery(id("acme"), delivery).await.unwrap();
     assert_eq!(nothing, None);
     // Waiting deliveries still exist, because they must be failed.
@@ -145,7 +145,7 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
 }
 
 pub(super) async fn a_new_tenant_with_a_reused_id_sees_nothing(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
+    let world = StoreFixture::with_acme(harness).await;
     world.add_endpoint(1).await;
     let before = world.accept(at(1), keyed("acme", "k", "content")).await;
     let replay = super::replays::failed(&world, at(1)).await;
@@ -179,6 +179,6 @@ pub(super) async fn a_new_tenant_with_a_reused_id_sees_nothing(harness: &dyn Har
     let after = world
         .accept_all(at(3), vec![keyed("acme", "k", "other")])
         .await;
-    assert!(after[0].fresh);
+    assert!(after[0].is_new);
     assert_eq!(after[0].event.deliveries, []);
 }

@@ -8,7 +8,7 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
 use super::tables::{AuditRow, SessionRow, Tables, TenantVersion, page};
-use posthaste_store::rules::{first_kept, fitted};
+use posthaste_store::for_other_stores::{first_kept, fitted};
 use posthaste_store::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, KeyHash,
     LoginSession, Page, PageRequest, SessionIdentity, TenantObject,
@@ -94,7 +94,7 @@ impl Tables {
         if self.audit.contains_key(&entry.id) {
             return CreateResult::Taken;
         }
-        let entry = entry.fitted();
+        let entry = entry.truncated();
         self.audit.insert(entry.id, AuditRow { owner, entry });
         CreateResult::Created
     }

@@ -13,9 +13,10 @@ use posthaste_core::time::Timestamp;
 
 use super::tables::{AlertRow, Tables, TenantVersion, page};
 use super::{ModelStore, answer};
-use posthaste_store::rules::{RAISED, RESOLVED};
+use posthaste_store::for_other_stores::{RAISED, RESOLVED};
 use posthaste_store::{
-    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
+    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest,
+    SubjectScope,
 };
 
 impl Alerts for ModelStore {
@@ -59,22 +60,22 @@ impl Alerts for ModelStore {
 
 impl Tables {
     /// Returns the tenant of an existing scope; `None` if the scope does not exist.
-    fn owner_of(&self, scope: &Scope) -> Option<Option<TenantVersion>> {
+    fn owner_of(&self, scope: &SubjectScope) -> Option<Option<TenantVersion>> {
         match scope {
-            Scope::Everything => Some(None),
-            Scope::Tenant(tenant) => self.owner(tenant).map(Some),
-            Scope::Endpoint(endpoint) => {
+            SubjectScope::Everything => Some(None),
+            SubjectScope::Tenant(tenant) => self.owner(tenant).map(Some),
+            SubjectScope::Endpoint(endpoint) => {
                 let endpoint = self.endpoints.get(endpoint)?;
                 (endpoint.row.status != EndpointStatus::Deleted).then_some(Some(endpoint.owner))
             }
         }
     }
 
-    fn tenant_of_scope(&self, scope: &Scope) -> Option<TenantId> {
+    fn tenant_of_scope(&self, scope: &SubjectScope) -> Option<TenantId> {
         match scope {
-            Scope::Everything => None,
-            Scope::Tenant(tenant) => Some(tenant.clone()),
-            Scope::Endpoint(endpoint) => {
+            SubjectScope::Everything => None,
+            SubjectScope::Tenant(tenant) => Some(tenant.clone()),
+            SubjectScope::Endpoint(endpoint) => {
                 let endpoint = self.endpoints.get(endpoint)?;
                 Some(endpoint.row.endpoint.tenant.clone())
             }
@@ -82,11 +83,11 @@ impl Tables {
     }
 
     /// Returns true if the subject of an alert was deleted since.
-    fn is_gone(&self, scope: &Scope, owner: Option<TenantVersion>) -> bool {
+    fn is_gone(&self, scope: &SubjectScope, owner: Option<TenantVersion>) -> bool {
         match scope {
-            Scope::Everything => false,
-            Scope::Tenant(tenant) => self.owner(tenant) != owner,
-            Scope::Endpoint(_) => self.owner_of(scope).is_none(),
+            SubjectScope::Everything => false,
+            SubjectScope::Tenant(tenant) => self.owner(tenant) != owner,
+            SubjectScope::Endpoint(_) => self.owner_of(scope).is_none(),
         }
     }
 
@@ -142,10 +143,10 @@ impl Tables {
         let matches = |row: &AlertRow| {
             let alert = &row.alert;
             let theirs = |tenant: &TenantId| row.owner.is_some() && row.owner == self.owner(tenant);
-            let about = |scope: &Scope| {
+            let about = |scope: &SubjectScope| {
                 let same = match scope {
-                    Scope::Tenant(tenant) => theirs(tenant),
-                    Scope::Everything | Scope::Endpoint(_) => true,
+                    SubjectScope::Tenant(tenant) => theirs(tenant),
+                    SubjectScope::Everything | SubjectScope::Endpoint(_) => true,
                 };
                 same && alert.scope == *scope
             };

@@ -11,8 +11,8 @@ use posthaste_core::time::Timestamp;
 
 use super::tables::{StatsSubject, Tables};
 use super::{ModelStore, answer};
-use posthaste_store::rules::by_bucket;
-use posthaste_store::{Answer, BucketWidth, Scope, StatCounters, StatEntry, StatsStore};
+use posthaste_store::for_other_stores::by_bucket;
+use posthaste_store::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
 impl StatsStore for ModelStore {
     fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
@@ -25,7 +25,7 @@ impl StatsStore for ModelStore {
 
     fn stats(
         &self,
-        scope: Scope,
+        scope: SubjectScope,
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, StatCounters)>> {
@@ -37,7 +37,7 @@ impl StatsStore for ModelStore {
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, StatCounters)>> {
+    ) -> Answer<Vec<(SubjectScope, StatCounters)>> {
         answer(self.read(|tables| tables.failing_stats(width, since, limit)))
     }
 }
@@ -54,7 +54,7 @@ impl Tables {
 
     fn stats(
         &self,
-        scope: &Scope,
+        scope: &SubjectScope,
         width: BucketWidth,
         since: Timestamp,
     ) -> Vec<(Timestamp, StatCounters)> {
@@ -76,7 +76,7 @@ impl Tables {
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Vec<(Scope, StatCounters)> {
+    ) -> Vec<(SubjectScope, StatCounters)> {
         let mut sums: BTreeMap<StatsSubject, StatCounters> = BTreeMap::new();
         for ((its_width, began, of), counters) in &self.stats {
             if *its_width == width && *began >= since {
@@ -84,7 +84,7 @@ impl Tables {
             }
         }
         let wrong = |counters: &StatCounters| counters.retries + counters.failed;
-        let mut failing: Vec<(Scope, StatCounters)> = sums
+        let mut failing: Vec<(SubjectScope, StatCounters)> = sums
             .into_iter()
             .filter(|(_, counters)| wrong(counters) > 0)
             .filter_map(|(whole, counters)| Some((self.scope(whole)?, counters)))
@@ -95,26 +95,26 @@ impl Tables {
     }
 
     /// Returns the subject of a scope, if it exists now.
-    fn whole(&self, scope: &Scope) -> Option<StatsSubject> {
+    fn whole(&self, scope: &SubjectScope) -> Option<StatsSubject> {
         match scope {
-            Scope::Everything => Some(StatsSubject::Everything),
-            Scope::Tenant(tenant) => self.owner(tenant).map(StatsSubject::Tenant),
-            Scope::Endpoint(endpoint) => {
+            SubjectScope::Everything => Some(StatsSubject::Everything),
+            SubjectScope::Tenant(tenant) => self.owner(tenant).map(StatsSubject::Tenant),
+            SubjectScope::Endpoint(endpoint) => {
                 let row = &self.endpoints.get(endpoint)?.row;
                 (row.status != EndpointStatus::Deleted).then_some(StatsSubject::Endpoint(*endpoint))
             }
         }
     }
 
-    fn scope(&self, whole: StatsSubject) -> Option<Scope> {
+    fn scope(&self, whole: StatsSubject) -> Option<SubjectScope> {
         let scope = match whole {
-            StatsSubject::Everything => Scope::Everything,
+            StatsSubject::Everything => SubjectScope::Everything,
             StatsSubject::Tenant(owner) => {
                 let mut tenants = self.tenants.iter();
                 let (tenant, _) = tenants.find(|(_, row)| row.owner == owner)?;
-                Scope::Tenant(tenant.clone())
+                SubjectScope::Tenant(tenant.clone())
             }
-            StatsSubject::Endpoint(endpoint) => Scope::Endpoint(endpoint),
+            StatsSubject::Endpoint(endpoint) => SubjectScope::Endpoint(endpoint),
         };
         self.whole(&scope).map(|_| scope)
     }

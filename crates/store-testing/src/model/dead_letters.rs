@@ -10,10 +10,10 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
 
 use super::tables::{Tables, page};
-use posthaste_store::rules::rank;
+use posthaste_store::for_other_stores::rank;
 use posthaste_store::{
-    BoundedCount, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, EndpointRow, Page,
-    PageRequest, StoredDelivery, StoredStatus,
+    BoundedCount, DeadLetterGroup, DeadLetterGroupKey, DeliveryFilter, DisabledReason, EndpointRow,
+    Page, PageRequest, StoredDelivery, StoredStatus,
 };
 
 impl Tables {
@@ -21,15 +21,15 @@ impl Tables {
         &self,
         tenant: &TenantId,
         endpoint: Option<EndpointId>,
-        request: PageRequest<DeadGroupKey>,
-    ) -> Page<DeadGroup, DeadGroupKey> {
+        request: PageRequest<DeadLetterGroupKey>,
+    ) -> Page<DeadLetterGroup, DeadLetterGroupKey> {
         let filter = DeliveryFilter {
             status: Some(StoredStatus::Failed),
             endpoint,
             ..DeliveryFilter::default()
         };
         // The first key in the list is the greatest.
-        let position = |(endpoint, kind): DeadGroupKey| (endpoint, Reverse(rank(kind)));
+        let position = |(endpoint, kind): DeadLetterGroupKey| (endpoint, Reverse(rank(kind)));
         let mut groups: BTreeMap<_, Vec<StoredDelivery>> = BTreeMap::new();
         for stored in self.matching(tenant, &filter) {
             let key = (stored.delivery.facts().endpoint, stored.error_kind());
@@ -55,11 +55,11 @@ impl Tables {
     }
 
     /// Returns the group of these dead letters, which are ordered oldest first.
-    fn group(&self, dead_letters: &[StoredDelivery]) -> Option<DeadGroup> {
+    fn group(&self, dead_letters: &[StoredDelivery]) -> Option<DeadLetterGroup> {
         let (oldest, newest) = (dead_letters.first()?, dead_letters.last()?);
         let endpoint = newest.delivery.facts().endpoint;
         let row = &self.endpoints.get(&endpoint)?.row;
-        Some(DeadGroup {
+        Some(DeadLetterGroup {
             endpoint,
             url: row.endpoint.url.clone(),
             status: row.status,

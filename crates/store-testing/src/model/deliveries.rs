@@ -38,7 +38,7 @@ impl Tables {
             tenant: event.tenant.clone(),
             event_type: event.content.event_type.clone(),
             created_at: event.created_at,
-            endpoint_holds: endpoint.is_some_and(|endpoint| endpoint.row.holds()),
+            is_held_by_endpoint: endpoint.is_some_and(|endpoint| endpoint.row.holds()),
             last_attempt: row.attempts.last().cloned(),
         }
     }

@@ -16,8 +16,8 @@ use posthaste_core::time::{Month, Timestamp};
 
 use super::tables::{DeliveryRow, EventRow, Tables, TenantVersion, older, page};
 use posthaste_store::{
-    AcceptedDelivery, AcceptedEvent, Content, EndpointRow, EventFilter, HandedOver, Ingest,
-    Ingested, NewEvent, Page, PageRequest, Quotas, StoredEvent, Usage,
+    AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Content, EndpointRow,
+    EventFilter, HandedOver, NewEvent, Page, PageRequest, Quotas, StoredEvent, Usage,
 };
 
 impl Tables {
@@ -26,29 +26,29 @@ impl Tables {
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-    ) -> (Ingest, Vec<HandedOver>) {
+    ) -> (AcceptResult, Vec<HandedOver>) {
         let refused = |ingest| (ingest, Vec::new());
         let Some(tenant) = events.first().map(|event| event.tenant.clone()) else {
-            return refused(Ingest::Done(Vec::new()));
+            return refused(AcceptResult::Done(Vec::new()));
         };
         let Some(owner) = self.owner(&tenant) else {
-            return refused(Ingest::NoSuchTenant);
+            return refused(AcceptResult::NoSuchTenant);
         };
         let conflicts = self.conflicts(owner, &events);
         if !conflicts.is_empty() {
-            return refused(Ingest::Conflict(conflicts));
+            return refused(AcceptResult::Conflict(conflicts));
         }
         let unreachable = |event: &NewEvent| {
             let known = self.stored_under(owner, event).is_some();
             !known && event.only.is_some() && self.routes(owner, event).is_empty()
         };
         if events.iter().any(unreachable) {
-            return refused(Ingest::NoSuchEndpoint);
+            return refused(AcceptResult::NoSuchEndpoint);
         }
         let deliveries = self.new_deliveries(owner, &events);
         let limit = self.settings.max_deliveries_per_request;
         if deliveries > limit {
-            return refused(Ingest::TooManyDeliveries { deliveries, limit });
+            return refused(AcceptResult::TooManyDeliveries { deliveries, limit });
         }
         let month = (owner, Month::of(now));
         let used = QuotaUsage {
@@ -66,17 +66,17 @@ impl Tables {
         let ingested = events
             .into_iter()
             .map(|event| match self.stored_under(owner, &event) {
-                Some((id, _)) => Ingested {
-                    fresh: false,
+                Some((id, _)) => AcceptedOrStored {
+                    is_new: false,
                     event: self.accepted(id),
                 },
-                None => Ingested {
-                    fresh: true,
+                None => AcceptedOrStored {
+                    is_new: true,
                     event: self.store_event(now, owner, event, &mut handed_over),
                 },
             })
             .collect();
-        (Ingest::Done(ingested), handed_over)
+        (AcceptResult::Done(ingested), handed_over)
     }
 
     /// Returns the events that are neither stored nor repeated within the list.

@@ -33,13 +33,13 @@ use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 
 use posthaste_store::{
-    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
-    AuditLog, AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
-    KeyHash, Lists, LoginSession, NewEvent, Page, PageRequest, Quotas, ReplaceResult, Replay,
-    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
-    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, TenantObject, TenantSelection,
-    Usage, Written,
+    AcceptResult, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry,
+    AuditFilter, AuditLog, AuditOutcome, Content, Counts, CreateResult, DeadLetterGroup,
+    DeadLetterGroupKey, DeliveryFilter, DisabledReason, Done, Endpoint, EndpointRow, EventFilter,
+    HandOver, HandedOver, KeyHash, Lists, LoginSession, NewEvent, Page, PageRequest, Quotas,
+    ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult,
+    Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant,
+    TenantObject, TenantSelection, Usage, Written,
 };
 use tables::Tables;
 
@@ -128,8 +128,9 @@ impl ModelStore {
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-    ) -> Ingest {
-        let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events, quotas);
+    ) -> AcceptResult {
+        let (ingest, deliveries): (AcceptResult, Vec<HandedOver>) =
+            tables.accept(now, events, quotas);
         if !deliveries.is_empty() {
             self.hand_over.accepted(deliveries);
         }
@@ -199,12 +200,12 @@ impl Lists for ModelStore {
         answer(self.read(|tables| tables.deliveries(&tenant, &filter, page)))
     }
 
-    fn dead_groups(
+    fn dead_letter_groups(
         &self,
         tenant: TenantId,
         endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        page: PageRequest<DeadLetterGroupKey>,
+    ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
         answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
     }
 }
@@ -327,7 +328,7 @@ impl Store for ModelStore {
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-    ) -> Answer<Ingest> {
+    ) -> Answer<AcceptResult> {
         answer(self.write(|tables| self.accept_and_hand_over(tables, now, events, quotas)))
     }
 

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::tables::{NotificationRow, Tables, TenantVersion};
 use super::{ModelStore, answer};
-use posthaste_store::rules::DELIVERY_FAILED;
-use posthaste_store::rules::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
+use posthaste_store::for_other_stores::DELIVERY_FAILED;
+use posthaste_store::for_other_stores::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use posthaste_store::{
     Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
-    MaxEmailDelay, Notification, Outbox, PendingEmail, Scope,
+    MaxEmailDelay, Notification, Outbox, PendingEmail, SubjectScope,
 };
 
 impl Outbox for ModelStore {
@@ -102,10 +102,10 @@ impl Outbox for ModelStore {
                 EmailAfterSend::Kept(kept) => {
                     tables.emails.insert(recipient, kept);
                 }
-                EmailAfterSend::Gone => {
+                EmailAfterSend::Delete => {
                     tables.emails.remove(&recipient);
                 }
-                EmailAfterSend::Another => return false,
+                EmailAfterSend::Unchanged => return false,
             }
             true
         }))
@@ -117,7 +117,7 @@ impl Tables {
     pub(super) fn add_notification(
         &mut self,
         at: Timestamp,
-        (scope, owner): (Scope, Option<TenantVersion>),
+        (scope, owner): (SubjectScope, Option<TenantVersion>),
         name: &str,
         detail: Value,
     ) {
@@ -143,9 +143,9 @@ impl Tables {
     }
 
     /// Returns the scope of an endpoint and its tenant.
-    fn about(&self, endpoint: EndpointId) -> (Scope, Option<TenantVersion>) {
+    fn about(&self, endpoint: EndpointId) -> (SubjectScope, Option<TenantVersion>) {
         let owner = self.endpoints.get(&endpoint).map(|it| it.owner);
-        (Scope::Endpoint(endpoint), owner)
+        (SubjectScope::Endpoint(endpoint), owner)
     }
 
     pub(super) fn add_endpoint_change(

@@ -5,10 +5,12 @@
 use posthaste_core::id::TenantId;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
-use posthaste_store::rules::{EmailUsage, StoredConfirmation, address_key, day_of, next_allowed};
+use posthaste_store::for_other_stores::{
+    EmailUsage, StoredConfirmation, address_key, day_of, next_allowed,
+};
 use posthaste_store::{
     Answer, ConfirmationRequest, ConfirmationResult, EMAIL_LIMIT_REACHED, EmailAllowance,
-    EmailResult, KeyHash, OwnerEmailLimits, OwnerEmails, Scope,
+    EmailResult, KeyHash, OwnerEmailLimits, OwnerEmails, SubjectScope,
 };
 use serde_json::json;
 
@@ -160,7 +162,7 @@ impl Tables {
         self.email_usage.insert((owner, day_of(now)), usage);
         if taken == (EmailAllowance::LimitReached { is_first: true }) {
             let detail = json!({"emails": usage.emails, "new_recipients": usage.recipients});
-            let about = (Scope::Tenant(tenant), Some(owner));
+            let about = (SubjectScope::Tenant(tenant), Some(owner));
             self.add_notification(now, about, EMAIL_LIMIT_REACHED, detail);
         }
     }

@@ -147,7 +147,7 @@ impl Tables {
             }
             let mut skipped = 0;
             for target in targets {
-                if self.set_going(now, scope, target) {
+                if self.start_delivery(now, scope, target) {
                     endpoints.insert(target.endpoint);
                 } else {
                     skipped += 1;
@@ -166,7 +166,7 @@ impl Tables {
     }
 
     /// Returns true if a delivery now waits for the endpoint that did not wait before.
-    fn set_going(&mut self, now: Timestamp, scope: ReplayScope, target: Target) -> bool {
+    fn start_delivery(&mut self, now: Timestamp, scope: ReplayScope, target: Target) -> bool {
         match self.status(target.endpoint) {
             EndpointStatus::Enabled | EndpointStatus::Paused => {}
             EndpointStatus::Disabled | EndpointStatus::Deleted => return false,

@@ -12,8 +12,10 @@ use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::tables::{ReplayRow, Tables, TenantVersion};
-use posthaste_store::rules::is_over;
-use posthaste_store::{Content, Counts, Kept, Retention, RetentionStepResult, TenantSelection};
+use posthaste_store::for_other_stores::has_expired;
+use posthaste_store::{
+    Content, Counts, Retention, RetentionPeriods, RetentionStepResult, TenantSelection,
+};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -96,7 +98,7 @@ impl Tables {
         let is_old = |row: &ReplayRow| {
             let kept = self.kept_for(retention, &row.replay.tenant, row.owner);
             let ended_at = row.replay.finished_at;
-            ended_at.is_some_and(|ended_at| is_over(ended_at, kept.deliveries, now))
+            ended_at.is_some_and(|ended_at| has_expired(ended_at, kept.deliveries, now))
         };
         let rows = self.replays.iter().filter(|(_, row)| is_old(row));
         let old: Vec<ReplayId> = rows.map(|(id, _)| *id).collect();
@@ -107,7 +109,12 @@ impl Tables {
 
     /// Returns the retention periods of a tenant. The data of a deleted tenant is kept for the server's
     /// default.
-    fn kept_for(&self, retention: &Retention, tenant: &TenantId, owner: TenantVersion) -> Kept {
+    fn kept_for(
+        &self,
+        retention: &Retention,
+        tenant: &TenantId,
+        owner: TenantVersion,
+    ) -> RetentionPeriods {
         let row = self.tenants.get(tenant);
         match row.filter(|row| row.owner == owner) {
             Some(row) => retention.of(&row.tenant.limits, row.tenant.plan.as_deref()),
@@ -115,7 +122,7 @@ impl Tables {
         }
     }
 
-    fn kept(&self, retention: &Retention, event: EventId) -> Kept {
+    fn kept(&self, retention: &Retention, event: EventId) -> RetentionPeriods {
         let row = &self.events[&event];
         self.kept_for(retention, &row.tenant, row.owner)
     }
@@ -128,7 +135,7 @@ impl Tables {
             .filter(|delivery| delivery.facts().event == event)
             .map(|delivery| delivery.state().ended_at())
             .chain([Some(row.created_at)]);
-        ends.all(|end| end.is_some_and(|end| is_over(end, keep, now)))
+        ends.all(|end| end.is_some_and(|end| has_expired(end, keep, now)))
     }
 
     /// Returns false if the payload is already removed.
@@ -155,7 +162,7 @@ impl Tables {
         let ended = rows.filter(|row| {
             let ended_at = row.delivery.state().ended_at();
             row.delivery.facts().event == event
-                && ended_at.is_some_and(|end| is_over(end, keep, now))
+                && ended_at.is_some_and(|end| has_expired(end, keep, now))
         });
         let mut removed = 0;
         for row in ended.filter(|row| row.attempts.len() > 1) {

@@ -16,8 +16,8 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Month, Span, Timestamp};
 
-use posthaste_store::rules::StoredEmail;
-use posthaste_store::rules::{EmailUsage, Failures, StoredConfirmation};
+use posthaste_store::for_other_stores::StoredEmail;
+use posthaste_store::for_other_stores::{EmailUsage, Failures, StoredConfirmation};
 use posthaste_store::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, BucketWidth, Content, EndpointRow,
     LoginSession, Notification, Page, PageRequest, Replay, StatCounters, StoreSettings, Tenant,

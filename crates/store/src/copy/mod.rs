@@ -31,7 +31,7 @@ use crate::OpenError;
 use crate::postgres::{Dial, ServerUrl};
 use crate::sqlite::Export;
 use stages::STAGES;
-use target::{CopyState, Target};
+use target::{CopyState, TargetDatabase};
 use verification::COUNTED;
 
 /// The target database, and the way to connect to it.
@@ -133,7 +133,7 @@ pub fn copy(
 ) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
-        let mut target = Target::open(to).await?;
+        let mut target = TargetDatabase::open(to).await?;
         let fingerprint = export.fingerprint()?;
         match target.mark().await? {
             CopyState::Done(of) if of == fingerprint => {}
@@ -156,7 +156,7 @@ pub fn copy(
 pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
-        let target = Target::inspect(to).await?;
+        let target = TargetDatabase::inspect(to).await?;
         match target.mark().await? {
             CopyState::None => Err(target.not_begun()),
             CopyState::Begun(_) | CopyState::Done(_) => compared(&export, &target).await,
@@ -166,17 +166,17 @@ pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError
 
 /// Returns the master keys that the nodes of a database share, if there are any. Blocks.
 pub fn shared_keys(to: &Destination) -> Result<Option<String>, CopyError> {
-    block(async { Target::inspect(to).await?.shared_keys().await })
+    block(async { TargetDatabase::inspect(to).await?.shared_keys().await })
 }
 
 /// Stores master keys for all nodes of a database, unless there are some. Returns whether it did. Blocks.
-pub fn place_keys(to: &Destination, keys: &str) -> Result<bool, CopyError> {
-    block(async { Target::inspect(to).await?.place_keys(keys).await })
+pub fn copy_master_keys(to: &Destination, keys: &str) -> Result<bool, CopyError> {
+    block(async { TargetDatabase::inspect(to).await?.place_keys(keys).await })
 }
 
 async fn carry(
     export: &Export,
-    target: &mut Target,
+    target: &mut TargetDatabase,
     report: &mut impl FnMut(Progress),
 ) -> Result<(), CopyError> {
     let endpoints = export.endpoints()?;
@@ -208,7 +208,7 @@ async fn carry(
     target.finish(export).await
 }
 
-async fn compared(export: &Export, target: &Target) -> Result<Vec<RowCounts>, CopyError> {
+async fn compared(export: &Export, target: &TargetDatabase) -> Result<Vec<RowCounts>, CopyError> {
     let mut compared = Vec::new();
     for (what, in_file, in_database) in COUNTED {
         compared.push(RowCounts {

@@ -27,18 +27,18 @@ pub(super) enum CopyState {
 }
 
 /// The database that a store is copied to.
-pub(super) struct Target {
+pub(super) struct TargetDatabase {
     conn: CopyConnection,
     /// Holds the lock that excludes nodes and other copies while it is open.
     _lock_connection: Option<CopyConnection>,
     server: String,
 }
 
-impl Target {
+impl TargetDatabase {
     /// Opens it for writing, migrates it to the newest schema version, and excludes all other users.
-    pub(super) async fn open(to: &Destination) -> Result<Target, CopyError> {
+    pub(super) async fn open(to: &Destination) -> Result<TargetDatabase, CopyError> {
         let conn = CopyConnection::open(&to.server, &to.dial).await?;
-        let mut target = Target {
+        let mut target = TargetDatabase {
             conn,
             _lock_connection: None,
             server: to.server.to_string(),
@@ -58,8 +58,8 @@ impl Target {
     }
 
     /// Opens it for reading, without excluding other users. Migrates it as well.
-    pub(super) async fn inspect(to: &Destination) -> Result<Target, CopyError> {
-        Ok(Target {
+    pub(super) async fn inspect(to: &Destination) -> Result<TargetDatabase, CopyError> {
+        Ok(TargetDatabase {
             conn: CopyConnection::open(&to.server, &to.dial).await?,
             _lock_connection: None,
             server: to.server.to_string(),

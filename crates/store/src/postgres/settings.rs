@@ -31,7 +31,7 @@ pub struct PostgresSettings {
     /// Receives the corrected time after each reading of the database's clock.
     pub set_time: Arc<dyn Fn(CorrectedTime) + Send + Sync>,
     /// Set if this node sends deliveries. A node that does not send owns no shards.
-    pub works: bool,
+    pub wants_shards: bool,
     /// Name of this node, for people.
     pub name: String,
     /// Lease duration.
@@ -50,14 +50,14 @@ pub struct ReconnectBackoff {
     /// Wait after the first failure.
     pub first: Duration,
     /// Maximum wait.
-    pub most: Duration,
+    pub longest: Duration,
 }
 
 impl Default for ReconnectBackoff {
     fn default() -> ReconnectBackoff {
         ReconnectBackoff {
             first: Duration::from_millis(50),
-            most: Duration::from_secs(1),
+            longest: Duration::from_secs(1),
         }
     }
 }
@@ -66,7 +66,7 @@ impl ReconnectBackoff {
     /// Returns the wait after this number of failures in a row.
     pub fn after(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
-        self.first.saturating_mul(1 << doublings).min(self.most)
+        self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 }
 
@@ -83,7 +83,7 @@ impl PostgresSettings {
             dial,
             clock,
             set_time: Arc::new(|_| {}),
-            works: true,
+            wants_shards: true,
             name: String::new(),
             lease: DEFAULT_LEASE,
             pauses: ReconnectBackoff::default(),
@@ -99,7 +99,7 @@ impl fmt::Debug for PostgresSettings {
             .debug_struct("PostgresSettings")
             .field("server", &self.server)
             .field("listen", &self.listen)
-            .field("works", &self.works)
+            .field("works", &self.wants_shards)
             .field("name", &self.name)
             .field("lease", &self.lease)
             .finish_non_exhaustive()

@@ -6,7 +6,7 @@ use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
 use super::write::write_queue::WriteQueue;
-use crate::closed::Closed;
+use crate::thread_end::ThreadEnd;
 use crate::{ClusterEvents, HandOver, StoreError};
 
 /// State that the thread shares with its callers.
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     /// Long operations that no request waits for.
     pub(super) background: Arc<WriteQueue>,
     pub(super) readers: Arc<Readers>,
-    pub(super) closed: Arc<Closed>,
+    pub(super) closed: Arc<ThreadEnd>,
     pub(super) due_watermarks: Arc<DueWatermarks>,
     pub(super) contents: Arc<FetchedPayloadCache>,
     pub(super) hand_over: Arc<dyn HandOver>,

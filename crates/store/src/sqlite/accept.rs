@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fan_out::{FanOut, MAX_ROWS_AT_ONCE};
 use super::group_commit::{Operation, WriteContext, number, set_number};
-use super::routing_table::{Route, TenantRoutes};
+use super::routing_table::{EndpointRoute, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
 use super::{delivery_rows, event_rows};
@@ -23,8 +23,8 @@ use crate::codes::ms;
 use crate::delivery_state::status_of;
 use crate::reply::Reply;
 use crate::{
-    AcceptedDelivery, AcceptedEvent, Done, HandedOver, Ingest, Ingested, NewEvent, Quotas,
-    StoreError,
+    AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Done, HandedOver, NewEvent,
+    Quotas, StoreError,
 };
 
 /// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
@@ -36,8 +36,8 @@ pub(super) struct AcceptTask {
     now: Timestamp,
     events: Vec<NewEvent>,
     quotas: Quotas,
-    accepted: Option<(Ingest, Option<FanOut>)>,
-    reply: Reply<Ingest>,
+    accepted: Option<(AcceptResult, Option<FanOut>)>,
+    reply: Reply<AcceptResult>,
 }
 
 impl AcceptTask {
@@ -46,7 +46,7 @@ impl AcceptTask {
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-        done: Done<Ingest>,
+        done: Done<AcceptResult>,
     ) -> AcceptTask {
         AcceptTask {
             now,
@@ -75,14 +75,14 @@ impl Operation for AcceptTask {
         match fan_out {
             Some(fan_out) => Some(Box::new(fan_out.answering(self.reply, ingest))),
             None => {
-                self.reply.give(Ok(ingest));
+                self.reply.send(Ok(ingest));
                 None
             }
         }
     }
 
     fn failed(self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
-        self.reply.give(Err(why));
+        self.reply.send(Err(why));
         None
     }
 
@@ -105,16 +105,16 @@ fn accept(
     events: &[NewEvent],
     quotas: Quotas,
     fan_out: &mut Option<FanOut>,
-) -> rusqlite::Result<Ingest> {
+) -> rusqlite::Result<AcceptResult> {
     let Some(first) = events.first() else {
-        return Ok(Ingest::Done(Vec::new()));
+        return Ok(AcceptResult::Done(Vec::new()));
     };
     let Some(tenant) = context.routes.tenant(&first.tenant).cloned() else {
-        return Ok(Ingest::NoSuchTenant);
+        return Ok(AcceptResult::NoSuchTenant);
     };
     let plans = match plan(events, |key| stored_under(context.conn, tenant.no, key))? {
         Ok(plans) => plans,
-        Err(conflicts) => return Ok(Ingest::Conflict(conflicts)),
+        Err(conflicts) => return Ok(AcceptResult::Conflict(conflicts)),
     };
     for (event, plan) in events.iter().zip(&plans) {
         if let (EventDecision::Store, Some(only)) = (plan, event.only)
@@ -122,7 +122,7 @@ fn accept(
                 .endpoint(only)
                 .is_some_and(|route| route.accepts_deliveries())
         {
-            return Ok(Ingest::NoSuchEndpoint);
+            return Ok(AcceptResult::NoSuchEndpoint);
         }
     }
     let limits = (
@@ -144,19 +144,19 @@ fn accept(
         return Ok(over.into());
     }
     let mut pieces = (deliveries > MAX_ROWS_AT_ONCE).then(|| FanOut::begin(tenant.no));
-    let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
+    let mut done: Vec<AcceptedOrStored> = Vec::with_capacity(events.len());
     for (event, plan) in events.iter().zip(plans) {
         let ingested = match plan {
-            EventDecision::Store => Ingested {
-                fresh: true,
+            EventDecision::Store => AcceptedOrStored {
+                is_new: true,
                 event: store(context, now, &tenant, event, pieces.as_mut())?,
             },
-            EventDecision::Stored(id) => Ingested {
-                fresh: false,
+            EventDecision::Stored(id) => AcceptedOrStored {
+                is_new: false,
                 event: event_rows::accepted(context.conn, id)?,
             },
-            EventDecision::SameAs(index) => Ingested {
-                fresh: false,
+            EventDecision::SameAs(index) => AcceptedOrStored {
+                is_new: false,
                 event: done[index].event.clone(),
             },
         };
@@ -166,7 +166,7 @@ fn accept(
         pieces.insert(context)?;
     }
     *fan_out = pieces;
-    Ok(Ingest::Done(done))
+    Ok(AcceptResult::Done(done))
 }
 
 fn stored_under(
@@ -198,7 +198,7 @@ fn store(
         pieces.add(key_of(id.0), event);
     }
     let due_at = event.deliver_at.map_or(now, |at| at.max(now));
-    let mut routes: Vec<&Arc<Route>> = match event.only {
+    let mut routes: Vec<&Arc<EndpointRoute>> = match event.only {
         Some(only) => tenant.endpoint(only).into_iter().collect(),
         None => tenant.routes(&event.content.event_type),
     };

@@ -15,14 +15,15 @@ use super::delivery_rows::{from_json, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::outbox::{self, scope};
-use super::readers::ReadClass;
+use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::{
-    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
+    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest,
+    SubjectScope,
 };
 
 /// The scope number of [`Scope::Everything`].
@@ -42,33 +43,36 @@ impl Alerts for SqliteStore {
         filter: AlertFilter,
         page: PageRequest<AlertId>,
     ) -> Answer<Page<Alert, AlertId>> {
-        self.read(ReadClass::Long, move |conn| list(conn, &filter, page))
+        self.read(ReadKind::Long, move |conn| list(conn, &filter, page))
     }
 
     fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
-        self.read(ReadClass::Long, open)
+        self.read(ReadKind::Long, open)
     }
 
     fn stored_bytes(&self) -> Answer<Option<u64>> {
-        self.read(ReadClass::Quick, |conn| stored(conn).map(Some))
+        self.read(ReadKind::Quick, |conn| stored(conn).map(Some))
     }
 
     fn oldest_pending_notification(&self) -> Answer<Option<Timestamp>> {
-        self.read(ReadClass::Quick, pending_notifications)
+        self.read(ReadKind::Quick, pending_notifications)
     }
 
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
         let recipients = to_json(&recipients);
-        self.read(ReadClass::Long, move |conn| unsent(conn, &recipients))
+        self.read(ReadKind::Long, move |conn| unsent(conn, &recipients))
     }
 }
 
 /// Returns the number of an existing object, and that of its tenant.
-fn numbers(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
+fn numbers(
+    conn: &Connection,
+    scope: &SubjectScope,
+) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
     match scope {
-        Scope::Everything => Ok(Some((EVERYTHING, None))),
-        Scope::Tenant(tenant) => Ok(live_tenant(conn, tenant)?.map(|no| (no, Some(no)))),
-        Scope::Endpoint(endpoint) => conn
+        SubjectScope::Everything => Ok(Some((EVERYTHING, None))),
+        SubjectScope::Tenant(tenant) => Ok(live_tenant(conn, tenant)?.map(|no| (no, Some(no)))),
+        SubjectScope::Endpoint(endpoint) => conn
             .prepare_cached("SELECT no, tenant_no FROM endpoints WHERE id = ?1 AND standing <> 3")?
             .query_row([id_bytes(endpoint.0)], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional(),
@@ -252,11 +256,11 @@ fn unsent(conn: &Connection, recipients: &str) -> rusqlite::Result<Option<Timest
 }
 
 /// Returns the scope number under which an object has alerts; a deleted endpoint keeps its number.
-fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
+fn number(conn: &Connection, scope: &SubjectScope) -> rusqlite::Result<Option<i64>> {
     match scope {
-        Scope::Everything => Ok(Some(EVERYTHING)),
-        Scope::Tenant(tenant) => live_tenant(conn, tenant),
-        Scope::Endpoint(endpoint) => conn
+        SubjectScope::Everything => Ok(Some(EVERYTHING)),
+        SubjectScope::Tenant(tenant) => live_tenant(conn, tenant),
+        SubjectScope::Endpoint(endpoint) => conn
             .prepare_cached("SELECT no FROM endpoints WHERE id = ?1")?
             .query_row([id_bytes(endpoint.0)], |row| row.get(0))
             .optional(),
@@ -276,7 +280,7 @@ pub(super) fn delete_expired(
         "DELETE FROM alerts WHERE no IN (SELECT no FROM alerts WHERE resolved_at <= ?1 \
          ORDER BY resolved_at, id LIMIT ?2)",
     )?
-    .execute(params![ms(Timestamp(over)), most(limit)])
+    .execute(params![ms(Timestamp(over)), sql_limit(limit)])
 }
 
 #[cfg(test)]

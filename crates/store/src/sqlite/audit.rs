@@ -11,20 +11,20 @@ use super::codes::Code;
 use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::readers::ReadClass;
+use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::audit::{OutcomeCode, first_kept, fitted};
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::{
-    Answer, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome, AuditScope,
-    CreateResult, Page, PageRequest, Via,
+    ActionInterface, Answer, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome,
+    AuditScope, CreateResult, Page, PageRequest,
 };
 
 impl AuditLog for SqliteStore {
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
-        let entry = entry.fitted();
+        let entry = entry.truncated();
         self.write(move |context| begin(context, &entry))
     }
 
@@ -43,7 +43,7 @@ impl AuditLog for SqliteStore {
         filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(ReadClass::Long, move |conn| list(conn, &filter, page))
+        self.read(ReadKind::Long, move |conn| list(conn, &filter, page))
     }
 }
 
@@ -132,7 +132,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
         at: at(row.get(1)?),
         actor: row.get(2)?,
         actor_key: key.map(|bytes| KeyId(u128::from_be_bytes(bytes))),
-        via: row.get::<_, Code<Via>>(4)?.0,
+        via: row.get::<_, Code<ActionInterface>>(4)?.0,
         from: row.get(5)?,
         action: row.get(6)?,
         tenant: row.get_ref(7)?.as_str_or_null()?.map(parse).transpose()?,
@@ -183,7 +183,7 @@ pub(super) fn delete_expired(
     conn.prepare_cached(
         "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < ?1 ORDER BY id LIMIT ?2)",
     )?
-    .execute(params![id_bytes(first_kept(now)), most(limit)])
+    .execute(params![id_bytes(first_kept(now)), sql_limit(limit)])
 }
 
 #[cfg(test)]

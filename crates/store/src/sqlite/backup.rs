@@ -58,12 +58,12 @@ fn open_source(from: &Path) -> Result<Connection, OpenError> {
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .and_then(|conn| conn.busy_timeout(BUSY).map(|()| conn))
         .map_err(|error| explain(from, &error))?;
-    assure_ours(&conn, from)?;
+    check_file(&conn, from)?;
     Ok(conn)
 }
 
 /// Refuses a file of another program or of a newer version.
-fn assure_ours(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+fn check_file(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id").map_err(|error| explain(path, &error))?;
     if application != i64::from(APPLICATION_ID) {
@@ -147,7 +147,7 @@ fn check(part: &Path) -> Result<(), OpenError> {
     {
         let conn =
             Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(fail)?;
-        assure_ours(&conn, part)?;
+        check_file(&conn, part)?;
         let verdict: String = conn
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
             .map_err(fail)?;

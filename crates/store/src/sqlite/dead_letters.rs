@@ -13,9 +13,11 @@ use super::delivery_rows::endpoint_id;
 use super::directory::live_tenant;
 use super::lists::{RowFilter, matching_row};
 use super::row_keys::{Key, id_bytes};
-use crate::codes::{Coded, most};
+use crate::codes::{Coded, sql_limit};
 use crate::dead_letters::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
-use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
+use crate::{
+    BoundedCount, DeadLetterGroup, DeadLetterGroupKey, MAX_GROUP_COUNT, Page, PageRequest,
+};
 
 /// The dead letters `d` of an endpoint.
 const DEAD: &str = "deliveries d INDEXED BY dead_by_kind WHERE d.endpoint_no = ?1 AND d.status = 3";
@@ -44,7 +46,7 @@ struct PageBuilder<'a> {
     conn: &'a Connection,
     tenant_no: i64,
     limit: usize,
-    groups: Vec<DeadGroup>,
+    groups: Vec<DeadLetterGroup>,
 }
 
 /// Returns a page of groups, for one endpoint or for all.
@@ -52,8 +54,8 @@ pub(super) fn dead_groups(
     conn: &Connection,
     tenant: &TenantId,
     endpoint: Option<EndpointId>,
-    page: PageRequest<DeadGroupKey>,
-) -> rusqlite::Result<Page<DeadGroup, DeadGroupKey>> {
+    page: PageRequest<DeadLetterGroupKey>,
+) -> rusqlite::Result<Page<DeadLetterGroup, DeadLetterGroupKey>> {
     let tenant_no = live_tenant(conn, tenant)?;
     let Some(tenant_no) = tenant_no.filter(|_| page.limit > 0) else {
         return Ok(Page {
@@ -76,7 +78,7 @@ pub(super) fn dead_groups(
 
 impl PageBuilder<'_> {
     /// Fills the page. Returns the start of the next one, if there may be one.
-    fn fill(&mut self, start: Start) -> rusqlite::Result<Option<DeadGroupKey>> {
+    fn fill(&mut self, start: Start) -> rusqlite::Result<Option<DeadLetterGroupKey>> {
         if let Some((endpoint, past)) = start.first {
             let found = self
                 .conn
@@ -96,7 +98,7 @@ impl PageBuilder<'_> {
         let mut statement = conn.prepare_cached(&format!(
             "{SELECT_ENDPOINT} AND id < ?2 ORDER BY id DESC LIMIT ?3"
         ))?;
-        let limit = most(MAX_ENDPOINTS_SCANNED);
+        let limit = sql_limit(MAX_ENDPOINTS_SCANNED);
         let dead_endpoints = statement.query_map(
             (self.tenant_no, id_bytes(below.0), limit),
             read_dead_endpoint,
@@ -128,7 +130,7 @@ impl PageBuilder<'_> {
         Ok(true)
     }
 
-    fn last(&self) -> Option<DeadGroupKey> {
+    fn last(&self) -> Option<DeadLetterGroupKey> {
         let last = self.groups.last()?;
         Some((last.endpoint, last.error_kind))
     }
@@ -185,7 +187,7 @@ fn group(
     tenant_no: i64,
     dead_endpoint: &DeadEndpoint,
     error_kind: Option<FailureKind>,
-) -> rusqlite::Result<Option<DeadGroup>> {
+) -> rusqlite::Result<Option<DeadLetterGroup>> {
     let row_filter = RowFilter {
         tenant_no,
         ..RowFilter::default()
@@ -198,12 +200,11 @@ fn group(
         return Ok(None);
     };
     let kind = error_kind.map(Coded::code);
-    let counted: i64 = conn
-        .prepare_cached(&count_sql())?
-        .query_row((dead_endpoint.no, kind, most(MAX_GROUP_COUNT + 1)), |row| {
-            row.get(0)
-        })?;
-    Ok(Some(DeadGroup {
+    let counted: i64 = conn.prepare_cached(&count_sql())?.query_row(
+        (dead_endpoint.no, kind, sql_limit(MAX_GROUP_COUNT + 1)),
+        |row| row.get(0),
+    )?;
+    Ok(Some(DeadLetterGroup {
         endpoint: dead_endpoint.id,
         url: dead_endpoint.url.clone(),
         status: dead_endpoint.status,

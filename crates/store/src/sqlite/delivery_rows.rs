@@ -157,7 +157,7 @@ pub(super) fn insert(
 
 /// A parameter of [`update`]: may the change start a new round of attempts, with new times?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Round {
+pub(super) enum RoundChange {
     /// An attempt never starts a round, not even one of an earlier round that is recorded late.
     GoesOn,
     /// A replay starts a round.
@@ -170,12 +170,12 @@ pub(super) fn update(
     delivery: &Delivery,
     last: Option<&str>,
     failed_with: Option<FailureKind>,
-    round: Round,
+    round: RoundChange,
 ) -> rusqlite::Result<()> {
     let facts = delivery.facts();
     let (first_due, give_up_at) = match round {
-        Round::GoesOn => (None, None),
-        Round::MayBegin => (Some(ms(facts.due_at)), Some(ms(facts.give_up_at))),
+        RoundChange::GoesOn => (None, None),
+        RoundChange::MayBegin => (Some(ms(facts.due_at)), Some(ms(facts.give_up_at))),
     };
     let state = delivery.state();
     let (status, due, trigger) = stored_state(delivery);

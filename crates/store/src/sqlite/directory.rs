@@ -18,7 +18,7 @@ use crate::page::{cut, one_more};
 use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The scope of admin keys. No tenant has this number.
-const NOBODY: i64 = 0;
+const ADMIN_SCOPE: i64 = 0;
 
 /// Returns the number of an existing tenant.
 pub(super) fn live_tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Result<Option<i64>> {
@@ -184,7 +184,7 @@ pub(super) fn create_key(
     key: &ApiKey,
 ) -> rusqlite::Result<CreateResult> {
     let scope = match &key.tenant {
-        None => NOBODY,
+        None => ADMIN_SCOPE,
         Some(tenant) => match context.routes.tenant(tenant) {
             Some(routes) => routes.no,
             None => return Ok(CreateResult::NoSuchTenant),
@@ -217,7 +217,7 @@ pub(super) fn revoke_key(
     key: KeyId,
 ) -> rusqlite::Result<bool> {
     let scope = match tenant {
-        None => NOBODY,
+        None => ADMIN_SCOPE,
         Some(tenant) => match context.routes.tenant(tenant) {
             Some(routes) => routes.no,
             None => return Ok(false),
@@ -258,7 +258,7 @@ pub(super) fn keys(
     page: PageRequest<KeyId>,
 ) -> rusqlite::Result<Page<ApiKey, KeyId>> {
     let scope = match tenant {
-        None => Some(NOBODY),
+        None => Some(ADMIN_SCOPE),
         Some(tenant) => live_tenant(conn, tenant)?,
     };
     let items = conn

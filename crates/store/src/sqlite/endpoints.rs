@@ -15,9 +15,9 @@ use super::delivery_rows::{endpoint_id, from_json, json_or_default, parse, to_js
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::origins::origin_endpoint;
-use super::routing_table::{Route, policy, read_patterns};
+use super::routing_table::{EndpointRoute, policy, read_patterns};
 use super::row_keys::id_bytes;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::limit_columns::{LimitColumns, protection_column};
 use crate::page::{cut, one_more};
 use crate::{
@@ -70,7 +70,7 @@ pub(super) fn create(
         .settings
         .policy_for(endpoint.retry_policy.as_ref(), tenant.policy.as_ref())
         .give_up_after;
-    let route = Arc::new(Route {
+    let route = Arc::new(EndpointRoute {
         no,
         id: endpoint.id,
         status: EndpointStatus::Enabled,
@@ -163,7 +163,7 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
 }
 
 /// The data of an endpoint that write operations need.
-pub(super) struct Found {
+pub(super) struct EndpointColumns {
     pub(super) no: i64,
     pub(super) tenant_no: i64,
     pub(super) tenant: TenantId,
@@ -172,13 +172,13 @@ pub(super) struct Found {
 }
 
 /// Returns the endpoint with this id, deleted or not.
-pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option<Found>> {
+pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option<EndpointColumns>> {
     conn.prepare_cached(
         "SELECT e.no, t.id, e.standing, e.revision, e.tenant_no FROM endpoints e \
          JOIN tenants t ON t.no = e.tenant_no WHERE e.id = ?1",
     )?
     .query_row([id_bytes(id.0)], |row| {
-        Ok(Found {
+        Ok(EndpointColumns {
             no: row.get(0)?,
             tenant: parse(row.get_ref(1)?.as_str()?)?,
             status: row.get::<_, Code<EndpointStatus>>(2)?.0,
@@ -210,7 +210,7 @@ pub(super) fn set_endpoint_status(
 /// Changes the status of an endpoint. A deleted endpoint stays deleted.
 pub(super) fn set_status(
     context: &mut WriteContext<'_>,
-    found: &Found,
+    found: &EndpointColumns,
     status: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> rusqlite::Result<()> {
@@ -346,7 +346,7 @@ pub(super) fn attention_list(
         },
     };
     conn.prepare_cached(&attention_sql(tenant_no.is_some()))?
-        .query_map((tenant_no, most(limit)), read)?
+        .query_map((tenant_no, sql_limit(limit)), read)?
         .collect()
 }
 

@@ -28,7 +28,7 @@ use super::row_keys::{Key, id_at, key_of};
 use crate::codes::at;
 use crate::delivery_state::{fail_waiting, status_of};
 use crate::reply::Reply;
-use crate::{Content, HandedOver, Ingest, NewEvent, StoreError};
+use crate::{AcceptResult, Content, HandedOver, NewEvent, StoreError};
 
 /// Maximum number of deliveries that a request stores in one transaction, and size of a piece.
 pub(super) const MAX_ROWS_AT_ONCE: u64 = 512;
@@ -40,7 +40,7 @@ pub(super) struct FanOut {
     contents: FxHashMap<Key, (Arc<Content>, Option<Instant>)>,
     events: Option<(Key, Key)>,
     is_complete: bool,
-    reply: Option<(Reply<Ingest>, Ingest)>,
+    reply: Option<(Reply<AcceptResult>, AcceptResult)>,
 }
 
 impl FanOut {
@@ -77,7 +77,7 @@ impl FanOut {
     }
 
     /// Sets the caller that is answered at the end.
-    pub(super) fn answering(mut self, reply: Reply<Ingest>, ingest: Ingest) -> FanOut {
+    pub(super) fn answering(mut self, reply: Reply<AcceptResult>, ingest: AcceptResult) -> FanOut {
         self.reply = Some((reply, ingest));
         self
     }
@@ -199,7 +199,7 @@ impl Operation for FanOut {
             return Some(self);
         }
         if let Some((reply, ingest)) = self.reply.take() {
-            reply.give(Ok(ingest));
+            reply.send(Ok(ingest));
         }
         None
     }
@@ -208,7 +208,7 @@ impl Operation for FanOut {
         if let Some((reply, _)) = self.reply.take() {
             let why =
                 format!("the events are stored, and their deliveries are created later: {why}");
-            reply.give(Err(StoreError::Unavailable(why)));
+            reply.send(Err(StoreError::Unavailable(why)));
         }
         Some(self)
     }

@@ -120,12 +120,12 @@ where
 
     fn committed(self: Box<Self>) -> Option<Box<dyn Operation>> {
         let result = self.result.expect("what is committed was run");
-        self.reply.give(Ok(result));
+        self.reply.send(Ok(result));
         None
     }
 
     fn failed(self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
-        self.reply.give(Err(why));
+        self.reply.send(Err(why));
         None
     }
 

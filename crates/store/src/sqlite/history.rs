@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::group_commit::{number, set_number};
 use super::row_keys::Key;
 use super::schema::meta;
-use crate::codes::most;
+use crate::codes::sql_limit;
 
 /// Number of rows after the mark that make a part.
 const PIECE: usize = 16_384;
@@ -147,7 +147,7 @@ impl HistoryBatch {
         let mut events = conn.prepare_cached(
             "SELECT key, tenant_no FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
         )?;
-        let mut rows = events.query((piece.events_up_to, most(PIECE)))?;
+        let mut rows = events.query((piece.events_up_to, sql_limit(PIECE)))?;
         while let Some(row) = rows.next()? {
             piece.events_up_to = row.get(0)?;
             piece.events.push((row.get(1)?, piece.events_up_to));
@@ -157,7 +157,7 @@ impl HistoryBatch {
             "SELECT d.key, d.endpoint_no, e.tenant_no FROM deliveries d \
              JOIN endpoints e ON e.no = d.endpoint_no WHERE d.key > ?1 ORDER BY d.key LIMIT ?2",
         )?;
-        let mut rows = deliveries.query((piece.deliveries_up_to, most(PIECE)))?;
+        let mut rows = deliveries.query((piece.deliveries_up_to, sql_limit(PIECE)))?;
         while let Some(row) = rows.next()? {
             let key = row.get(0)?;
             piece.deliveries_up_to = key;

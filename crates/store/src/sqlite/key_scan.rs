@@ -9,7 +9,7 @@ use super::codes::RowStatus;
 use super::group_commit::number;
 use super::row_keys::Key;
 use super::schema::meta;
-use crate::codes::most;
+use crate::codes::sql_limit;
 
 /// With more endpoints than this, one lookup per endpoint costs more than reading the history.
 const MAX_MERGED: usize = 1_000;
@@ -27,17 +27,17 @@ pub(super) enum Direction {
 
 /// The tenant or endpoint of the deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum SearchScope {
     /// All of the tenant with this number.
     Tenant(i64),
     /// Those to the endpoint with this number.
     Endpoint(i64),
 }
 
-impl Scope {
+impl SearchScope {
     fn no(self) -> i64 {
         match self {
-            Scope::Tenant(no) | Scope::Endpoint(no) => no,
+            SearchScope::Tenant(no) | SearchScope::Endpoint(no) => no,
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) enum Source {
     /// Failed deliveries to these endpoints.
     Dead(Vec<i64>),
     /// All deliveries of a tenant or an endpoint.
-    Deliveries(Scope),
+    Deliveries(SearchScope),
     /// All events of a tenant.
     Events(i64),
 }
@@ -66,7 +66,7 @@ impl Source {
     /// Returns the source that finds deliveries of this status fastest.
     pub(super) fn of_status(
         conn: &Connection,
-        scope: Scope,
+        scope: SearchScope,
         status: Option<RowStatusGroup>,
     ) -> rusqlite::Result<Source> {
         let everything = Source::Deliveries(scope);
@@ -74,10 +74,10 @@ impl Source {
             return Ok(everything);
         };
         let endpoints = match scope {
-            Scope::Endpoint(no) => vec![no],
-            Scope::Tenant(no) => conn
+            SearchScope::Endpoint(no) => vec![no],
+            SearchScope::Tenant(no) => conn
                 .prepare_cached("SELECT no FROM endpoints WHERE tenant_no = ?1 LIMIT ?2")?
-                .query_map((no, most(MAX_MERGED + 1)), |row| row.get(0))?
+                .query_map((no, sql_limit(MAX_MERGED + 1)), |row| row.get(0))?
                 .collect::<rusqlite::Result<Vec<i64>>>()?,
         };
         if endpoints.len() > MAX_MERGED {
@@ -159,7 +159,7 @@ fn gather_waiting(conn: &Connection, endpoints: &[i64]) -> rusqlite::Result<Opti
     let mut keys = Vec::new();
     for no in endpoints {
         let remaining = MAX_GATHERED + 1 - keys.len();
-        for key in statement.query_map((no, most(remaining)), |row| row.get(0))? {
+        for key in statement.query_map((no, sql_limit(remaining)), |row| row.get(0))? {
             keys.push(key?);
         }
         if keys.len() > MAX_GATHERED {
@@ -182,7 +182,7 @@ fn dead(
          AND key > ?2 AND key < ?3 ORDER BY key {order} LIMIT ?4"
     ))?
     .query_map(
-        (endpoint_no, range.above, range.below, most(count)),
+        (endpoint_no, range.above, range.below, sql_limit(count)),
         |row| row.get(0),
     )?
     .collect()
@@ -198,7 +198,7 @@ fn order(direction: Direction) -> &'static str {
 /// The table of a history, with its scope.
 #[derive(Clone, Copy)]
 enum Table {
-    Deliveries(Scope),
+    Deliveries(SearchScope),
     Events(i64),
 }
 
@@ -226,8 +226,8 @@ impl Table {
 
     fn recent(self) -> &'static str {
         match self {
-            Table::Deliveries(Scope::Endpoint(_)) => "deliveries WHERE endpoint_no = ?1",
-            Table::Deliveries(Scope::Tenant(_)) => {
+            Table::Deliveries(SearchScope::Endpoint(_)) => "deliveries WHERE endpoint_no = ?1",
+            Table::Deliveries(SearchScope::Tenant(_)) => {
                 "deliveries WHERE +endpoint_no IN (SELECT no FROM endpoints WHERE tenant_no = ?1)"
             }
             Table::Events(_) => "events WHERE tenant_no = ?1",
@@ -266,7 +266,12 @@ fn history(
             "SELECT key FROM {part} AND key > ?2 AND key < ?3 ORDER BY key {order} LIMIT ?4"
         ))?;
         let found = statement.query_map(
-            (table.scope(), range.above, range.below, most(remaining)),
+            (
+                table.scope(),
+                range.above,
+                range.below,
+                sql_limit(remaining),
+            ),
             |row| row.get(0),
         )?;
         for key in found {

@@ -13,28 +13,28 @@ use super::codes::Code;
 use super::delivery_rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::directory::live_tenant;
 use super::group_commit::number;
-use super::key_scan::{Direction, Range, RowStatusGroup, Scope, Source};
-use super::readers::ReadClass;
-use super::replays::Target;
-use super::row_keys::{Key, PAST_ALL, id_at, key_of, look_up};
+use super::key_scan::{Direction, Range, RowStatusGroup, SearchScope, Source};
+use super::readers::ReadKind;
+use super::replays::ReplayTarget;
+use super::row_keys::{AFTER_ALL_KEYS, Key, id_at, key_of, look_up};
 use super::schema::meta;
 use super::store::SqliteStore;
 use super::{dead_letters, endpoints, event_rows};
 use crate::codes::{at, ms};
 use crate::{
-    Answer, AttemptEntry, DeadGroup, DeadGroupKey, DeliveryFilter, EventFilter, Lists, Page,
-    PageRequest, StoredDelivery, StoredEvent, StoredStatus,
+    Answer, AttemptEntry, DeadLetterGroup, DeadLetterGroupKey, DeliveryFilter, EventFilter, Lists,
+    Page, PageRequest, StoredDelivery, StoredEvent, StoredStatus,
 };
 
 /// Maximum number of rows that one page examines. Then the page ends, with the items found so far, because the caller
 /// is waiting. The caller can continue from there.
-const MAX_LOOKED_AT: usize = 5_000;
+const MAX_EXAMINED: usize = 5_000;
 /// Minimum number of keys read at once.
 const MIN_KEYS: usize = 64;
 
 impl Lists for SqliteStore {
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             event_rows::event(conn, &tenant, event)
         })
     }
@@ -45,7 +45,7 @@ impl Lists for SqliteStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             events(conn, &tenant, &filter, page)
         })
     }
@@ -55,7 +55,7 @@ impl Lists for SqliteStore {
         tenant: TenantId,
         id: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read(ReadClass::Quick, move |conn| delivery(conn, &tenant, id))
+        self.read(ReadKind::Quick, move |conn| delivery(conn, &tenant, id))
     }
 
     fn deliveries(
@@ -64,18 +64,18 @@ impl Lists for SqliteStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             deliveries(conn, &tenant, filter, page)
         })
     }
 
-    fn dead_groups(
+    fn dead_letter_groups(
         &self,
         tenant: TenantId,
         endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        self.read(ReadClass::Long, move |conn| {
+        page: PageRequest<DeadLetterGroupKey>,
+    ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
+        self.read(ReadKind::Long, move |conn| {
             dead_letters::dead_groups(conn, &tenant, endpoint, page)
         })
     }
@@ -144,7 +144,7 @@ impl Candidate<'_, '_> {
             tenant: parse(self.row.get_ref(COLUMN_COUNT + 4)?.as_str()?)?,
             event_type: parse(self.row.get_ref(COLUMN_COUNT)?.as_str()?)?,
             created_at: at(self.row.get(COLUMN_COUNT + 1)?),
-            endpoint_holds: self.row.get(COLUMN_COUNT + 2)?,
+            is_held_by_endpoint: self.row.get(COLUMN_COUNT + 2)?,
         })
     }
 }
@@ -184,9 +184,9 @@ pub(super) fn target_at(
     conn: &Connection,
     key: Key,
     row_filter: &RowFilter,
-) -> rusqlite::Result<Option<Target>> {
+) -> rusqlite::Result<Option<ReplayTarget>> {
     look_at(conn, key, row_filter, |candidate| {
-        Ok(Target {
+        Ok(ReplayTarget {
             event: candidate.row.get(2)?,
             endpoint: delivery_rows::endpoint_id(candidate.row, 16)?,
             endpoint_no: candidate.row.get(17)?,
@@ -227,7 +227,7 @@ pub(super) fn keys_between(
     until: Option<Timestamp>,
 ) -> rusqlite::Result<Range> {
     let below = match until {
-        None => PAST_ALL,
+        None => AFTER_ALL_KEYS,
         Some(until) => {
             let clock_skew = number(conn, clock_skew)? as u64;
             first_sequence(Timestamp(until.0.saturating_add(clock_skew))) as Key
@@ -283,7 +283,7 @@ pub(super) fn deliveries(
             None => return Ok(nothing),
         },
     };
-    let scope = endpoint_no.map_or(Scope::Tenant(tenant_no), Scope::Endpoint);
+    let scope = endpoint_no.map_or(SearchScope::Tenant(tenant_no), SearchScope::Endpoint);
     let source = match filter.event {
         Some(event) => Source::Listed(event_rows::deliveries_of(conn, tenant_no, event)?),
         None => Source::of_status(conn, scope, filter.status.map(group_of))?,
@@ -369,7 +369,7 @@ fn search<T>(
             .saturating_add(1)
             .max(MIN_KEYS)
             .max(examined)
-            .min(MAX_LOOKED_AT);
+            .min(MAX_EXAMINED);
         let keys = source.keys(conn, range, Direction::Down, count)?;
         let complete = keys.len() < count;
         for key in keys {
@@ -382,7 +382,7 @@ fn search<T>(
                 items.push(item);
                 last_found = Some(key);
             }
-            if examined >= MAX_LOOKED_AT {
+            if examined >= MAX_EXAMINED {
                 return Ok((items, Some(key)));
             }
         }

@@ -15,7 +15,6 @@
 mod accept;
 mod alerts;
 mod audit;
-mod backlog;
 mod backup;
 mod checkpoint;
 mod codes;
@@ -28,6 +27,7 @@ mod event_rows;
 mod export;
 mod fan_out;
 mod faults;
+mod fetch;
 mod group_commit;
 mod history;
 mod key_ranges;

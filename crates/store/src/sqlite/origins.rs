@@ -9,9 +9,9 @@ use super::delivery_rows::endpoint_id;
 use super::directory::live_tenant;
 use super::endpoints::{find, set_status};
 use super::group_commit::WriteContext;
-use super::key_scan::{Direction, Range, Scope, Source};
-use super::row_keys::PAST_ALL;
-use crate::codes::{most, ms};
+use super::key_scan::{Direction, Range, SearchScope, Source};
+use super::row_keys::AFTER_ALL_KEYS;
+use crate::codes::{ms, sql_limit};
 
 /// Maximum number of origin endpoints that one call examines, as a multiple of those that it may delete.
 const EXAMINED_PER_DELETED: usize = 8;
@@ -46,7 +46,7 @@ pub(super) fn delete_idle(
             "SELECT no, id, created_at FROM endpoints INDEXED BY origins \
              WHERE is_origin = 1 AND standing <> 3 AND no > ?1 ORDER BY no LIMIT ?2",
         )?
-        .query_map((above, most(examined)), |row| {
+        .query_map((above, sql_limit(examined)), |row| {
             Ok((row.get(0)?, endpoint_id(row, 1)?, row.get(2)?))
         })?
         .collect::<rusqlite::Result<Vec<(i64, EndpointId, i64)>>>()?;
@@ -75,9 +75,9 @@ pub(super) fn delete_idle(
 fn has_deliveries(conn: &Connection, endpoint_no: i64) -> rusqlite::Result<bool> {
     let all = Range {
         above: -1,
-        below: PAST_ALL,
+        below: AFTER_ALL_KEYS,
     };
-    let source = Source::Deliveries(Scope::Endpoint(endpoint_no));
+    let source = Source::Deliveries(SearchScope::Endpoint(endpoint_no));
     let keys = source.keys(conn, all, Direction::Up, 1)?;
     Ok(!keys.is_empty())
 }

@@ -11,27 +11,27 @@ use serde_json::Value;
 use super::audit;
 use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::group_commit::{WriteContext, number, set_number};
-use super::readers::ReadClass;
+use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::schema::meta;
 use super::store::SqliteStore;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use crate::{
     Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
-    MaxEmailDelay, Notification, Outbox, PendingEmail, Scope,
+    MaxEmailDelay, Notification, Outbox, PendingEmail, SubjectScope,
 };
 
 impl Outbox for SqliteStore {
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             notifications(conn, after, limit)
         })
     }
 
     fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult> {
-        let act = act.fitted();
+        let act = act.truncated();
         self.write(move |context| {
             let owner = context
                 .conn
@@ -53,7 +53,7 @@ impl Outbox for SqliteStore {
     }
 
     fn last_processed_notification(&self) -> Answer<u64> {
-        self.read(ReadClass::Quick, |conn| {
+        self.read(ReadKind::Quick, |conn| {
             Ok(number(conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64)
         })
     }
@@ -114,8 +114,8 @@ impl Outbox for SqliteStore {
             };
             match kept.settle(revision, &posted) {
                 EmailAfterSend::Kept(kept) => keep(context.conn, &kept)?,
-                EmailAfterSend::Gone => remove(context.conn, &recipient)?,
-                EmailAfterSend::Another => return Ok(false),
+                EmailAfterSend::Delete => remove(context.conn, &recipient)?,
+                EmailAfterSend::Unchanged => return Ok(false),
             }
             Ok(true)
         })
@@ -180,7 +180,7 @@ fn gather(
              ORDER BY min(o.first_at), p.id LIMIT ?2)",
         )?;
         let ahead = too_far_ahead(now, before);
-        let mut rows = statement.query((ms(before), most(limit), ms(ahead)))?;
+        let mut rows = statement.query((ms(before), sql_limit(limit), ms(ahead)))?;
         while let Some(row) = rows.next()? {
             let cause = FailureCause {
                 reason: row.get(2)?,
@@ -272,7 +272,7 @@ fn claim(
 ) -> rusqlite::Result<Vec<PendingEmail>> {
     const DUE: &str = "(due_at <= ?1 OR due_at > CASE tries WHEN 0 THEN ?3 ELSE ?4 END)";
     let (untried, tried) = longest.latest(now);
-    let params = (ms(now), most(limit), ms(untried), ms(tried));
+    let params = (ms(now), sql_limit(limit), ms(untried), ms(tried));
     let over = format!(
         "DELETE FROM letters WHERE rowid IN \
          (SELECT rowid FROM letters WHERE {DUE} AND lines = '[]' AND omitted = 0 LIMIT ?2)"
@@ -296,13 +296,13 @@ fn claim(
 pub(super) const SCOPE_COLUMNS: &str = "e.id, t.id";
 
 /// Reads a scope from two columns: the endpoint's id, then the tenant's.
-pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
+pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<SubjectScope> {
     if row.get_ref(first)?.as_blob_or_null()?.is_some() {
-        return Ok(Scope::Endpoint(endpoint_id(row, first)?));
+        return Ok(SubjectScope::Endpoint(endpoint_id(row, first)?));
     }
     match row.get_ref(first + 1)?.as_str_or_null()? {
-        Some(tenant) => Ok(Scope::Tenant(parse(tenant)?)),
-        None => Ok(Scope::Everything),
+        Some(tenant) => Ok(SubjectScope::Tenant(parse(tenant)?)),
+        None => Ok(SubjectScope::Everything),
     }
 }
 
@@ -318,7 +318,7 @@ fn notifications(
          LEFT JOIN endpoints e ON e.no = n.scope LEFT JOIN tenants t ON t.no = n.scope \
          WHERE n.number > ?1 ORDER BY n.number LIMIT ?2"
     ))?
-    .query_map((after, most(limit)), |row| {
+    .query_map((after, sql_limit(limit)), |row| {
         Ok(Notification {
             number: row.get::<_, i64>(0)? as u64,
             scope: scope(row, 4)?,

@@ -32,7 +32,7 @@ type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 
 /// The expected duration of a read; each has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadClass {
+pub(super) enum ReadKind {
     /// A few rows.
     Quick,
     /// Up to thousands of rows.
@@ -88,15 +88,15 @@ impl Readers {
     }
 
     /// Runs `read` on a reader thread and passes the result to `done`.
-    pub(super) fn read<T, F>(&self, kind: ReadClass, read: F, done: Done<T>)
+    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F, done: Done<T>)
     where
         T: 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let queue = match kind {
-            ReadClass::Quick => &self.quick,
-            ReadClass::Long => &self.long,
-            ReadClass::Endless => &self.endless,
+            ReadKind::Quick => &self.quick,
+            ReadKind::Long => &self.long,
+            ReadKind::Endless => &self.endless,
         };
         queue.push(Box::new(move |conn| {
             done(conn.and_then(|conn| snapshot(conn, read).map_err(|error| store_error(&error))));

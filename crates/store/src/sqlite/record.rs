@@ -14,12 +14,12 @@ use rusqlite::{Connection, OptionalExtension};
 use serde_json::{Value, json};
 
 use super::codes::{Code, RowStatus};
-use super::delivery_rows::{self, DeliveryRow, Round, to_json};
+use super::delivery_rows::{self, DeliveryRow, RoundChange, to_json};
 use super::endpoints::{self, find};
 use super::group_commit::{WriteContext, is_unreadable};
 use super::row_keys::{Key, key_of, look_up};
 use super::{event_rows, outbox};
-use crate::codes::most;
+use crate::codes::sql_limit;
 use crate::delivery_state::{
     MAX_UNREADABLE_ROWS, expired_now, fail_waiting, failed_with, status_of,
 };
@@ -63,13 +63,13 @@ pub(super) fn record(
 }
 
 /// The part of a row that must be read before an attempt is written. The rest is overwritten.
-struct Before {
+struct PreviousState {
     endpoint_no: i64,
     status: RowStatus,
     attempts: u32,
 }
 
-fn before(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<(Key, Before)>> {
+fn before(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<(Key, PreviousState)>> {
     let Some((key, tail)) = look_up(id.0) else {
         return Ok(None);
     };
@@ -77,7 +77,7 @@ fn before(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<(Key, Be
         "SELECT endpoint_no, status, attempts FROM deliveries WHERE key = ?1 AND tail = ?2",
     )?
     .query_row((key, tail), |row| {
-        let before = Before {
+        let before = PreviousState {
             endpoint_no: row.get(0)?,
             status: row.get::<_, Code<RowStatus>>(1)?.0,
             attempts: row.get(2)?,
@@ -97,7 +97,8 @@ fn record_attempt(
     let Some((key, before)) = before(context.conn, after.id())? else {
         return Ok(Written::Superseded);
     };
-    if !before.status.waits() || before.attempts.checked_add(1) != Some(after.facts().attempts) {
+    if !before.status.is_waiting() || before.attempts.checked_add(1) != Some(after.facts().attempts)
+    {
         return Ok(Written::Superseded);
     }
     if before.attempts > 0 {
@@ -113,7 +114,7 @@ fn record_attempt(
     let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
     let kind = failed_with(after, entry.error_kind);
     let entry = to_json(&entry);
-    delivery_rows::update(context.conn, after, Some(&entry), kind, Round::GoesOn)?;
+    delivery_rows::update(context.conn, after, Some(&entry), kind, RoundChange::GoesOn)?;
     let failures = &mut context.effects.failures;
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
@@ -151,7 +152,7 @@ pub(super) fn put(
     let last = before.last_error_kind();
     let kind = failed_with(after, last);
     let last = before.last.as_deref();
-    delivery_rows::update(context.conn, after, last, kind, Round::MayBegin)?;
+    delivery_rows::update(context.conn, after, last, kind, RoundChange::MayBegin)?;
     let failures = &mut context.effects.failures;
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
@@ -242,7 +243,7 @@ pub(super) fn sweep(
             "SELECT key FROM deliveries INDEXED BY due \
              WHERE endpoint_no = ?1 AND due IS NOT NULL ORDER BY due, key LIMIT ?2",
         )?
-        .query_map((found.no, most(row_limit)), |row| row.get(0))?
+        .query_map((found.no, sql_limit(row_limit)), |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<Key>>>()?;
     let spared: rustc_hash::FxHashSet<Key> = except.iter().map(|id| key_of(id.0)).collect();
     let mut ended = 0;

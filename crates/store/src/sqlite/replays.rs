@@ -21,10 +21,10 @@ use super::directory::live_tenant;
 use super::endpoints;
 use super::event_rows::{DeliveryList, Listed};
 use super::group_commit::WriteContext;
-use super::key_scan::{Direction, Scope, Source};
+use super::key_scan::{Direction, SearchScope, Source};
 use super::lists::{self, RowFilter, endpoint_of, group_of, keys_between};
 use super::record::put;
-use super::routing_table::Route;
+use super::routing_table::EndpointRoute;
 use super::row_keys::{Key, id_at, id_bytes, key_of, look_up, tail_of};
 use super::schema::meta;
 use crate::codes::{at, ms};
@@ -41,19 +41,19 @@ const TARGET_BYTES: usize = 16;
 
 /// One item of a replay: an event to an endpoint. Sorted in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Target {
+pub(super) struct ReplayTarget {
     pub(super) event: Key,
     pub(super) endpoint: EndpointId,
     pub(super) endpoint_no: i64,
 }
 
 /// Everything that a replay will send.
-pub(super) struct Plan {
+pub(super) struct ReplayTargets {
     tenant_no: Option<i64>,
-    targets: Vec<Target>,
+    targets: Vec<ReplayTarget>,
 }
 
-impl Plan {
+impl ReplayTargets {
     /// The size of the packed targets, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.targets.len() * TARGET_BYTES
@@ -65,8 +65,8 @@ pub(super) fn plan(
     conn: &Connection,
     tenant: &TenantId,
     filter: &ReplayFilter,
-) -> rusqlite::Result<Plan> {
-    let mut plan = Plan {
+) -> rusqlite::Result<ReplayTargets> {
+    let mut plan = ReplayTargets {
         tenant_no: live_tenant(conn, tenant)?,
         targets: Vec::new(),
     };
@@ -109,11 +109,12 @@ fn ended(
     conn: &Connection,
     row_filter: &RowFilter,
     status: StoredStatus,
-    targets: &mut Vec<Target>,
+    targets: &mut Vec<ReplayTarget>,
 ) -> rusqlite::Result<()> {
-    let scope = row_filter
-        .endpoint_no
-        .map_or(Scope::Tenant(row_filter.tenant_no), Scope::Endpoint);
+    let scope = row_filter.endpoint_no.map_or(
+        SearchScope::Tenant(row_filter.tenant_no),
+        SearchScope::Endpoint,
+    );
     let source = Source::of_status(conn, scope, Some(group_of(status)))?;
     let mut range = keys_between(
         conn,
@@ -139,7 +140,7 @@ fn events_without_delivery(
     conn: &Connection,
     row_filter: &RowFilter,
     (endpoint, endpoint_no): (EndpointId, i64),
-    targets: &mut Vec<Target>,
+    targets: &mut Vec<ReplayTarget>,
 ) -> rusqlite::Result<()> {
     let Some(row) = endpoints::endpoint(conn, endpoint)? else {
         return Ok(());
@@ -171,7 +172,7 @@ fn events_without_delivery(
                 })
                 .optional()?;
             if missed == Some(true) {
-                targets.push(Target {
+                targets.push(ReplayTarget {
                     event: *key,
                     endpoint,
                     endpoint_no,
@@ -191,7 +192,7 @@ pub(super) fn create(
     now: Timestamp,
     tenant: &TenantId,
     filter: &ReplayFilter,
-    plan: &Plan,
+    plan: &ReplayTargets,
 ) -> rusqlite::Result<Replay> {
     let id: ReplayId = context.key_generator.next(now);
     let tenant_no = context.routes.tenant(tenant).map(|routes| routes.no);
@@ -354,7 +355,10 @@ fn start_delivery(
 }
 
 /// Returns the endpoint with this number, if it is enabled or paused.
-fn route_to(context: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
+fn route_to(
+    context: &WriteContext<'_>,
+    endpoint_no: i64,
+) -> rusqlite::Result<Option<Arc<EndpointRoute>>> {
     let tenant: Option<String> = context
         .conn
         .prepare_cached(
@@ -377,7 +381,7 @@ fn make(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     event: Key,
-    route: &Route,
+    route: &EndpointRoute,
     mut list: DeliveryList,
 ) -> rusqlite::Result<()> {
     let (id, created_at, deliver_at, ordering) = context

@@ -21,10 +21,10 @@ use super::key_ranges::{Run, runs};
 use super::row_keys::{Key, key_of};
 use super::schema::meta;
 use super::{alerts, audit, fan_out, sessions, stats, usage};
-use crate::codes::{at, most, ms};
-use crate::retention::is_over;
+use crate::codes::{at, ms, sql_limit};
+use crate::retention::has_expired;
 use crate::skip_ranges::SkipRanges;
-use crate::{Kept, Limits, Retention, RetentionStepResult};
+use crate::{Limits, Retention, RetentionPeriods, RetentionStepResult};
 
 /// Maximum number of deliveries per step, as a multiple of its events. Keeps steps short where events have many
 /// deliveries.
@@ -104,7 +104,7 @@ pub(super) fn step(
     let last = events.last().map_or(above, |event| event.key);
     let tenants = kept_by_tenant(conn, retention, &events)?;
     let ends = DeliveryStates::of(conn, &events, |event| {
-        is_over(event.created_at, tenants[&event.tenant_no].shortest(), now)
+        has_expired(event.created_at, tenants[&event.tenant_no].shortest(), now)
     })?;
     let incomplete = fan_out::incomplete_events(conn)?;
     let mut expired = Expired::default();
@@ -154,7 +154,7 @@ fn read_events(
         "SELECT key, tenant_no, created_at, idempotency_key, deliveries, \
          payload_removed_at IS NOT NULL FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
     )?;
-    let mut rows = statement.query((above, most(count)))?;
+    let mut rows = statement.query((above, sql_limit(count)))?;
     let mut events: Vec<ScannedEvent> = Vec::new();
     let mut deliveries = 0;
     while let Some(row) = rows.next()? {
@@ -181,7 +181,7 @@ fn kept_by_tenant(
     conn: &Connection,
     retention: &Retention,
     events: &[ScannedEvent],
-) -> rusqlite::Result<FxHashMap<i64, Kept>> {
+) -> rusqlite::Result<FxHashMap<i64, RetentionPeriods>> {
     let mut tenants = FxHashMap::default();
     for event in events {
         if let Entry::Vacant(entry) = tenants.entry(event.tenant_no) {
@@ -192,7 +192,11 @@ fn kept_by_tenant(
 }
 
 /// Returns the retention periods of a tenant; for a deleted tenant, those of the server.
-fn kept_of(conn: &Connection, retention: &Retention, tenant_no: i64) -> rusqlite::Result<Kept> {
+fn kept_of(
+    conn: &Connection,
+    retention: &Retention,
+    tenant_no: i64,
+) -> rusqlite::Result<RetentionPeriods> {
     let found = conn
         .prepare_cached("SELECT limits, plan FROM tenants WHERE no = ?1 AND deleted = 0")?
         .query_row([tenant_no], |row| {
@@ -245,7 +249,7 @@ impl DeliveryStates {
                 "SELECT key, endpoint_no, status, ended_at, attempts FROM deliveries \
                  WHERE key >= ?1 AND key <= ?2 ORDER BY key LIMIT ?3",
             )?;
-            let mut rows = statement.query((first, last, most(enough)))?;
+            let mut rows = statement.query((first, last, sql_limit(enough)))?;
             while let Some(row) = rows.next()? {
                 let key = row.get(0)?;
                 ends.in_range.push(key);
@@ -316,11 +320,11 @@ impl NextExpiry {
 fn select_expired(
     now: Timestamp,
     event: &ScannedEvent,
-    kept: Kept,
+    kept: RetentionPeriods,
     ends: &DeliveryStates,
     expired: &mut Expired,
 ) {
-    if !is_over(event.created_at, kept.shortest(), now) {
+    if !has_expired(event.created_at, kept.shortest(), now) {
         return expired
             .until
             .at_most(event.created_at.after(kept.shortest()));
@@ -329,7 +333,8 @@ fn select_expired(
     for (_, end) in ends.of_event(event) {
         last_end = last_end.zip(end.at).map(|(one, other)| one.max(other));
     }
-    let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
+    let over =
+        |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| has_expired(end, keep, now));
     if over(last_end, kept.deliveries) {
         expired.events.insert(event.key);
         return;
@@ -341,7 +346,7 @@ fn select_expired(
     }
     if !event.payload_gone {
         match last_end {
-            Some(end) if is_over(end, kept.payloads, now) => {
+            Some(end) if has_expired(end, kept.payloads, now) => {
                 expired.payloads.insert(event.key);
             }
             Some(end) => expired.until.at_most(end.after(kept.payloads)),
@@ -350,7 +355,7 @@ fn select_expired(
     }
     for (key, end) in ends.of_event(event).filter(|(_, end)| end.attempts > 1) {
         match end.at {
-            Some(ended) if is_over(ended, kept.attempts, now) => {
+            Some(ended) if has_expired(ended, kept.attempts, now) => {
                 expired.attempts.insert(key);
             }
             Some(ended) => expired.until.at_most(ended.after(kept.attempts)),
@@ -492,7 +497,7 @@ fn remove_replays(
         .prepare_cached(
             "SELECT key, tenant_no, finished_at FROM replays WHERE key > ?1 ORDER BY key LIMIT ?2",
         )?
-        .query_map((above, most(REPLAYS_AT_ONCE)), |row| {
+        .query_map((above, sql_limit(REPLAYS_AT_ONCE)), |row| {
             let ended_at = row.get::<_, Option<i64>>(2)?.map(at);
             Ok((row.get(0)?, row.get(1)?, ended_at))
         })?
@@ -505,7 +510,7 @@ fn remove_replays(
             continue;
         };
         let kept = kept_of(conn, retention, tenant_no)?;
-        if is_over(ended_at, kept.deliveries, now) {
+        if has_expired(ended_at, kept.deliveries, now) {
             conn.prepare_cached("DELETE FROM replays WHERE key = ?1")?
                 .execute([key])?;
             removed += 1;

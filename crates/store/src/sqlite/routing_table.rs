@@ -20,7 +20,7 @@ use crate::subscriber_index::{Subscriber, SubscriberIndex};
 
 /// An endpoint that is not deleted.
 #[derive(Clone, Debug)]
-pub(super) struct Route {
+pub(super) struct EndpointRoute {
     pub(super) no: i64,
     pub(super) id: EndpointId,
     pub(super) status: EndpointStatus,
@@ -32,7 +32,7 @@ pub(super) struct Route {
     pub(super) give_up_after: Span,
 }
 
-impl Route {
+impl EndpointRoute {
     /// Returns whether it can get deliveries: it is enabled or paused.
     pub(super) fn accepts_deliveries(&self) -> bool {
         match self.status {
@@ -42,7 +42,7 @@ impl Route {
     }
 }
 
-impl Subscriber for Arc<Route> {
+impl Subscriber for Arc<EndpointRoute> {
     fn patterns(&self) -> Option<&[Pattern]> {
         let gets_events = !self.is_origin && self.accepts_deliveries();
         gets_events.then_some(&self.patterns)
@@ -54,7 +54,7 @@ impl Subscriber for Arc<Route> {
 pub(super) struct TenantRoutes {
     pub(super) no: i64,
     pub(super) policy: Option<Value>,
-    pub(super) endpoints: Vec<Arc<Route>>,
+    pub(super) endpoints: Vec<Arc<EndpointRoute>>,
     index: SubscriberIndex,
 }
 
@@ -70,7 +70,7 @@ impl TenantRoutes {
     }
 
     /// Returns the endpoints that get events of this type.
-    pub(super) fn routes(&self, event_type: &EventType) -> Vec<&Arc<Route>> {
+    pub(super) fn routes(&self, event_type: &EventType) -> Vec<&Arc<EndpointRoute>> {
         self.index.find(&self.endpoints, event_type)
     }
 
@@ -85,12 +85,12 @@ impl TenantRoutes {
     }
 
     /// Returns the endpoint with this id, unless it is deleted.
-    pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Arc<Route>> {
+    pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Arc<EndpointRoute>> {
         self.endpoints.iter().find(|route| route.id == id)
     }
 
     /// Returns the endpoint with this number, unless it is deleted.
-    pub(super) fn endpoint_no(&self, no: i64) -> Option<&Arc<Route>> {
+    pub(super) fn endpoint_no(&self, no: i64) -> Option<&Arc<EndpointRoute>> {
         let index = self.endpoints.binary_search_by_key(&no, |route| route.no);
         index.ok().map(|index| &self.endpoints[index])
     }
@@ -129,7 +129,7 @@ impl RoutingTable {
                 continue;
             };
             let own = policy(row.get_ref(4)?.as_str_or_null()?)?;
-            tenant.endpoints.push(Arc::new(Route {
+            tenant.endpoints.push(Arc::new(EndpointRoute {
                 no: row.get(0)?,
                 id: endpoint_id(row, 1)?,
                 status: row.get::<_, Code<EndpointStatus>>(2)?.0,
@@ -157,19 +157,19 @@ impl RoutingTable {
 
     /// Adds a tenant.
     pub(super) fn add(&mut self, tenant: TenantId, routes: TenantRoutes) {
-        self.set_aside(&tenant);
+        self.save_for_rollback(&tenant);
         self.tenants.insert(tenant, Arc::new(routes));
     }
 
     /// Removes a tenant.
     pub(super) fn remove(&mut self, tenant: &TenantId) {
-        self.set_aside(tenant);
+        self.save_for_rollback(tenant);
         self.tenants.remove(tenant);
     }
 
     /// Changes a tenant, if it exists.
     pub(super) fn change(&mut self, tenant: &TenantId, change: impl FnOnce(&mut TenantRoutes)) {
-        self.set_aside(tenant);
+        self.save_for_rollback(tenant);
         if let Some(routes) = self.tenants.get_mut(tenant) {
             let routes = Arc::make_mut(routes);
             change(routes);
@@ -182,7 +182,7 @@ impl RoutingTable {
         &mut self,
         tenant: &TenantId,
         no: i64,
-        change: impl FnOnce(&mut Route),
+        change: impl FnOnce(&mut EndpointRoute),
     ) {
         self.change(tenant, |routes| {
             let index = routes.endpoints.binary_search_by_key(&no, |route| route.no);
@@ -207,7 +207,7 @@ impl RoutingTable {
         }
     }
 
-    fn set_aside(&mut self, tenant: &TenantId) {
+    fn save_for_rollback(&mut self, tenant: &TenantId) {
         if !self.replaced.iter().any(|(id, _)| id == tenant) {
             let routes = self.tenants.get(tenant).cloned();
             self.replaced.push((tenant.clone(), routes));

@@ -12,7 +12,7 @@ use posthaste_core::time::Timestamp;
 pub(super) type Key = i64;
 
 /// A key greater than every other.
-pub(super) const PAST_ALL: Key = i64::MAX;
+pub(super) const AFTER_ALL_KEYS: Key = i64::MAX;
 
 /// Returns the key of an id made by the id generator.
 pub(super) fn key_of(id: u128) -> Key {

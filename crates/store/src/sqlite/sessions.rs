@@ -11,7 +11,7 @@ use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::row_keys::id_bytes;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::{CreateResult, KeyHash, LoginSession, Page, PageRequest, SessionIdentity};
 
@@ -157,5 +157,5 @@ pub(super) fn delete_expired(
         "DELETE FROM passes WHERE id IN \
          (SELECT id FROM passes WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)",
     )?
-    .execute(params![ms(now), most(limit)])
+    .execute(params![ms(now), sql_limit(limit)])
 }

@@ -23,9 +23,9 @@ use super::schema::meta;
 use super::store::SqliteStore;
 use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
-use super::writer::{ToRetry, Writer};
-use crate::closed::Closed;
+use super::writer::{RetryQueue, Writer};
 use crate::fair_queue::QueueClass;
+use crate::thread_end::ThreadEnd;
 use crate::{HandOver, OpenError, StoreSettings};
 
 impl SqliteStore {
@@ -73,7 +73,7 @@ fn start(
     let queue = Arc::new(WriteQueue::new(settings.max_waiting_writes));
     let readers = Arc::new(Readers::start(path)?);
     let delivery_counts = Arc::new(DeliveryCounts::load(&conn)?);
-    let closed = Arc::new(Closed::default());
+    let closed = Arc::new(ThreadEnd::default());
     let no_thread =
         |error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(Box::new(error));
     let writer = Writer {
@@ -94,7 +94,7 @@ fn start(
         readers: readers.clone(),
         lock,
         closed: closed.clone(),
-        to_retry: ToRetry::default(),
+        to_retry: RetryQueue::default(),
         conn,
     };
     for (tenant, fan_out) in fan_out::resume(&writer.conn)? {

@@ -9,14 +9,14 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::outbox;
-use super::readers::ReadClass;
+use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::stats::by_bucket;
-use crate::{Answer, BucketWidth, Scope, StatCounters, StatEntry, StatsStore};
+use crate::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
-type Buckets = Vec<((BucketWidth, Timestamp, Scope), StatCounters)>;
+type Buckets = Vec<((BucketWidth, Timestamp, SubjectScope), StatCounters)>;
 
 impl StatsStore for SqliteStore {
     fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
@@ -33,11 +33,11 @@ impl StatsStore for SqliteStore {
 
     fn stats(
         &self,
-        scope: Scope,
+        scope: SubjectScope,
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, StatCounters)>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             read(conn, &scope, width, since)
         })
     }
@@ -47,8 +47,8 @@ impl StatsStore for SqliteStore {
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, StatCounters)>> {
-        self.read(ReadClass::Long, move |conn| {
+    ) -> Answer<Vec<(SubjectScope, StatCounters)>> {
+        self.read(ReadKind::Long, move |conn| {
             failing(conn, width, since, limit)
         })
     }
@@ -81,11 +81,11 @@ fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()
 }
 
 /// Returns the number of a scope, if its tenant or endpoint exists.
-fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
+fn number(conn: &Connection, scope: &SubjectScope) -> rusqlite::Result<Option<i64>> {
     match scope {
-        Scope::Everything => Ok(Some(0)),
-        Scope::Tenant(tenant) => live_tenant(conn, tenant),
-        Scope::Endpoint(endpoint) => conn
+        SubjectScope::Everything => Ok(Some(0)),
+        SubjectScope::Tenant(tenant) => live_tenant(conn, tenant),
+        SubjectScope::Endpoint(endpoint) => conn
             .prepare_cached("SELECT no FROM endpoints WHERE id = ?1 AND standing <> 3")?
             .query_row([id_bytes(endpoint.0)], |row| row.get(0))
             .optional(),
@@ -100,7 +100,7 @@ const BUCKETS: &str = "buckets (began) AS (\
 
 fn read(
     conn: &Connection,
-    scope: &Scope,
+    scope: &SubjectScope,
     width: BucketWidth,
     since: Timestamp,
 ) -> rusqlite::Result<Vec<(Timestamp, StatCounters)>> {
@@ -134,7 +134,7 @@ fn failing(
     width: BucketWidth,
     since: Timestamp,
     limit: usize,
-) -> rusqlite::Result<Vec<(Scope, StatCounters)>> {
+) -> rusqlite::Result<Vec<(SubjectScope, StatCounters)>> {
     conn.prepare_cached(&format!(
         "WITH RECURSIVE {BUCKETS}, \
          bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
@@ -151,7 +151,7 @@ fn failing(
          ON f.width = ?1 AND f.bucket = b.began AND f.scope = w.scope \
          GROUP BY w.scope ORDER BY w.much DESC, w.scope"
     ))?
-    .query_map(params![width.code(), ms(since), most(limit)], |row| {
+    .query_map(params![width.code(), ms(since), sql_limit(limit)], |row| {
         Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)?))
     })?
     .collect()
@@ -174,7 +174,7 @@ pub(super) fn delete_expired(
             .execute(params![
                 width.code(),
                 ms(width.first_kept(now)),
-                most(limit)
+                sql_limit(limit)
             ])?;
         removed = removed.max(gone);
     }

@@ -18,23 +18,23 @@ use rusqlite::Connection;
 use super::accept::AcceptTask;
 use super::counts::DeliveryCounts;
 use super::group_commit::{Task, WriteContext, set_number};
-use super::readers::{ReadClass, Readers};
+use super::readers::{ReadKind, Readers};
 use super::schema::meta;
 use super::write_queue::WriteQueue;
 use super::{
-    backlog, directory, endpoints, event_rows, origins, record, replays, retention, sessions,
+    directory, endpoints, event_rows, fetch, origins, record, replays, retention, sessions,
     tenant_lookup, usage,
 };
-use crate::closed::Closed;
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
 use crate::reply::reply_channel;
+use crate::thread_end::ThreadEnd;
 use crate::{
-    Answer, ApiKey, AttemptDetail, Content, Counts, CreateResult, DisabledReason, Done, Endpoint,
-    EndpointRow, Ingest, KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas, ReplaceResult,
-    Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, SessionIdentity,
-    Store, StoreError, SweepResult, Tenant, TenantObject, TenantSelection, Usage, WriteQueueState,
-    Written,
+    AcceptResult, Answer, ApiKey, AttemptDetail, Content, Counts, CreateResult, DisabledReason,
+    Done, Endpoint, EndpointRow, KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas,
+    ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult,
+    SessionIdentity, Store, StoreError, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
+    WriteQueueState, Written,
 };
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -50,7 +50,7 @@ pub struct SqliteStore {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) readers: Arc<Readers>,
     pub(super) delivery_counts: Arc<DeliveryCounts>,
-    pub(super) closed: Arc<Closed>,
+    pub(super) closed: Arc<ThreadEnd>,
     pub(super) writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -99,7 +99,7 @@ impl SqliteStore {
         answer
     }
 
-    pub(super) fn read<T, F>(&self, kind: ReadClass, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -147,7 +147,7 @@ impl Store for SqliteStore {
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             directory::tenant(conn, &tenant)
         })
     }
@@ -156,7 +156,7 @@ impl Store for SqliteStore {
         &self,
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
-        self.read(ReadClass::Long, move |conn| directory::tenants(conn, &page))
+        self.read(ReadKind::Long, move |conn| directory::tenants(conn, &page))
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
@@ -172,7 +172,7 @@ impl Store for SqliteStore {
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
-        self.read(ReadClass::Quick, move |conn| directory::key(conn, hash))
+        self.read(ReadKind::Quick, move |conn| directory::key(conn, hash))
     }
 
     fn keys(
@@ -180,7 +180,7 @@ impl Store for SqliteStore {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             directory::keys(conn, tenant.as_ref(), page)
         })
     }
@@ -196,9 +196,7 @@ impl Store for SqliteStore {
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
-        self.read(ReadClass::Quick, move |conn| {
-            sessions::find(conn, now, hash)
-        })
+        self.read(ReadKind::Quick, move |conn| sessions::find(conn, now, hash))
     }
 
     fn sessions(
@@ -207,7 +205,7 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<SessionId>,
     ) -> Answer<Page<LoginSession, SessionId>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             sessions::list(conn, now, &tenant, page)
         })
     }
@@ -219,7 +217,7 @@ impl Store for SqliteStore {
     }
 
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             tenant_lookup::tenant_of(conn, named)
         })
     }
@@ -242,13 +240,13 @@ impl Store for SqliteStore {
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             endpoints::endpoint(conn, endpoint)
         })
     }
 
     fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             origins::origin_endpoint(conn, &tenant, &url)
         })
     }
@@ -258,13 +256,13 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             endpoints::endpoints(conn, &tenant, page)
         })
     }
 
     fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             endpoints::attention_list(conn, tenant.as_ref(), limit)
         })
     }
@@ -287,7 +285,7 @@ impl Store for SqliteStore {
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-    ) -> Answer<Ingest> {
+    ) -> Answer<AcceptResult> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
         let class = QueueClass::of(events.first().map(|event| &event.tenant));
@@ -298,13 +296,13 @@ impl Store for SqliteStore {
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             usage::usage(conn, now, &tenant)
         })
     }
 
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             event_rows::content(conn, event)
         })
     }
@@ -323,7 +321,7 @@ impl Store for SqliteStore {
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
-        self.read(ReadClass::Long, backlog::unfinished)
+        self.read(ReadKind::Long, fetch::unfinished)
     }
 
     fn fetch(
@@ -333,8 +331,8 @@ impl Store for SqliteStore {
         limit: usize,
         ordered: bool,
     ) -> Answer<Fetched> {
-        self.read(ReadClass::Quick, move |conn| {
-            backlog::fetch(conn, endpoint, due_by, limit, ordered)
+        self.read(ReadKind::Quick, move |conn| {
+            fetch::fetch(conn, endpoint, due_by, limit, ordered)
         })
     }
 
@@ -368,7 +366,7 @@ impl Store for SqliteStore {
                 return done(Err(why));
             }
             let (of, by) = (tenant.clone(), filter.clone());
-            let insert = move |found: Result<replays::Plan, StoreError>| match found {
+            let insert = move |found: Result<replays::ReplayTargets, StoreError>| match found {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let bytes = plan.bytes();
@@ -380,7 +378,7 @@ impl Store for SqliteStore {
                 }
             };
             let search = move |conn: &Connection| replays::plan(conn, &of, &by);
-            readers.read(ReadClass::Endless, search, Box::new(insert));
+            readers.read(ReadKind::Endless, search, Box::new(insert));
         };
         let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
         self.queue.push(class, Box::new(barrier));
@@ -408,7 +406,7 @@ impl Store for SqliteStore {
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
-        self.read(ReadClass::Quick, move |conn| {
+        self.read(ReadKind::Quick, move |conn| {
             replays::replay(conn, &tenant, replay)
         })
     }
@@ -418,13 +416,13 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<ReplayId>,
     ) -> Answer<Page<Replay, ReplayId>> {
-        self.read(ReadClass::Long, move |conn| {
+        self.read(ReadKind::Long, move |conn| {
             replays::replays(conn, &tenant, page)
         })
     }
 
     fn running_replays(&self) -> Answer<Vec<ReplayId>> {
-        self.read(ReadClass::Long, replays::running)
+        self.read(ReadKind::Long, replays::running)
     }
 
     fn counts(&self) -> Answer<Counts> {
@@ -441,8 +439,8 @@ impl Store for SqliteStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        self.read(ReadClass::Long, move |conn| {
-            backlog::retrying_since(conn, &tenants, since, limit)
+        self.read(ReadKind::Long, move |conn| {
+            fetch::retrying_since(conn, &tenants, since, limit)
         })
     }
 

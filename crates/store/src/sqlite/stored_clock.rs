@@ -3,7 +3,7 @@
 use posthaste_core::time::{StoredClock, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::readers::ReadClass;
+use super::readers::ReadKind;
 use super::schema::meta;
 use super::store::SqliteStore;
 use crate::Answer;
@@ -11,7 +11,7 @@ use crate::Answer;
 impl SqliteStore {
     /// Returns what is stored about the clock.
     pub fn stored_clock(&self) -> Answer<StoredClock> {
-        self.read(ReadClass::Quick, |conn| {
+        self.read(ReadKind::Quick, |conn| {
             Ok(StoredClock {
                 lead_until: read(conn, meta::CLOCK_LEAD_UNTIL)?,
                 saved_at: read(conn, meta::CLOCK_SAVED_AT)?,

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::FxHashMap;
 
 use super::directory::live_tenant;
-use crate::codes::most;
+use crate::codes::sql_limit;
 use crate::{MONTHS_KEPT, Usage};
 
 /// Number of tenants with a per-second state from which idle tenants are removed.
@@ -131,7 +131,7 @@ pub(super) fn delete_expired(
         "DELETE FROM usage WHERE (tenant_no, month) IN \
          (SELECT tenant_no, month FROM usage WHERE month < ?1 ORDER BY month LIMIT ?2)",
     )?
-    .execute((oldest, most(limit)))
+    .execute((oldest, sql_limit(limit)))
 }
 
 /// Returns the usage of a tenant.

@@ -7,11 +7,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::group_commit::Operation;
-use crate::fair_queue::{FairQueue, Popped, QueueClass};
+use crate::fair_queue::{DequeuedItem, FairQueue, QueueClass};
 use crate::{StoreError, WriteQueueState};
 
 /// An operation that the writer has taken from the queue.
-pub(super) type Taken = Popped<Box<dyn Operation>>;
+pub(super) type DequeuedOperation = DequeuedItem<Box<dyn Operation>>;
 
 /// Operations that wait for the writer.
 pub(super) struct WriteQueue {
@@ -108,7 +108,7 @@ impl WriteQueue {
     }
 
     /// Takes the operation whose turn it is.
-    pub(super) fn take(&self) -> Option<Taken> {
+    pub(super) fn take(&self) -> Option<DequeuedOperation> {
         self.lock().waiting.pop()
     }
 
@@ -118,7 +118,7 @@ impl WriteQueue {
     }
 
     /// Puts an operation back before all others of its class.
-    pub(super) fn put_back(&self, taken: Taken) {
+    pub(super) fn put_back(&self, taken: DequeuedOperation) {
         self.lock().waiting.put_back(taken);
     }
 

@@ -25,9 +25,9 @@ use super::readers::Readers;
 use super::routing_table::RoutingTable;
 use super::row_keys::KeyGenerator;
 use super::usage::UsageCounters;
-use super::write_queue::{Taken, Waiting, WriteQueue};
-use crate::closed::Closed;
+use super::write_queue::{DequeuedOperation, Waiting, WriteQueue};
 use crate::reply::stopped;
+use crate::thread_end::ThreadEnd;
 use crate::write_group::GroupBudget;
 use crate::{HandOver, StoreError, StoreSettings};
 
@@ -58,14 +58,14 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) lock: Lock,
     /// Completes the answer to the caller that closes the store.
-    pub(super) closed: Arc<Closed>,
-    pub(super) to_retry: ToRetry,
+    pub(super) closed: Arc<ThreadEnd>,
+    pub(super) to_retry: RetryQueue,
 }
 
 /// Operations that failed and must be completed.
 #[derive(Default)]
-pub(super) struct ToRetry {
-    operations: Vec<Taken>,
+pub(super) struct RetryQueue {
+    operations: Vec<DequeuedOperation>,
     /// The time of the next try.
     at: Option<Instant>,
 }
@@ -74,7 +74,7 @@ pub(super) struct ToRetry {
 struct PanicGuard {
     queue: Arc<WriteQueue>,
     hand_over: Arc<dyn HandOver>,
-    closed: Arc<Closed>,
+    closed: Arc<ThreadEnd>,
 }
 
 impl Drop for PanicGuard {
@@ -140,7 +140,7 @@ impl Writer {
         }
     }
 
-    fn write_one_by_one(&mut self, group: Vec<Taken>) {
+    fn write_one_by_one(&mut self, group: Vec<DequeuedOperation>) {
         let mut rest = group.into_iter();
         while let Some(operation) = rest.next() {
             let mut alone = vec![operation];
@@ -164,19 +164,21 @@ impl Writer {
     }
 
     /// Answers the callers of committed operations. What continues is put back, after the turns of the others.
-    fn complete(&self, group: Vec<Taken>) {
+    fn complete(&self, group: Vec<DequeuedOperation>) {
         for taken in group {
             if let Some(item) = taken.item.committed() {
-                self.queue.put_back(Taken { item, ..taken });
+                self.queue.put_back(DequeuedOperation { item, ..taken });
             }
         }
     }
 
     /// Answers the callers of operations that were not written.
-    fn fail(&mut self, group: Vec<Taken>, error: &rusqlite::Error) {
+    fn fail(&mut self, group: Vec<DequeuedOperation>, error: &rusqlite::Error) {
         for taken in group {
             if let Some(item) = taken.item.failed(store_error(error)) {
-                self.to_retry.operations.push(Taken { item, ..taken });
+                self.to_retry
+                    .operations
+                    .push(DequeuedOperation { item, ..taken });
                 let next = Instant::now() + RETRY_INTERVAL;
                 self.to_retry.at = Some(self.to_retry.at.map_or(next, |at| at.min(next)));
             }
@@ -197,7 +199,7 @@ impl Writer {
     /// takes operations from the queue until it is used up.
     fn commit(
         &mut self,
-        group: &mut Vec<Taken>,
+        group: &mut Vec<DequeuedOperation>,
         budget: Option<GroupBudget>,
     ) -> Result<(), Failed> {
         let (began, rows) = (Instant::now(), self.conn.total_changes());
@@ -230,7 +232,7 @@ impl Writer {
 
     fn run(
         &mut self,
-        group: &mut Vec<Taken>,
+        group: &mut Vec<DequeuedOperation>,
         budget: Option<GroupBudget>,
         effects: &mut SideEffects,
     ) -> Result<(), Failed> {
@@ -287,7 +289,7 @@ impl Writer {
     }
 
     /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.
-    fn break_down(&mut self, group: Vec<Taken>, error: &rusqlite::Error) {
+    fn break_down(&mut self, group: Vec<DequeuedOperation>, error: &rusqlite::Error) {
         let why = StoreError::Unavailable(format!("disk error: {error}"));
         tracing::error!(target: LOG_TARGET, %error, "the store has failed");
         if self.closed.broke(why.clone()) {
@@ -296,7 +298,7 @@ impl Writer {
         for taken in group {
             drop(taken.item.failed(why.clone()));
         }
-        self.to_retry = ToRetry::default();
+        self.to_retry = RetryQueue::default();
         self.queue.fail(&why);
     }
 
@@ -391,8 +393,8 @@ fn finish(conn: &Connection, faults: &Faults) -> Result<(), Failed> {
 fn take<'g>(
     queue: &WriteQueue,
     budget: &mut GroupBudget,
-    group: &'g mut Vec<Taken>,
-) -> Option<&'g mut Taken> {
+    group: &'g mut Vec<DequeuedOperation>,
+) -> Option<&'g mut DequeuedOperation> {
     let taken = queue.take()?;
     if !budget.take(taken.item.bytes()) {
         queue.put_back(taken);

@@ -99,7 +99,7 @@ fn work_is_reported_after_the_listener_connection_was_lost() {
         !fixture.database.run(listening).is_empty()
     });
     let work = |number: u128| ClusterEvent::Work(vec![(EndpointId(number), Timestamp(77))]);
-    fixture.call_out_work(&a, 1);
+    fixture.announce_work(&a, 1);
     fixture.until("work", || {
         fixture.has_received("a", |event| *event == work(1))
     });
@@ -112,7 +112,7 @@ fn work_is_reported_after_the_listener_connection_was_lost() {
         !now.is_empty() && now != before
     });
     fixture.until("work again", || {
-        fixture.call_out_work(&a, 2);
+        fixture.announce_work(&a, 2);
         fixture.has_received("a", |event| *event == work(2))
     });
 }

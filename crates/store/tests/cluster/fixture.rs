@@ -62,9 +62,9 @@ struct EventForwarder {
     log: Arc<(Mutex<Log>, Condvar)>,
 }
 
-struct IgnoreHandOver;
+struct NoHandOver;
 
-impl HandOver for IgnoreHandOver {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
     fn broken(&self, why: &StoreError) {
         panic!("the store has failed: {why}");
@@ -116,7 +116,7 @@ impl Fixture {
         let store = PostgresStore::open(
             settings,
             rng,
-            Arc::new(IgnoreHandOver),
+            Arc::new(NoHandOver),
             Arc::new(cluster_events),
         );
         let store = store.expect("it opens");
@@ -182,7 +182,7 @@ impl Fixture {
     }
 
     /// Notifies a node of a delivery for an endpoint, due at 77, as another node's commit does.
-    pub(crate) fn call_out_work(&self, node: &Node, endpoint: u128) {
+    pub(crate) fn announce_work(&self, node: &Node, endpoint: u128) {
         let channel = format!("posthaste_{}", node.cluster.me().0);
         let hex = format!("{endpoint:032x}");
         let sql = format!("SELECT pg_notify('{channel}', 'work ' || '{hex}'::uuid || '=77')");
@@ -222,7 +222,7 @@ impl Fixture {
         self.lock().frozen.push(name);
     }
 
-    pub(crate) fn thaw(&self) {
+    pub(crate) fn resume(&self) {
         self.lock().frozen.clear();
         self.log.1.notify_all();
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Content, Ingest, Limits, NewEvent, Quotas, Store, Tenant};
+use posthaste_store::{AcceptResult, Content, Limits, NewEvent, Quotas, Store, Tenant};
 
 use crate::fixture::{ClusterEvent, Fixture, wait};
 
@@ -59,7 +59,7 @@ fn shards_are_released_after_metered_writes() {
         per_month: None,
     };
     let accept = || a.store.accept_within(NOW, vec![event()], limited);
-    assert!(matches!(wait(accept()), Ok(Ingest::Done(_))));
+    assert!(matches!(wait(accept()), Ok(AcceptResult::Done(_))));
     let held = fixture.hold("SELECT 1 FROM meters FOR UPDATE");
     let mut waits = accept();
     let waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
@@ -96,7 +96,7 @@ fn shards_are_released_after_metered_writes() {
     }
     held.finish();
     if answered.is_none() {
-        assert!(matches!(wait(waits), Ok(Ingest::Done(_))));
+        assert!(matches!(wait(waits), Ok(AcceptResult::Done(_))));
     }
     fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
 }

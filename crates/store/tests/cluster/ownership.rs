@@ -14,7 +14,7 @@ use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    Answer, AttemptDetail, Content, Endpoint, Ingest, Limits, NewEvent, Owner, Store, Tenant,
+    AcceptResult, Answer, AttemptDetail, Content, Endpoint, Limits, NewEvent, Owner, Store, Tenant,
     Written,
 };
 
@@ -78,7 +78,7 @@ fn accept(node: &Node) {
         received: None,
     };
     let ingest = wait(node.store.accept(NOW, vec![event])).expect("it is accepted");
-    assert!(matches!(ingest, Ingest::Done(_)), "{ingest:?}");
+    assert!(matches!(ingest, AcceptResult::Done(_)), "{ingest:?}");
 }
 
 fn waiting(node: &Node, endpoint: EndpointId) -> Vec<Delivery> {
@@ -132,7 +132,7 @@ fn record(node: &Node, record: Record) -> Answer<Written> {
 #[test]
 fn the_owner_is_notified_of_accepted_events_and_only_it_may_record() {
     let fixture = Fixture::new();
-    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
+    let api = fixture.node_with("api", LONG, |settings| settings.wants_shards = false);
     let worker = fixture.node("worker", LONG);
     // Changes from before its first read would be reported as missed.
     fixture.until("being informed", || worker.cluster.is_up_to_date());
@@ -172,11 +172,11 @@ fn records_of_a_frozen_node_are_superseded() {
     accept(&a);
     let deliveries = waiting(&a, endpoint);
     fixture.freeze("a");
-    fixture.call_out_work(&a, 9);
+    fixture.announce_work(&a, 9);
     // The moment at which the node blocks is unknown, and a record before it is not the subject of this test.
     fixture.until("all of it", || b.owns() == 256);
     let late = record(&a, succeeded(&deliveries[0]));
-    fixture.thaw();
+    fixture.resume();
     assert_eq!(wait(late), Ok(Written::Superseded));
     fixture.until("an end", || {
         fixture.has_received("a", |event| *event == ClusterEvent::Expired)
@@ -189,7 +189,7 @@ fn records_of_a_frozen_node_are_superseded() {
 fn only_the_owner_sets_the_status_of_an_endpoint() {
     let fixture = Fixture::new();
     let worker = fixture.node("worker", LONG);
-    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
+    let api = fixture.node_with("api", LONG, |settings| settings.wants_shards = false);
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     let set_status = |node: &Node, status| {
@@ -208,7 +208,7 @@ fn only_the_owner_sets_the_status_of_an_endpoint() {
 #[test]
 fn any_node_may_set_the_status_or_cancel_without_an_owner() {
     let fixture = Fixture::new();
-    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
+    let api = fixture.node_with("api", LONG, |settings| settings.wants_shards = false);
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     accept(&api);

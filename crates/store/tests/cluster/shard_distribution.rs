@@ -103,10 +103,10 @@ fn a_frozen_node_owns_nothing_and_registers_again() {
     let number = a.cluster.me();
     fixture.freeze("a");
     // It blocks at its next event.
-    fixture.call_out_work(&a, 9);
+    fixture.announce_work(&a, 9);
     fixture.until("all of it", || b.owns() == 256);
     assert_eq!(a.owns(), 128, "it stands still");
-    fixture.thaw();
+    fixture.resume();
     fixture.until("an end", || {
         fixture.has_received("a", |event| *event == ClusterEvent::Expired)
     });
@@ -140,7 +140,7 @@ fn a_takeover_waits_for_the_last_commit_of_a_dead_node() {
 #[test]
 fn an_api_node_owns_nothing() {
     let fixture = Fixture::new();
-    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
+    let api = fixture.node_with("api", LONG, |settings| settings.wants_shards = false);
     let worker = fixture.node("worker", LONG);
     assert_eq!(worker.owns(), 256);
     fixture.until("knowing it", || {

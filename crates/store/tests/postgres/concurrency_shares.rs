@@ -47,7 +47,7 @@ fn one_share(shares: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
 fn nodes_share_the_concurrency_limit_of_a_tenant() {
     let database = Database::create();
     let (here, there) = (node(&database, 1), node(&database, 2));
-    here.furnish();
+    here.create_tenant_and_endpoint();
     let grant = |slots: u32, usable: u32| (slots, usable);
     assert_eq!(ask(&here, 1, 0, 0, 1), grant(1, 1));
     assert_eq!(ask(&there, 1, 0, 0, 1), grant(0, 0), "there is one");
@@ -79,7 +79,7 @@ fn nodes_share_the_concurrency_limit_of_a_tenant() {
 fn concurrency_shares_are_granted_while_the_writer_waits() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     // The lock that a change of the directory takes.
     let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
     let waits = node.store.accept(NOW, vec![event(None)]);
@@ -91,15 +91,15 @@ fn concurrency_shares_are_granted_while_the_writer_waits() {
     assert_eq!(ask(&node, 3, 0, 0, 2), (2, 2));
     assert!(!database.run(waiting).is_empty(), "it still waits");
     held.finish();
-    assert!(one(run(waits).expect("it is accepted")).fresh);
+    assert!(one(run(waits).expect("it is accepted")).is_new);
 }
 
 #[test]
 fn shares_of_another_tenant_are_granted_without_waiting() {
     let database = Database::create();
     let (here, there) = (node(&database, 1), node(&database, 2));
-    here.furnish();
-    here.furnish_tenant(globex());
+    here.create_tenant_and_endpoint();
+    here.create_tenant(globex());
     assert_eq!(ask(&here, 3, 0, 0, 1), (1, 1));
     let held = database.hold("SELECT 1 FROM grants FOR UPDATE");
     let waits = asks(&here, acme(), 3, 1, 1, 2);
@@ -120,8 +120,8 @@ fn concurrent_requests_never_exceed_the_concurrency_limit() {
     const MOST: u32 = 5;
     let database = Database::create();
     let nodes = [1, 2, 3].map(|seed| node(&database, seed));
-    nodes[0].furnish();
-    nodes[0].furnish_tenant(globex());
+    nodes[0].create_tenant_and_endpoint();
+    nodes[0].create_tenant(globex());
     let ask_again_and_again = |seed: u64, node: &Node| {
         let mut rng = Rng::seeded(seed);
         let mut usable = [0; 2];

@@ -8,8 +8,8 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls, Wire};
 use posthaste_store::{
-    BucketWidth, CreateResult, Retention, Scope, StatCounters, StatEntry, StatsStore, Store,
-    StoreError,
+    BucketWidth, CreateResult, Retention, StatCounters, StatEntry, StatsStore, Store, StoreError,
+    SubjectScope,
 };
 use tokio::task::AbortHandle;
 
@@ -75,7 +75,7 @@ impl Dial for ByCable {
 fn via_proxy(database: &Database) -> (Node, Arc<TcpProxy>) {
     let pauses = ReconnectBackoff {
         first: Duration::from_millis(1),
-        most: Duration::from_millis(2),
+        longest: Duration::from_millis(2),
     };
     by_cable_with(database, pauses)
 }
@@ -103,7 +103,7 @@ fn await_recovery(node: &Node) {
 fn a_lost_connection_refuses_writes_and_reconnects() {
     let database = Database::create();
     let (node, cable) = via_proxy(&database);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     let before = node.accept(event(Some("a")));
     for _ in 0..3 {
         cable.cut();
@@ -115,13 +115,13 @@ fn a_lost_connection_refuses_writes_and_reconnects() {
         cable.mend();
         await_recovery(&node);
         let again = node.accept(event(Some("a")));
-        assert_eq!((again.fresh, again.event), (false, before.event.clone()));
+        assert_eq!((again.is_new, again.event), (false, before.event.clone()));
         while run(node.store.endpoint(HERE)).is_err() {
             std::thread::yield_now();
         }
     }
     assert_eq!(run(node.store.counts()).expect("counts").pending, 1);
-    assert!(node.accept(event(Some("b"))).fresh);
+    assert!(node.accept(event(Some("b"))).is_new);
     assert_eq!(run(node.store.close()), Ok(()));
 }
 
@@ -132,7 +132,7 @@ fn one_failed_connect_fails_all_writes_waiting_for_it() {
     let pause = Duration::from_secs(1);
     let pauses = ReconnectBackoff {
         first: pause,
-        most: pause,
+        longest: pause,
     };
     let (node, cable) = by_cable_with(&database, pauses);
     cable.cut();
@@ -153,7 +153,7 @@ fn a_failing_connection_takes_no_reads_from_a_working_one() {
     const READS: usize = 50;
     let database = Database::create();
     let (node, cable) = via_proxy(&database);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     run(node.store.endpoint(HERE)).expect("one connection is open");
     cable.refuse_new();
     let reads: Vec<_> = (0..READS).map(|_| node.store.endpoint(HERE)).collect();
@@ -166,7 +166,7 @@ fn a_failing_connection_takes_no_reads_from_a_working_one() {
 fn a_connection_ended_by_the_server_is_restored() {
     let database = Database::create();
     let (node, _cable) = via_proxy(&database);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     for _ in 0..3 {
         database.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -183,7 +183,7 @@ fn a_connection_ended_by_the_server_is_restored() {
 fn routes_missing_after_a_failover_are_not_used() {
     let database = Database::create();
     let (node, cable) = via_proxy(&database);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     let other = EndpointId(2);
     let made = run(node.store.create_endpoint(NOW, endpoint(other), 99));
     assert_eq!(made, Ok(CreateResult::Created));
@@ -228,7 +228,7 @@ fn stats_with_a_lost_commit_answer_are_not_added_again() {
             attempts: 1,
             ..StatCounters::default()
         };
-        let (scope, at) = (Scope::Everything, NOW);
+        let (scope, at) = (SubjectScope::Everything, NOW);
         node.store.add_stats(
             number,
             vec![StatEntry {

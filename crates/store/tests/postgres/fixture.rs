@@ -15,8 +15,8 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    Answer, AttemptDetail, Content, CreateResult, Endpoint, Idempotency, Ingest, Ingested, Limits,
-    NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
+    AcceptResult, AcceptedOrStored, Answer, AttemptDetail, Content, CreateResult, Endpoint,
+    Idempotency, Limits, NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
 use posthaste_store_testing::contract::Recorder;
 
@@ -54,33 +54,33 @@ pub(crate) fn node_with(settings: PostgresSettings, seed: u64) -> Node {
 
 impl Node {
     /// Creates tenant `acme` and its endpoint.
-    pub(crate) fn furnish(&self) {
-        self.furnish_tenant(acme());
+    pub(crate) fn create_tenant_and_endpoint(&self) {
+        self.create_tenant(acme());
         let made = run(self.store.create_endpoint(NOW, endpoint(HERE), 99));
         assert_eq!(made, Ok(CreateResult::Created));
     }
 
     /// Creates a tenant without endpoints.
-    pub(crate) fn furnish_tenant(&self, id: TenantId) {
+    pub(crate) fn create_tenant(&self, id: TenantId) {
         let made = run(self.store.create_tenant(NOW, tenant(id)));
         assert_eq!(made, Ok(CreateResult::Created));
     }
 
     /// Accepts one event, and returns the result.
-    pub(crate) fn accept(&self, event: NewEvent) -> Ingested {
+    pub(crate) fn accept(&self, event: NewEvent) -> AcceptedOrStored {
         one(run(self.store.accept(NOW, vec![event])).expect("it is accepted"))
     }
 }
 
 /// Returns the only event of a list.
-pub(crate) fn one(ingest: Ingest) -> Ingested {
+pub(crate) fn one(ingest: AcceptResult) -> AcceptedOrStored {
     match ingest {
-        Ingest::Done(mut done) => done.pop().expect("there is one"),
-        refused @ (Ingest::Conflict(_)
-        | Ingest::NoSuchTenant
-        | Ingest::NoSuchEndpoint
-        | Ingest::TooManyDeliveries { .. }
-        | Ingest::OverLimit { .. }) => {
+        AcceptResult::Done(mut done) => done.pop().expect("there is one"),
+        refused @ (AcceptResult::Conflict(_)
+        | AcceptResult::NoSuchTenant
+        | AcceptResult::NoSuchEndpoint
+        | AcceptResult::TooManyDeliveries { .. }
+        | AcceptResult::OverLimit { .. }) => {
             panic!("it was refused: {refused:?}")
         }
     }

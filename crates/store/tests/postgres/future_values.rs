@@ -12,7 +12,7 @@ use crate::fixture::{HERE, NOW, acme, event, node, run};
 fn an_unknown_enum_value_is_an_error_and_no_panic() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     let strange = node.accept(event(None)).event.deliveries[0].id;
     database.run("UPDATE waiting SET trigger = 77");
     let plain = node.accept(event(None)).event.deliveries[0].id;
@@ -46,7 +46,7 @@ fn an_unknown_enum_value_is_an_error_and_no_panic() {
 fn a_fetch_passes_over_unreadable_rows() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     let keyed = |key| NewEvent {
         ordering: Some(OrderingKey(key)),
         ..event(None)
@@ -80,7 +80,7 @@ fn a_fetch_passes_over_unreadable_rows() {
 fn an_unreadable_event_does_not_prevent_a_fetch() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     let delivery = node.accept(event(None)).event.deliveries[0].id;
     database.run("UPDATE events SET trace = 'rubbish'");
     let fetched = run(node.store.fetch(HERE, NOW, 9, false)).expect("it reads");

@@ -7,8 +7,8 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
-    Content, CreateResult, Idempotency, Ingest, LimitName, NewEvent, Quotas, Retention, Store,
-    SweepResult,
+    AcceptResult, Content, CreateResult, Idempotency, LimitName, NewEvent, Quotas, Retention,
+    Store, SweepResult,
 };
 
 use crate::engines::Database;
@@ -21,11 +21,11 @@ const DELIVERIES: usize = ENDPOINTS as usize * EVENTS;
 
 /// Creates a tenant with many endpoints, and one with a single endpoint.
 fn furnish(node: &Node) {
-    node.furnish();
+    node.create_tenant_and_endpoint();
     for number in 2..=ENDPOINTS {
         add_endpoint(node, number);
     }
-    node.furnish_tenant(globex());
+    node.create_tenant(globex());
 }
 
 fn add_endpoint(node: &Node, number: u128) {
@@ -52,21 +52,21 @@ fn accept_beside(node: &Node) {
         tenant: globex(),
         ..event(None)
     };
-    assert!(node.accept(beside).fresh);
+    assert!(node.accept(beside).is_new);
 }
 
-fn deliveries_of(ingest: Ingest) -> Vec<EndpointId> {
+fn deliveries_of(ingest: AcceptResult) -> Vec<EndpointId> {
     match ingest {
-        Ingest::Done(done) => done
+        AcceptResult::Done(done) => done
             .iter()
             .flat_map(|ingested| &ingested.event.deliveries)
             .map(|delivery| delivery.endpoint)
             .collect(),
-        refused @ (Ingest::Conflict(_)
-        | Ingest::NoSuchTenant
-        | Ingest::NoSuchEndpoint
-        | Ingest::TooManyDeliveries { .. }
-        | Ingest::OverLimit { .. }) => panic!("it was refused: {refused:?}"),
+        refused @ (AcceptResult::Conflict(_)
+        | AcceptResult::NoSuchTenant
+        | AcceptResult::NoSuchEndpoint
+        | AcceptResult::TooManyDeliveries { .. }
+        | AcceptResult::OverLimit { .. }) => panic!("it was refused: {refused:?}"),
     }
 }
 
@@ -83,7 +83,7 @@ fn other_tenants_do_not_wait_for_a_large_request() {
         accept_beside(&node);
     }
     // The tenant's own small requests do not wait either.
-    assert!(node.accept(event(None)).fresh);
+    assert!(node.accept(event(None)).is_new);
     let counts = run(node.store.counts()).expect("counts");
     assert_eq!(counts.pending, ENDPOINTS as u64, "nothing of it is visible");
     wait_for_lock(&database, "INTO idempotency");
@@ -114,13 +114,13 @@ fn a_large_request_is_stored_whole_and_once() {
         .map(|number| event(Some(&format!("k{number}"))))
         .collect();
     let first = run(node.store.accept(NOW, keyed.clone())).expect("it is written");
-    let Ingest::Done(again) = run(node.store.accept(NOW, keyed.clone())).expect("it is read")
+    let AcceptResult::Done(again) = run(node.store.accept(NOW, keyed.clone())).expect("it is read")
     else {
         panic!("it was refused");
     };
-    assert!(again.iter().all(|ingested| !ingested.fresh));
+    assert!(again.iter().all(|ingested| !ingested.is_new));
     let again: Vec<_> = again.into_iter().map(|it| it.event).collect();
-    let Ingest::Done(first) = first else {
+    let AcceptResult::Done(first) = first else {
         panic!("it was refused");
     };
     let first: Vec<_> = first.into_iter().map(|it| it.event).collect();
@@ -138,7 +138,7 @@ fn a_large_request_is_stored_whole_and_once() {
         ..other[7].clone()
     };
     let conflict = run(node.store.accept(NOW, other));
-    assert_eq!(conflict, Ok(Ingest::Conflict(vec![7])));
+    assert_eq!(conflict, Ok(AcceptResult::Conflict(vec![7])));
     assert_eq!(
         database.run("SELECT count(*) FROM waiting"),
         [(2 * DELIVERIES).to_string()]
@@ -179,7 +179,7 @@ fn a_change_of_another_tenant_does_not_disturb_a_large_request() {
     let held = database.hold("LOCK TABLE waiting IN SHARE MODE");
     let waits = node.store.accept(NOW, large("k"));
     wait_for_lock(&database, "INTO waiting");
-    node.furnish_tenant("initech".parse().expect("a name"));
+    node.create_tenant("initech".parse().expect("a name"));
     held.finish();
     let deliveries = deliveries_of(run(waits).expect("it is written"));
     assert_eq!(deliveries.len(), DELIVERIES);
@@ -211,13 +211,13 @@ fn large_requests_of_a_limited_tenant_are_counted_exactly() {
         );
     }
     let refused = run(node.store.accept_within(at(2), large("k2"), quotas));
-    let Ok(Ingest::OverLimit { limit, .. }) = refused else {
+    let Ok(AcceptResult::OverLimit { limit, .. }) = refused else {
         panic!("it was not refused: {refused:?}");
     };
     assert_eq!(limit, LimitName::EventsPerMonth);
     // Repeating what is stored costs nothing, and the last event fits.
     let one_more = node.store.accept_within(at(3), vec![event(None)], quotas);
-    assert!(one(run(one_more).expect("it is written")).fresh);
+    assert!(one(run(one_more).expect("it is written")).is_new);
     let usage = run(node.store.usage(NOW, acme())).expect("it is read");
     let used = usage.expect("a tenant").events_this_month;
     assert_eq!(used, EVENTS as u64 * 2 + 1);
@@ -249,7 +249,7 @@ fn a_limit_that_was_used_up_meanwhile_refuses_a_large_request() {
     held.finish();
     let refused = run(waits);
     assert!(
-        matches!(refused, Ok(Ingest::OverLimit { .. })),
+        matches!(refused, Ok(AcceptResult::OverLimit { .. })),
         "{refused:?}"
     );
     assert_eq!(database.run("SELECT count(*) FROM waiting"), ["0"]);

@@ -6,7 +6,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_store::{
-    CreateResult, DisabledReason, Ingest, Lists, Quotas, Store, SweepResult, Written,
+    AcceptResult, CreateResult, DisabledReason, Lists, Quotas, Store, SweepResult, Written,
 };
 
 use crate::engines::{Database, settings};
@@ -24,9 +24,9 @@ fn writes_of_a_former_owner_change_nothing() {
     let database = Database::create();
     let old = node(&database, 1);
     let mut owns_nothing = settings(database.url());
-    owns_nothing.works = false;
+    owns_nothing.wants_shards = false;
     let reader = node_with(owns_nothing, 2);
-    old.furnish();
+    old.create_tenant_and_endpoint();
     old.accept(event(None));
     let waiting = old.hand.take().pop().expect("it is handed over").delivery;
     // One transaction, so that the old node cannot register again in between.
@@ -46,14 +46,14 @@ fn writes_of_a_former_owner_change_nothing() {
     assert_eq!(attempts, []);
     assert_eq!(run(reader.store.counts()).expect("counts").pending, 1);
     // Accepting events needs no ownership.
-    assert!(old.accept(event(None)).fresh);
+    assert!(old.accept(event(None)).is_new);
 }
 
 #[test]
 fn a_record_is_not_written_under_a_later_epoch() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     node.accept(event(None));
     let waiting = node.hand.take().pop().expect("it is handed over").delivery;
     // The writer waits for the directory lock, and the record waits behind it.
@@ -87,7 +87,7 @@ fn a_record_is_not_written_under_a_later_epoch() {
 fn only_superseded_records_of_a_batch_are_refused() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     for _ in 0..2 {
         node.accept(event(None));
     }
@@ -104,14 +104,14 @@ fn only_superseded_records_of_a_batch_are_refused() {
 fn the_same_key_on_two_nodes_makes_one_event() {
     let database = Database::create();
     let (one_node, other) = (node(&database, 1), node(&database, 2));
-    one_node.furnish();
+    one_node.create_tenant_and_endpoint();
     for number in 0..20 {
         let key = format!("key {number}");
         let answers =
             [&one_node, &other].map(|node| node.store.accept(NOW, vec![event(Some(&key))]));
         let [here, there] = answers.map(|answer| one(run(answer).expect("it is accepted")));
         assert_eq!(here.event, there.event, "{key}");
-        assert!(here.fresh != there.fresh, "{key}");
+        assert!(here.is_new != there.is_new, "{key}");
     }
     assert_eq!(run(other.store.counts()).expect("counts").pending, 20);
 }
@@ -120,7 +120,7 @@ fn the_same_key_on_two_nodes_makes_one_event() {
 fn two_nodes_do_not_exceed_the_quota_together() {
     let database = Database::create();
     let nodes = [node(&database, 1), node(&database, 2)];
-    nodes[0].furnish();
+    nodes[0].create_tenant_and_endpoint();
     const MOST: u64 = 30;
     let a_second = Quotas {
         per_second: Some(MOST as u32),
@@ -136,7 +136,7 @@ fn two_nodes_do_not_exceed_the_quota_together() {
                 .map(|_| node.store.accept_within(NOW, vec![event(None)], quotas))
                 .collect();
             let answers = calls.into_iter().map(|call| run(call).expect("an answer"));
-            let taken = answers.filter(|answer| matches!(answer, Ingest::Done(_)));
+            let taken = answers.filter(|answer| matches!(answer, AcceptResult::Done(_)));
             taken.count() as u64
         };
         let taken: u64 = std::thread::scope(|scope| {
@@ -155,9 +155,9 @@ fn two_nodes_do_not_exceed_the_quota_together() {
 fn an_event_is_routed_by_the_current_directory() {
     let database = Database::create();
     let mut settings = settings(database.url());
-    settings.works = false;
+    settings.wants_shards = false;
     let (one_node, other) = (node(&database, 1), node_with(settings, 2));
-    one_node.furnish();
+    one_node.create_tenant_and_endpoint();
     assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
     let reason = Some(DisabledReason::Manual);
     let set_status =
@@ -182,7 +182,7 @@ fn an_event_is_routed_by_the_current_directory() {
 fn a_due_watermark_does_not_hide_earlier_deliveries() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     let mut later = event(None);
     later.deliver_at = Some(NOW.after(posthaste_core::time::Span::from_hours(1)));
     node.accept(later);

@@ -9,7 +9,7 @@ use crate::fixture::{NOW, event, node, run};
 fn a_failing_operation_is_not_retried_with_every_other() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     // A sequence also counts tries that are rolled back. While the first operation is tried, the others collect.
     database.run(
         "CREATE SEQUENCE tries; \
@@ -37,7 +37,7 @@ fn a_failing_operation_is_not_retried_with_every_other() {
 fn a_constantly_changing_directory_is_locked() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     // A node that does not hold the directory lock always finds that the directory has changed.
     database.run(
         "CREATE OR REPLACE FUNCTION guard(known bigint, me bigint, held smallint[], epochs bigint[]) \
@@ -46,7 +46,7 @@ fn a_constantly_changing_directory_is_locked() {
          AND pid = pg_backend_pid() AND granted) THEN \
          RAISE EXCEPTION 'the directory has changed' USING ERRCODE = 'PH001'; END IF; END $$",
     );
-    assert!(node.accept(event(None)).fresh);
+    assert!(node.accept(event(None)).is_new);
     assert_eq!(node.hand.take().len(), 1);
 }
 
@@ -54,10 +54,10 @@ fn a_constantly_changing_directory_is_locked() {
 fn lost_statements_are_prepared_again() {
     let database = Database::create();
     let node = node(&database, 1);
-    node.furnish();
+    node.create_tenant_and_endpoint();
     node.accept(event(None));
     // From now on a statement returns another type, as after a migration.
     database.run("ALTER TABLE tenants ALTER COLUMN policy TYPE varchar");
     database.run("UPDATE directory SET last_change = last_change + 100000");
-    assert!(node.accept(event(None)).fresh);
+    assert!(node.accept(event(None)).is_new);
 }

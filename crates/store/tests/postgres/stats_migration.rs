@@ -1,7 +1,7 @@
 //! Migration of stats: buckets of schema version 3 get estimates for the counters that version 4 added.
 
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, Scope, StatCounters, StatsStore};
+use posthaste_store::{BucketWidth, StatCounters, StatsStore, SubjectScope};
 
 use crate::engines::Database;
 use crate::fixture::{node, run};
@@ -26,7 +26,7 @@ fn older_stats_are_migrated_with_estimates() {
     database.run(&format!("{INSERT} (0, 240000, 0, 4, 1, 1, 1, 3, 0, 10, 1)"));
     let stats = node
         .store
-        .stats(Scope::Everything, BucketWidth::Minute, Timestamp(0));
+        .stats(SubjectScope::Everything, BucketWidth::Minute, Timestamp(0));
     let stats = run(stats).expect("the stats can be read");
     let counters: Vec<StatCounters> = stats.into_iter().map(|(_, counters)| counters).collect();
     let expected = [

@@ -3,7 +3,7 @@
 use posthaste_core::classify::FailureKind;
 use posthaste_store::{BoundedCount, Lists, MAX_GROUP_COUNT, PageRequest, Store};
 
-use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
+use crate::fixture::{DAY, Fixture, MIDNIGHT, at, id, run};
 use crate::query_plans::wait_for_quiet;
 
 /// Number of dead letters in the two large groups together.
@@ -14,7 +14,7 @@ const WELL: u64 = 2_000;
 
 /// Creates two large groups and a small one of endpoint 1, one without a kind of endpoint 2, and many endpoints
 /// without dead letters.
-fn fill(fixture: &Given) {
+fn fill(fixture: &Fixture) {
     fixture.add_endpoint(2, "acme");
     for day in 0..DAYS {
         fixture.send(at(day * DAY));
@@ -41,7 +41,7 @@ fn fill(fixture: &Given) {
 #[test]
 fn groups_are_counted_without_reading_every_dead_letter() {
     for analysed in [false, true] {
-        let fixture = Given::acme();
+        let fixture = Fixture::acme();
         fill(&fixture);
         run(fixture.store.close()).expect("it closes");
         let database = fixture.database.clone();
@@ -51,12 +51,12 @@ fn groups_are_counted_without_reading_every_dead_letter() {
             database.run("ANALYZE");
         }
         database.run("SELECT pg_stat_reset()");
-        let fixture = Given::again(&database);
+        let fixture = Fixture::again(&database);
         let page = PageRequest {
             limit: 50,
             before: None,
         };
-        let found = run(fixture.store.dead_groups(id("acme"), None, page)).expect("groups");
+        let found = run(fixture.store.dead_letter_groups(id("acme"), None, page)).expect("groups");
         let more = BoundedCount::MoreThan(MAX_GROUP_COUNT);
         let found_groups: Vec<_> = found
             .items

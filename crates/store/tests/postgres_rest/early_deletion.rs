@@ -4,20 +4,20 @@ use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
 use posthaste_store::{AttemptEntry, Lists, Retention, RetentionStepResult};
 
-use crate::fixture::{DAY, Given, HOUR, at, event, id, run};
+use crate::fixture::{DAY, Fixture, HOUR, at, event, id, run};
 
 /// Opens a store in which every non-empty day is large.
-fn large() -> Given {
-    Given::acme_with(|settings| settings.large_day_bytes = 1)
+fn large() -> Fixture {
+    Fixture::acme_with(|settings| settings.large_day_bytes = 1)
 }
 
-fn attempts(fixture: &Given, delivery: DeliveryId) -> Vec<AttemptEntry> {
+fn attempts(fixture: &Fixture, delivery: DeliveryId) -> Vec<AttemptEntry> {
     let found = run(fixture.store.delivery(id("acme"), delivery)).expect("it reads");
     found.expect("it is there").1
 }
 
 /// Sends `count` events, one per hour, each of which takes three attempts.
-fn send(fixture: &Given, count: u64) -> Vec<DeliveryId> {
+fn send(fixture: &Fixture, count: u64) -> Vec<DeliveryId> {
     let send = |n: u64| {
         let delivery = fixture.send(at(n * HOUR)).deliveries[0].id;
         for (ms, code) in [(0, 503), (60_000, 503), (120_000, 400)] {

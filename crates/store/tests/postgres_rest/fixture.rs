@@ -15,8 +15,8 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver,
-    Idempotency, Ingest, Limits, Lists, NewEvent, Retention, RetentionStepResult, Store,
+    AcceptResult, AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver,
+    HandedOver, Idempotency, Limits, Lists, NewEvent, Retention, RetentionStepResult, Store,
     StoreError, StoreSettings, Tenant, Written,
 };
 
@@ -33,9 +33,9 @@ pub(crate) fn at(ms: u64) -> Timestamp {
 }
 
 /// A hand-over that drops everything.
-struct IgnoreHandOver;
+struct NoHandOver;
 
-impl HandOver for IgnoreHandOver {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
     fn broken(&self, why: &StoreError) {
         panic!("the store broke: {why}");
@@ -43,38 +43,40 @@ impl HandOver for IgnoreHandOver {
 }
 
 /// A store in its own database, with tenant `acme` and its endpoint 1.
-pub(crate) struct Given {
+pub(crate) struct Fixture {
     pub(crate) store: PostgresStore,
     pub(crate) database: Arc<Database>,
 }
 
-impl Given {
-    pub(crate) fn acme() -> Given {
-        Given::acme_with(|_| {})
+impl Fixture {
+    pub(crate) fn acme() -> Fixture {
+        Fixture::acme_with(|_| {})
     }
 
-    pub(crate) fn acme_with(change: impl FnOnce(&mut PostgresSettings)) -> Given {
+    pub(crate) fn acme_with(change: impl FnOnce(&mut PostgresSettings)) -> Fixture {
         let database = Arc::new(Database::create());
-        let fixture = Given::node(&database, 5, change);
+        let fixture = Fixture::node(&database, 5, change);
         fixture.add_tenant("acme", None);
         fixture.add_endpoint(1, "acme");
         fixture
     }
 
     /// Opens a node on an existing database.
-    pub(crate) fn again(database: &Arc<Database>) -> Given {
-        Given::node(database, 7, |_| {})
+    pub(crate) fn again(database: &Arc<Database>) -> Fixture {
+        Fixture::node(database, 7, |_| {})
     }
 
     /// Opens another node on the same database, which owns no endpoints.
-    pub(crate) fn another(&self, seed: u64) -> Given {
-        Given::node(&self.database, seed, |settings| settings.works = false)
+    pub(crate) fn another(&self, seed: u64) -> Fixture {
+        Fixture::node(&self.database, seed, |settings| {
+            settings.wants_shards = false
+        })
     }
 
     /// The same, with a setting that makes every non-empty day large.
-    pub(crate) fn another_large(&self, seed: u64) -> Given {
-        Given::node(&self.database, seed, |settings| {
-            settings.works = false;
+    pub(crate) fn another_large(&self, seed: u64) -> Fixture {
+        Fixture::node(&self.database, seed, |settings| {
+            settings.wants_shards = false;
             settings.large_day_bytes = 1;
         })
     }
@@ -83,17 +85,17 @@ impl Given {
         database: &Arc<Database>,
         seed: u64,
         change: impl FnOnce(&mut PostgresSettings),
-    ) -> Given {
+    ) -> Fixture {
         let mut settings = settings(database.url());
         change(&mut settings);
         let store = StoreSettings::new(Rng::seeded(seed));
         let store = PostgresStore::open(
             settings,
             store,
-            Arc::new(IgnoreHandOver),
+            Arc::new(NoHandOver),
             Arc::new(IgnoreClusterEvents),
         );
-        Given {
+        Fixture {
             store: store.expect("it opens"),
             database: database.clone(),
         }
@@ -134,7 +136,7 @@ impl Given {
 
     pub(crate) fn accept(&self, now: Timestamp, event: NewEvent) -> AcceptedEvent {
         match run(self.store.accept(now, vec![event])) {
-            Ok(Ingest::Done(mut done)) => done.remove(0).event,
+            Ok(AcceptResult::Done(mut done)) => done.remove(0).event,
             other => panic!("{other:?}"),
         }
     }

@@ -8,16 +8,16 @@ use posthaste_store::{
     ReplayStatus, Retention, Store,
 };
 
-use crate::fixture::{DAY, Given, HOUR, at, id, keyed, run};
+use crate::fixture::{DAY, Fixture, HOUR, at, id, keyed, run};
 
 const KEEP: Span = Span::from_days(2);
 
 /// Opens a store in which every non-empty day is large.
-fn large() -> Given {
-    Given::acme_with(|settings| settings.large_day_bytes = 1)
+fn large() -> Fixture {
+    Fixture::acme_with(|settings| settings.large_day_bytes = 1)
 }
 
-fn events(fixture: &Given) -> usize {
+fn events(fixture: &Fixture) -> usize {
     let page = PageRequest {
         limit: 250,
         before: None,
@@ -28,7 +28,7 @@ fn events(fixture: &Given) -> usize {
     run(events).expect("events").items.len()
 }
 
-fn status(fixture: &Given, delivery: DeliveryId) -> Option<Status> {
+fn status(fixture: &Fixture, delivery: DeliveryId) -> Option<Status> {
     let found = run(fixture.store.delivery(id("acme"), delivery)).expect("it reads");
     found.map(|(stored, _)| stored.shown_status())
 }
@@ -180,7 +180,7 @@ fn deliveries_with_ids_of_the_next_day_are_deleted_with_their_event() {
     let last = at(DAY - 1);
     let batch = vec![crate::fixture::event("acme"); 200];
     let accepted = run(fixture.store.accept(last, batch)).expect("they are accepted");
-    let posthaste_store::Ingest::Done(accepted) = accepted else {
+    let posthaste_store::AcceptResult::Done(accepted) = accepted else {
         panic!("{accepted:?}");
     };
     let deliveries: Vec<DeliveryId> = accepted
@@ -227,7 +227,7 @@ fn uuid(id: u128) -> String {
 
 #[test]
 fn empty_partitions_are_removed() {
-    let fixture = Given::acme();
+    let fixture = Fixture::acme();
     for day in 0..5 {
         let delivery = fixture.send(at(day * DAY)).deliveries[0].id;
         fixture.answer(delivery, at(day * DAY), 200);
@@ -274,7 +274,7 @@ fn a_partition_with_locked_events_is_not_dropped() {
 
 #[test]
 fn a_retention_run_continues_after_other_writes_fail() {
-    let fixture = Given::acme();
+    let fixture = Fixture::acme();
     fixture.add_tenant("patient", Some(Span::from_days(900)));
     fixture.accept(at(HOUR), crate::fixture::event("patient"));
     let old = fixture.send(at(2 * HOUR));

@@ -7,7 +7,7 @@ use posthaste_store::{
     ReplayFilter, ReplayScope, Retention, Store, StoredStatus, TenantObject, TenantSelection,
 };
 
-use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
+use crate::fixture::{DAY, Fixture, MIDNIGHT, at, id, run};
 
 /// Number of rows of the large tenant in each table.
 const CROWD: u64 = 60_000;
@@ -16,7 +16,7 @@ const MOST: u64 = 6_000;
 const DAYS: u64 = 6;
 
 /// Fills the tables with rows of the large tenant, and a few of acme between them.
-fn fill(fixture: &Given) {
+fn fill(fixture: &Fixture) {
     fixture.add_tenant("crowd", None);
     fixture.add_endpoint(9, "crowd");
     for day in 0..DAYS {
@@ -53,7 +53,7 @@ fn fill(fixture: &Given) {
 }
 
 /// Runs every kind of query of a small tenant.
-fn ask_everything(fixture: &Given) {
+fn ask_everything(fixture: &Fixture) {
     let none = DeliveryFilter::default;
     let endpoint = Some(EndpointId(1));
     let (since, until) = (Some(at(DAY)), Some(at(3 * DAY)));
@@ -123,7 +123,7 @@ fn ask_everything(fixture: &Given) {
 }
 
 /// Runs the queries of the dashboard.
-fn run_typical_requests(fixture: &Given) {
+fn run_typical_requests(fixture: &Fixture) {
     let now = at(9 * DAY);
     for of in [
         AuditScope::All,
@@ -170,14 +170,14 @@ fn run_typical_requests(fixture: &Given) {
 
 #[test]
 fn a_small_tenant_does_not_read_rows_of_large_ones() {
-    let fixture = Given::acme();
+    let fixture = Fixture::acme();
     fill(&fixture);
     run(fixture.store.close()).expect("it closes");
     let database = fixture.database.clone();
     drop(fixture);
     wait_for_quiet(&database);
     database.run("SELECT pg_stat_reset()");
-    let fixture = Given::again(&database);
+    let fixture = Fixture::again(&database);
     ask_everything(&fixture);
     run(fixture.store.close()).expect("it closes");
     drop(fixture);

@@ -6,9 +6,9 @@ use posthaste_store::{
     StoredStatus,
 };
 
-use crate::fixture::{DAY, Given, HOUR, at, event, id, run};
+use crate::fixture::{DAY, Fixture, HOUR, at, event, id, run};
 
-fn waiting(fixture: &Given) -> usize {
+fn waiting(fixture: &Fixture) -> usize {
     let filter = DeliveryFilter {
         status: Some(StoredStatus::Pending),
         ..DeliveryFilter::default()
@@ -22,7 +22,7 @@ fn waiting(fixture: &Given) -> usize {
 }
 
 /// Steps the replays on two nodes at once, until both report that they are done.
-fn step_together(one: &Given, other: &Given, replays: &[ReplayId]) {
+fn step_together(one: &Fixture, other: &Fixture, replays: &[ReplayId]) {
     for _ in 0..50 {
         let steps: Vec<_> = replays
             .iter()
@@ -45,7 +45,7 @@ fn step_together(one: &Given, other: &Given, replays: &[ReplayId]) {
 
 #[test]
 fn two_nodes_do_not_replay_a_delivery_twice() {
-    let fixture = Given::acme();
+    let fixture = Fixture::acme();
     let other = fixture.another(9);
     for n in 0..100 {
         let delivery = fixture.send(at(n * 1_000)).deliveries[0].id;
@@ -74,7 +74,7 @@ fn two_nodes_do_not_replay_a_delivery_twice() {
 
 #[test]
 fn two_replays_of_missed_events_create_one_delivery_per_event() {
-    let fixture = Given::acme();
+    let fixture = Fixture::acme();
     let other = fixture.another(9);
     let missed = 60;
     let batch = vec![event("acme"); missed];

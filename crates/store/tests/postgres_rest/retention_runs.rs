@@ -9,11 +9,11 @@ use posthaste_store::{
     RetryResult, Store, Tenant,
 };
 
-use crate::fixture::{DAY, Given, HOUR, at, event, id, run};
+use crate::fixture::{DAY, Fixture, HOUR, at, event, id, run};
 
 /// Opens a store in which every non-empty day is large.
-fn large() -> Given {
-    Given::acme_with(|settings| settings.large_day_bytes = 1)
+fn large() -> Fixture {
+    Fixture::acme_with(|settings| settings.large_day_bytes = 1)
 }
 
 fn days(days: u64) -> Option<Span> {
@@ -28,22 +28,22 @@ fn a_month(step: usize) -> Retention {
     }
 }
 
-fn left(fixture: &Given, tenant: &str) -> u64 {
+fn left(fixture: &Fixture, tenant: &str) -> u64 {
     fixture.count(&format!(
         "SELECT count(*) FROM events v JOIN tenants t ON t.no = v.tenant_no WHERE t.id = '{tenant}'"
     ))
 }
 
-fn emptied(fixture: &Given) -> u64 {
+fn emptied(fixture: &Fixture) -> u64 {
     fixture.count("SELECT count(*) FROM events WHERE payload_removed_at IS NOT NULL")
 }
 
-fn step(fixture: &Given, now: Timestamp, retention: &Retention) -> RetentionStepResult {
+fn step(fixture: &Fixture, now: Timestamp, retention: &Retention) -> RetentionStepResult {
     run(fixture.store.step_retention(now, retention.clone())).expect("it tidies")
 }
 
 /// Changes the retention period of a tenant.
-fn keep(fixture: &Given, name: &str, retention: Span) {
+fn keep(fixture: &Fixture, name: &str, retention: Span) {
     let tenant = run(fixture.store.tenant(id(name))).expect("it reads");
     let tenant = Tenant {
         limits: Limits {
@@ -154,7 +154,7 @@ fn a_tenant_deleted_during_the_scan_gets_the_server_retention() {
 }
 
 /// Locks rows until the table `enough` exists.
-fn holding(fixture: &Given, rows: &str) -> JoinHandle<Vec<String>> {
+fn holding(fixture: &Fixture, rows: &str) -> JoinHandle<Vec<String>> {
     let hold = format!(
         "BEGIN; {rows}; \
          DO $$ BEGIN LOOP EXIT WHEN EXISTS (SELECT 1 FROM pg_class WHERE relname = 'enough'); \
@@ -180,7 +180,7 @@ fn locked_rows_are_skipped() {
             "SELECT 1 FROM events FOR KEY SHARE",
             "SELECT 1 FROM ended FOR UPDATE",
         ] {
-            let fixture = if small { Given::acme() } else { large() };
+            let fixture = if small { Fixture::acme() } else { large() };
             fixture.add_tenant("patient", days(900));
             fixture.accept(at(HOUR), event("patient"));
             let sent = fixture.send(at(HOUR));
@@ -274,7 +274,7 @@ fn many_replayed_deliveries_are_deleted_in_steps_before_the_drop() {
 
 #[test]
 fn a_run_with_a_clock_ahead_leaves_no_rows_behind() {
-    for fixture in [large(), Given::acme()] {
+    for fixture in [large(), Fixture::acme()] {
         let sent = fixture.send(at(HOUR));
         let retention = Retention::all(Span::from_days(2), 10);
         assert_eq!(
@@ -313,7 +313,7 @@ fn concurrent_retention_runs_delete_everything_once() {
         }
     }
     let retention = a_month(3);
-    let step_retention = |node: &Given| {
+    let step_retention = |node: &Fixture| {
         let mut emptied = 0;
         for now in [at(9 * DAY), at(90 * DAY)] {
             for _ in 0..60 {

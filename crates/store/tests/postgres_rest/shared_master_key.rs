@@ -1,10 +1,10 @@
 //! Nodes share one master key.
 
-use crate::fixture::{Given, run};
+use crate::fixture::{Fixture, run};
 
 #[test]
 fn the_first_offered_key_is_used_by_all_nodes() {
-    let fixture = Given::acme();
+    let fixture = Fixture::acme();
     let other = fixture.another(9);
     assert_eq!(run(fixture.store.shared_master_keys()), Ok(None));
     let (first, second) = (

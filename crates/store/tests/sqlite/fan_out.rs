@@ -11,8 +11,9 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    AcceptedDelivery, Answer, CreateResult, DeliveryFilter, DisabledReason, Idempotency, Ingest,
-    Ingested, Lists, NewEvent, PageRequest, Retention, Store, StoreError, StoreSettings,
+    AcceptResult, AcceptedDelivery, AcceptedOrStored, Answer, CreateResult, DeliveryFilter,
+    DisabledReason, Idempotency, Lists, NewEvent, PageRequest, Retention, Store, StoreError,
+    StoreSettings,
 };
 
 use crate::fixture::{BlockingHandOver, Fixture, NOW, event, id, open_with, run, settings, tenant};
@@ -50,7 +51,7 @@ fn with_endpoints(settings: StoreSettings) -> Fixture {
 }
 
 /// A store that has stored the events of a large request and `stored` of its deliveries, and waits in a hand-over.
-fn begun(stored: usize) -> (Fixture, Answer<Ingest>) {
+fn begun(stored: usize) -> (Fixture, Answer<AcceptResult>) {
     let fixture = with_endpoints(settings());
     fixture.hand.shut();
     let other = fixture.store.accept(NOW, vec![event("other", 1)]);
@@ -76,20 +77,20 @@ fn rows(path: &Path, table: &str) -> i64 {
     conn.query_row(&sql, [], |row| row.get(0)).unwrap()
 }
 
-fn is_answered(answer: &mut Answer<Ingest>) -> bool {
+fn is_answered(answer: &mut Answer<AcceptResult>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     matches!(answer.as_mut().poll(&mut context), Poll::Ready(_))
 }
 
-fn ingested(answer: Result<Ingest, StoreError>) -> Vec<Ingested> {
+fn ingested(answer: Result<AcceptResult, StoreError>) -> Vec<AcceptedOrStored> {
     match answer {
-        Ok(Ingest::Done(ingested)) => ingested,
+        Ok(AcceptResult::Done(ingested)) => ingested,
         other => panic!("{other:?}"),
     }
 }
 
 /// Returns the deliveries of a request.
-fn deliveries(ingested: &[Ingested]) -> Vec<AcceptedDelivery> {
+fn deliveries(ingested: &[AcceptedOrStored]) -> Vec<AcceptedDelivery> {
     let events = ingested.iter().map(|it| &it.event);
     events.flat_map(|event| event.deliveries.clone()).collect()
 }
@@ -153,11 +154,11 @@ fn others_are_served_between_the_pieces() {
         }
     }
     let first = ingested(run(answer));
-    assert!(first.iter().all(|it| it.fresh));
+    assert!(first.iter().all(|it| it.is_new));
     let accepted = ids(&deliveries(&first));
     assert_eq!(accepted.len(), DELIVERIES);
     let again = ingested(run(repeated));
-    assert!(again.iter().all(|it| !it.fresh));
+    assert!(again.iter().all(|it| !it.is_new));
     assert_eq!(ids(&deliveries(&again)), accepted);
     let handed_over = handed_over_to_acme(&fixture.hand);
     assert_eq!(handed_over, accepted, "each once, in order");
@@ -186,7 +187,7 @@ fn a_large_request_is_completed_after_a_crash() {
         let store = open_with(&copy, hand.clone());
         // The request is completed before further operations of the tenant.
         let again = ingested(run(store.accept(NOW, large(EVENTS))));
-        assert!(again.iter().all(|it| !it.fresh), "{stored}");
+        assert!(again.iter().all(|it| !it.is_new), "{stored}");
         let accepted = ids(&deliveries(&again));
         assert_eq!(accepted.len(), DELIVERIES);
         assert_eq!(listed(&store, None), accepted, "{stored}");
@@ -314,7 +315,7 @@ fn a_full_disk_delays_the_rest_of_a_large_request() {
     assert_eq!(rows(&fixture.path(), "fan_outs"), 1);
     // Other operations of the tenant do not wait for it.
     let again = ingested(run(fixture.store.accept(NOW, large(EVENTS))));
-    assert!(again.iter().all(|it| !it.fresh));
+    assert!(again.iter().all(|it| !it.is_new));
     fixture.faults.limit_pages(0);
     fixture.hand.await_taken(2 + DELIVERIES);
     assert_eq!(handed_over_to_acme(&fixture.hand), ids(&deliveries(&again)));

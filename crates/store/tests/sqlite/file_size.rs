@@ -2,7 +2,7 @@
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::backup;
-use posthaste_store::{CreateResult, Ingest, ReplayFilter, ReplayScope, Retention, Store};
+use posthaste_store::{AcceptResult, CreateResult, ReplayFilter, ReplayScope, Retention, Store};
 
 use crate::fixture::{Fixture, NOW, event, id, open, run, tenant};
 
@@ -25,7 +25,7 @@ fn quiet() -> Fixture {
 fn accept(fixture: &Fixture, now: Timestamp) {
     let events = (0..A_DAY).map(|_| event("quiet", BYTES)).collect();
     let done = run(fixture.store.accept(now, events));
-    assert!(matches!(done, Ok(Ingest::Done(_))), "{done:?}");
+    assert!(matches!(done, Ok(AcceptResult::Done(_))), "{done:?}");
 }
 
 /// Deletes everything older than two days. Returns the number of deleted events.

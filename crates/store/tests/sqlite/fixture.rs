@@ -14,8 +14,8 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::sqlite::{Faults, SqliteStore};
 use posthaste_store::{
-    Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver, Ingest, Limits,
-    NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
+    AcceptResult, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver,
+    Limits, NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -135,7 +135,7 @@ impl Fixture {
     }
 
     /// Accepts one event with a payload of `bytes` bytes.
-    pub(crate) fn accept(&self, bytes: usize) -> Answer<Ingest> {
+    pub(crate) fn accept(&self, bytes: usize) -> Answer<AcceptResult> {
         self.store.accept(NOW, vec![event("acme", bytes)])
     }
 }

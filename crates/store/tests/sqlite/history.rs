@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    CreateResult, DeliveryFilter, EventFilter, Ingest, Lists, PageRequest, Retention, Store,
+    AcceptResult, CreateResult, DeliveryFilter, EventFilter, Lists, PageRequest, Retention, Store,
     StoredStatus,
 };
 
@@ -55,7 +55,7 @@ fn lists_continue_beyond_the_history_mark() {
         let owner = ["acme", "other"][batch % 2];
         let list = (0..BATCH).map(|_| event(owner, 1)).collect();
         let at = Timestamp(NOW.0 + batch as u64);
-        let Ok(Ingest::Done(done)) = run(fixture.store.accept(at, list)) else {
+        let Ok(AcceptResult::Done(done)) = run(fixture.store.accept(at, list)) else {
             panic!("it is not accepted");
         };
         events += done.len();

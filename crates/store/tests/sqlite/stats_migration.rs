@@ -1,7 +1,7 @@
 //! Migration of stats: buckets of schema version 4 get estimates for the counters that version 5 added.
 
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, Scope, StatCounters, StatsStore, Store};
+use posthaste_store::{BucketWidth, StatCounters, StatsStore, Store, SubjectScope};
 
 use crate::fixture::{Fixture, WITHOUT_OWNER_EMAILS, open, run};
 
@@ -38,7 +38,8 @@ fn older_stats_are_migrated_with_estimates() {
     conn.pragma_update(None, "user_version", 4).unwrap();
     drop(conn);
     let store = open(&fixture.path()).unwrap();
-    let stats = run(store.stats(Scope::Everything, BucketWidth::Minute, Timestamp(0))).unwrap();
+    let stats =
+        run(store.stats(SubjectScope::Everything, BucketWidth::Minute, Timestamp(0))).unwrap();
     let counters: Vec<StatCounters> = stats.into_iter().map(|(_, counters)| counters).collect();
     let expected = [
         // 16 attempts for 9 successes, as before; three of ten deliveries had a second attempt.

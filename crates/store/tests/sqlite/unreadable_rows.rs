@@ -3,7 +3,7 @@
 use posthaste_core::delivery::{DeadReason, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Fetched;
-use posthaste_store::{Ingest, Lists, NewEvent, Store, StoreError};
+use posthaste_store::{AcceptResult, Lists, NewEvent, Store, StoreError};
 
 use crate::fixture::{Fixture, NOW, event, id, run};
 
@@ -13,12 +13,12 @@ fn accept(fixture: &Fixture, ordering: Option<u64>) -> DeliveryId {
         ..event("acme", 3)
     };
     match run(fixture.store.accept(NOW, vec![event])).unwrap() {
-        Ingest::Done(done) => done[0].event.deliveries[0].id,
-        refused @ (Ingest::Conflict(_)
-        | Ingest::NoSuchTenant
-        | Ingest::NoSuchEndpoint
-        | Ingest::TooManyDeliveries { .. }
-        | Ingest::OverLimit { .. }) => panic!("{refused:?}"),
+        AcceptResult::Done(done) => done[0].event.deliveries[0].id,
+        refused @ (AcceptResult::Conflict(_)
+        | AcceptResult::NoSuchTenant
+        | AcceptResult::NoSuchEndpoint
+        | AcceptResult::TooManyDeliveries { .. }
+        | AcceptResult::OverLimit { .. }) => panic!("{refused:?}"),
     }
 }
 

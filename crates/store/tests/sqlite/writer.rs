@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthaste_core::id::EndpointId;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    CreateResult, HandOver, HandedOver, Ingest, Store, StoreError, StoreSettings,
+    AcceptResult, CreateResult, HandOver, HandedOver, Store, StoreError, StoreSettings,
 };
 
 use crate::fixture::{Fixture, NOW, event, id, open, run, settings, succeed, tenant};
@@ -21,7 +21,7 @@ fn operations_enqueued_during_a_commit_form_one_group() {
     fixture.hand.open();
     run(first).unwrap();
     for answer in rest {
-        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+        assert!(matches!(run(answer), Ok(AcceptResult::Done(_))));
     }
     assert_eq!(fixture.faults.operations() - before.1, 500);
     assert_eq!(fixture.faults.commits() - before.0, 1);
@@ -124,7 +124,7 @@ fn a_failing_operation_fails_alone() {
     // The changes of the routing table by the rolled-back group were undone, and then made once.
     for name in ["before", "after"] {
         let accepted = run(fixture.store.accept(NOW, vec![event(name, 1)]));
-        assert!(matches!(accepted, Ok(Ingest::Done(_))), "{name}");
+        assert!(matches!(accepted, Ok(AcceptResult::Done(_))), "{name}");
     }
 }
 
@@ -189,7 +189,7 @@ fn the_number_of_events_per_transaction_is_bounded() {
     fixture.hand.open();
     assert!(run(first).is_ok());
     for answer in rest {
-        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+        assert!(matches!(run(answer), Ok(AcceptResult::Done(_))));
     }
     assert_eq!(run(fixture.store.counts()).unwrap().pending, 20_001);
     let commits = fixture.faults.commits() - before;
@@ -226,7 +226,7 @@ fn a_flood_of_one_tenant_delays_others_by_one_group() {
     );
     fixture.hand.open();
     for answer in flood {
-        assert!(matches!(run(answer), Ok(Ingest::Done(_))));
+        assert!(matches!(run(answer), Ok(AcceptResult::Done(_))));
     }
     let (most_rows, _) = fixture.faults.take_largest();
     assert!(most_rows <= 2_048 + 802, "{most_rows}");
@@ -270,7 +270,7 @@ fn ids_are_handed_over_in_increasing_order() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    let Ok(Ingest::Done(done)) = run(fixture.accept(10)) else {
+                    let Ok(AcceptResult::Done(done)) = run(fixture.accept(10)) else {
                         panic!("it is not accepted");
                     };
                     let last = done[0].event.deliveries.last().unwrap().id;

@@ -68,7 +68,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Now, Timestamp};
-use posthaste_store::{Scope, StatCounters};
+use posthaste_store::{StatCounters, SubjectScope};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use authentication_counters::AuthenticationCounters;
@@ -150,7 +150,7 @@ pub struct UnwrittenCounters<'a> {
 
 impl UnwrittenCounters<'_> {
     /// Returns the unwritten counters of a scope, by minute.
-    pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, StatCounters)> {
+    pub fn pending(&self, scope: &SubjectScope) -> Vec<(Timestamp, StatCounters)> {
         self.metrics.by_time().pending.of(scope)
     }
 

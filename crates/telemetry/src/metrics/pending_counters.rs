@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, Scope, StatCounters, StatEntry};
+use posthaste_store::{BucketWidth, StatCounters, StatEntry, SubjectScope};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of counter rows of tenants and endpoints that wait: about 10 MB. Reached only if the store is
@@ -122,16 +122,17 @@ impl PendingCounters {
             };
             if minute.everything != StatCounters::default() {
                 let totals = std::mem::take(&mut minute.everything);
-                taken.push(row((Scope::Everything, totals)));
+                taken.push(row((SubjectScope::Everything, totals)));
             }
             let tenants = take_some(&mut minute.tenants, most - taken.len());
             let tenants = tenants.into_iter();
-            let tenants = tenants.map(|(tenant, totals)| (Scope::Tenant(tenant), totals));
+            let tenants = tenants.map(|(tenant, totals)| (SubjectScope::Tenant(tenant), totals));
             let before = taken.len();
             taken.extend(tenants.map(row));
             let endpoints = take_some(&mut minute.endpoints, most - taken.len());
             let endpoints = endpoints.into_iter();
-            let endpoints = endpoints.map(|(endpoint, totals)| (Scope::Endpoint(endpoint), totals));
+            let endpoints =
+                endpoints.map(|(endpoint, totals)| (SubjectScope::Endpoint(endpoint), totals));
             taken.extend(endpoints.map(row));
             self.count -= taken.len() - before;
             if minute.is_empty() {
@@ -142,11 +143,11 @@ impl PendingCounters {
     }
 
     /// Returns the waiting counters of a scope, including those of the piece that is being written.
-    pub(super) fn of(&self, scope: &Scope) -> Vec<(Timestamp, StatCounters)> {
+    pub(super) fn of(&self, scope: &SubjectScope) -> Vec<(Timestamp, StatCounters)> {
         let of = |minute: &Minute| match scope {
-            Scope::Everything => Some(minute.everything),
-            Scope::Tenant(tenant) => minute.tenants.get(tenant).copied(),
-            Scope::Endpoint(endpoint) => minute.endpoints.get(endpoint).copied(),
+            SubjectScope::Everything => Some(minute.everything),
+            SubjectScope::Tenant(tenant) => minute.tenants.get(tenant).copied(),
+            SubjectScope::Endpoint(endpoint) => minute.endpoints.get(endpoint).copied(),
         };
         let mut found: BTreeMap<Timestamp, StatCounters> = BTreeMap::new();
         for (at, minute) in &self.minutes {
@@ -183,7 +184,8 @@ impl PendingCounters {
             self.count -= usize::from(minute.tenants.remove(tenant).is_some());
         }
         if let Some(piece) = &mut self.in_write {
-            let is_of_tenant = |scope: &Scope| matches!(scope, Scope::Tenant(of) if of == tenant);
+            let is_of_tenant =
+                |scope: &SubjectScope| matches!(scope, SubjectScope::Tenant(of) if of == tenant);
             piece.entries.retain(|it| !is_of_tenant(&it.scope));
         }
     }
@@ -248,7 +250,7 @@ mod tests {
         format!("t{number}").parse().expect("a valid tenant id")
     }
 
-    fn attempts_of(pending: &PendingCounters, scope: &Scope) -> Vec<(u64, u64)> {
+    fn attempts_of(pending: &PendingCounters, scope: &SubjectScope) -> Vec<(u64, u64)> {
         let counters = pending.of(scope).into_iter();
         counters
             .map(|(at, totals)| (at.0, totals.attempts))
@@ -264,7 +266,7 @@ mod tests {
                 let endpoint = EndpointId(u128::from(number % 7));
                 pending.add(at, &tenant(number % 3), endpoint, &attempts(1));
             }
-            let mut sums: BTreeMap<Scope, u64> = BTreeMap::new();
+            let mut sums: BTreeMap<SubjectScope, u64> = BTreeMap::new();
             let mut pieces = 0;
             while let Some(piece) = pending.piece(most) {
                 pieces += 1;
@@ -276,7 +278,7 @@ mod tests {
                 pending.confirm();
             }
             assert_eq!(pending.count(), 0);
-            assert_eq!(sums.remove(&Scope::Everything), Some(30), "{most}");
+            assert_eq!(sums.remove(&SubjectScope::Everything), Some(30), "{most}");
             assert_eq!(sums.len(), 3 + 7);
             assert_eq!(sums.values().sum::<u64>(), 60);
         }
@@ -292,26 +294,29 @@ mod tests {
         pending.add(Timestamp(MINUTE), &tenant(2), EndpointId(1), &attempts(100));
         assert_eq!(pending.count(), 3 + 2 + 4);
         assert_eq!(
-            attempts_of(&pending, &Scope::Everything),
+            attempts_of(&pending, &SubjectScope::Everything),
             [(0, 11), (MINUTE, 100)]
         );
-        assert_eq!(attempts_of(&pending, &Scope::Tenant(tenant(1))), [(0, 11)]);
-        let one = Scope::Endpoint(EndpointId(1));
+        assert_eq!(
+            attempts_of(&pending, &SubjectScope::Tenant(tenant(1))),
+            [(0, 11)]
+        );
+        let one = SubjectScope::Endpoint(EndpointId(1));
         assert_eq!(attempts_of(&pending, &one), [(0, 11), (MINUTE, 100)]);
         let again = pending.piece(10).expect("the piece is not confirmed");
         assert_eq!((again.number, again.entries), (1, piece.entries));
         // A later tenant with the same id must not inherit these counters.
         pending.forget(&tenant(1));
-        assert_eq!(attempts_of(&pending, &Scope::Tenant(tenant(1))), []);
+        assert_eq!(attempts_of(&pending, &SubjectScope::Tenant(tenant(1))), []);
         assert_eq!(
-            attempts_of(&pending, &Scope::Everything),
+            attempts_of(&pending, &SubjectScope::Everything),
             [(0, 11), (MINUTE, 100)]
         );
         let again = pending.piece(10).expect("the piece is not confirmed");
         assert_eq!((again.number, again.entries.len()), (1, 2));
         pending.confirm();
         assert_eq!(
-            attempts_of(&pending, &Scope::Everything),
+            attempts_of(&pending, &SubjectScope::Everything),
             [(0, 10), (MINUTE, 100)]
         );
         let next = pending.piece(10).expect("there are more counters");
@@ -329,9 +334,12 @@ mod tests {
         assert_eq!(pending.count(), MAX_PENDING + 1);
         assert_eq!(pending.dropped(), 11);
         assert_eq!(pending.dropped(), 0);
-        assert_eq!(attempts_of(&pending, &Scope::Everything), [(0, most + 10)]);
         assert_eq!(
-            attempts_of(&pending, &Scope::Tenant(tenant(1))),
+            attempts_of(&pending, &SubjectScope::Everything),
+            [(0, most + 10)]
+        );
+        assert_eq!(
+            attempts_of(&pending, &SubjectScope::Tenant(tenant(1))),
             [(0, most + 10)]
         );
         for minute in 1..=MAX_MINUTES as u64 {

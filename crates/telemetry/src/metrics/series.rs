@@ -4,7 +4,7 @@
 //! coincide.
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{BucketWidth, Scope, StatCounters};
+use posthaste_store::{BucketWidth, StatCounters, SubjectScope};
 
 use super::window::{Window, WindowCounters};
 
@@ -20,12 +20,17 @@ pub struct Series {
 impl Series {
     /// Builds the series of a scope. For an endpoint, the 24-hour window uses hours, because few endpoints have enough
     /// traffic for shorter buckets.
-    pub fn new(now: Timestamp, scope: &Scope, window: Window, counters: &WindowCounters) -> Series {
+    pub fn new(
+        now: Timestamp,
+        scope: &SubjectScope,
+        window: Window,
+        counters: &WindowCounters,
+    ) -> Series {
         let width = window.width();
         let bucket = match (scope, width) {
-            (Scope::Endpoint(_), BucketWidth::Quarter) => Span::from_hours(1),
-            (Scope::Everything | Scope::Tenant(_), _)
-            | (Scope::Endpoint(_), BucketWidth::Minute) => width.bucket(),
+            (SubjectScope::Endpoint(_), BucketWidth::Quarter) => Span::from_hours(1),
+            (SubjectScope::Everything | SubjectScope::Tenant(_), _)
+            | (SubjectScope::Endpoint(_), BucketWidth::Minute) => width.bucket(),
         };
         let mut series = Series::empty(now, window, bucket);
         series.add(match width {
@@ -102,19 +107,19 @@ mod tests {
             ],
         };
         let now = Timestamp(minute(64).0 + 59_999);
-        let hour = Series::new(now, &Scope::Everything, Window::Hour, &counters);
+        let hour = Series::new(now, &SubjectScope::Everything, Window::Hour, &counters);
         assert_eq!(hour.bucket.to_string(), "1m");
         let hour = counts(&hour);
         assert_eq!(hour.len(), 60);
         assert_eq!(hour[..2], [(minute(5), 1), (minute(6), 10)]);
         assert_eq!(hour[59], (minute(64), 140));
-        let day = Series::new(now, &Scope::Everything, Window::Day, &counters);
+        let day = Series::new(now, &SubjectScope::Everything, Window::Day, &counters);
         assert_eq!(day.bucket.to_string(), "15m");
         let day = counts(&day);
         assert_eq!(day.len(), 96);
         assert_eq!(day[91], (minute(0), 1_011));
         assert_eq!(day[95], (minute(60), 140));
-        let one = Scope::Endpoint(EndpointId(7));
+        let one = SubjectScope::Endpoint(EndpointId(7));
         let day = Series::new(now, &one, Window::Day, &counters);
         assert_eq!(day.bucket.to_string(), "1h");
         let day = counts(&day);
@@ -128,7 +133,7 @@ mod tests {
     fn a_window_that_starts_before_1970_is_cut_off() {
         let series = Series::new(
             Timestamp(MINUTE),
-            &Scope::Everything,
+            &SubjectScope::Everything,
             Window::Hour,
             &WindowCounters::default(),
         );

@@ -386,7 +386,7 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
 }
 
 /// Returns the counters of a scope, written and unwritten.
-async fn gathered(metrics: &Metrics, store: &ModelStore, scope: &Scope) -> WindowCounters {
+async fn gathered(metrics: &Metrics, store: &ModelStore, scope: &SubjectScope) -> WindowCounters {
     let unwritten = metrics.unwritten().await;
     let stats = |width| store.stats(scope.clone(), width, Timestamp(0));
     WindowCounters {
@@ -401,26 +401,32 @@ async fn written_and_unwritten_counters_together_are_complete() {
     let metrics = Metrics::new();
     let (good, bad) = (tenant("good"), tenant("bad"));
     let store = store(&[&good, &bad]).await;
-    let ended = async |scope: &Scope| {
+    let ended = async |scope: &SubjectScope| {
         let counters = gathered(&metrics, &store, scope).await;
         let over = Window::ALL.map(|window| counters.over(at(0).wall, window));
         assert!(over.iter().all(|it| *it == over[0]), "{over:?}");
         (over[0].succeeded, over[0].failed)
     };
-    let (good_scope, bad_scope) = (Scope::Tenant(good.clone()), Scope::Tenant(bad.clone()));
+    let (good_scope, bad_scope) = (
+        SubjectScope::Tenant(good.clone()),
+        SubjectScope::Tenant(bad.clone()),
+    );
     for round in 1..=3 {
         metrics.attempt(at(0), &success(&good));
         metrics.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
         metrics.dead_lettered(at(0), &bad, EndpointId(8), 1);
         for _ in 0..2 {
-            assert_eq!(ended(&Scope::Everything).await, (round, 2 * round));
+            assert_eq!(ended(&SubjectScope::Everything).await, (round, 2 * round));
             assert_eq!(ended(&good_scope).await, (round, 0));
             assert_eq!(ended(&bad_scope).await, (0, 2 * round));
-            assert_eq!(ended(&Scope::Tenant(tenant("stranger"))).await, (0, 0));
+            assert_eq!(
+                ended(&SubjectScope::Tenant(tenant("stranger"))).await,
+                (0, 0)
+            );
             metrics.flush(&store).await.unwrap();
         }
         let unwritten = metrics.unwritten().await;
-        assert_eq!(unwritten.pending(&Scope::Everything), []);
+        assert_eq!(unwritten.pending(&SubjectScope::Everything), []);
         assert_eq!(unwritten.flushes(), round);
     }
     // A new tenant with the same id starts at zero. The totals keep the old counts.
@@ -428,7 +434,7 @@ async fn written_and_unwritten_counters_together_are_complete() {
     store.delete_tenant(NOON, bad.clone()).await.unwrap();
     metrics.forget(&bad);
     assert_eq!(ended(&bad_scope).await, (0, 0));
-    assert_eq!(ended(&Scope::Everything).await, (3, 7));
+    assert_eq!(ended(&SubjectScope::Everything).await, (3, 7));
 }
 
 #[tokio::test]
@@ -442,7 +448,7 @@ async fn a_failed_write_is_retried() {
     metrics.attempt(at(61_000), &success(&acme));
     assert_eq!(metrics.flush(&store).await, Err(StoreError::Full));
     let minutes = async || {
-        let counters = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
+        let counters = gathered(&metrics, &store, &SubjectScope::Tenant(tenant("acme"))).await;
         (counters.minutes.len(), counters.pending.len())
     };
     assert_eq!(minutes().await, (0, 2));
@@ -456,7 +462,7 @@ async fn a_failed_write_is_retried() {
     metrics.attempt(at(61_000), &success(&acme));
     store.lose_write_responses(None);
     assert_eq!(metrics.flush(&store).await, Ok(()));
-    let all = gathered(&metrics, &store, &Scope::Everything).await;
+    let all = gathered(&metrics, &store, &SubjectScope::Everything).await;
     assert_eq!(all.over(at(61_000).wall, Window::Hour).attempts, 4);
 }
 
@@ -473,10 +479,13 @@ async fn nothing_is_written_during_a_read() {
         std::task::Poll::Ready(polled.is_pending())
     });
     assert!(waits.await);
-    assert_eq!(unwritten.pending(&Scope::Everything).len(), 1);
+    assert_eq!(unwritten.pending(&SubjectScope::Everything).len(), 1);
     drop(unwritten);
     assert_eq!(flushing.await, Ok(()));
-    assert_eq!(metrics.unwritten().await.pending(&Scope::Everything), []);
+    assert_eq!(
+        metrics.unwritten().await.pending(&SubjectScope::Everything),
+        []
+    );
 }
 
 /// With more than one piece, a reader in between neither misses nor doubles one.
@@ -494,7 +503,7 @@ async fn a_read_during_a_flush_is_complete() {
     }
     let look = async {
         for _ in 0..50 {
-            let counters = gathered(&metrics, &store, &Scope::Tenant(tenant("acme"))).await;
+            let counters = gathered(&metrics, &store, &SubjectScope::Tenant(tenant("acme"))).await;
             assert_eq!(counters.over(at(0).wall, Window::Hour).attempts, 3_000);
             tokio::task::yield_now().await;
         }

@@ -8,7 +8,7 @@ use posthaste_core::classify::{Outcome, TransportError};
 use posthaste_core::dispatcher::Record;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Scope, StatCounters, StatEntry, StoreError, StoreSettings};
+use posthaste_store::{StatCounters, StatEntry, StoreError, StoreSettings, SubjectScope};
 use posthaste_store_testing::model::ModelStore;
 
 use super::{Fixture, HOOK, NoHandOver, START, acme};
@@ -66,7 +66,7 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
     }
 }
 
-async fn add_counters(fixture: &Fixture, scope: &Scope, counters: StatCounters) {
+async fn add_counters(fixture: &Fixture, scope: &SubjectScope, counters: StatCounters) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let entry = StatEntry {
@@ -82,16 +82,16 @@ async fn add_counters(fixture: &Fixture, scope: &Scope, counters: StatCounters) 
 }
 
 /// Adds counters that cross the threshold of this alert only.
-async fn cross_threshold(fixture: &Fixture, scope: &Scope, name: AlertName) {
+async fn cross_threshold(fixture: &Fixture, scope: &SubjectScope, name: AlertName) {
     add_counters(fixture, scope, beyond_threshold(name)).await;
 }
 
 #[tokio::test]
 async fn a_crossed_threshold_notifies_once_and_its_end_once() {
     let scopes = [
-        Scope::Everything,
-        Scope::Tenant(acme()),
-        Scope::Endpoint(HOOK),
+        SubjectScope::Everything,
+        SubjectScope::Tenant(acme()),
+        SubjectScope::Endpoint(HOOK),
     ];
     for name in FROM_COUNTERS {
         for scope in &scopes {
@@ -139,7 +139,7 @@ async fn too_few_attempts_and_values_on_the_threshold_raise_no_alert() {
         failed: 19,
         ..StatCounters::default()
     };
-    add_counters(&fixture, &Scope::Endpoint(HOOK), few).await;
+    add_counters(&fixture, &SubjectScope::Endpoint(HOOK), few).await;
     let limit = StatCounters {
         attempts: 1_000,
         retries: 500,
@@ -151,7 +151,7 @@ async fn too_few_attempts_and_values_on_the_threshold_raise_no_alert() {
         failed: 5,
         ..StatCounters::default()
     };
-    add_counters(&fixture, &Scope::Tenant(acme()), limit).await;
+    add_counters(&fixture, &SubjectScope::Tenant(acme()), limit).await;
     fixture.run_for(Span::from_mins(5)).await;
     assert_eq!(fixture.open().await, []);
 }
@@ -160,7 +160,7 @@ async fn too_few_attempts_and_values_on_the_threshold_raise_no_alert() {
 async fn configured_thresholds_apply() {
     let mut fixture = Fixture::new().await;
     fixture.only(AlertName::RetryRatio, Bound::Above(0.5));
-    let everything = Scope::Everything;
+    let everything = SubjectScope::Everything;
     for name in FROM_COUNTERS {
         cross_threshold(&fixture, &everything, name).await;
     }
@@ -190,7 +190,7 @@ async fn configured_thresholds_apply() {
 #[tokio::test]
 async fn alerts_of_a_deleted_tenant_are_resolved_and_do_not_hide_those_of_its_successor() {
     let mut fixture = Fixture::new().await;
-    let (tenant, endpoint) = (Scope::Tenant(acme()), Scope::Endpoint(HOOK));
+    let (tenant, endpoint) = (SubjectScope::Tenant(acme()), SubjectScope::Endpoint(HOOK));
     for scope in [&tenant, &endpoint] {
         cross_threshold(&fixture, scope, AlertName::RetryRatio).await;
     }
@@ -221,7 +221,7 @@ async fn a_store_that_cannot_be_read_resolves_nothing() {
     let settings = StoreSettings::new(Rng::seeded(1));
     let model = Arc::new(ModelStore::new(settings, Arc::new(NoHandOver)));
     let mut fixture = Fixture::on(model.clone()).await;
-    cross_threshold(&fixture, &Scope::Everything, AlertName::RetryRatio).await;
+    cross_threshold(&fixture, &SubjectScope::Everything, AlertName::RetryRatio).await;
     fixture.run_for(Span::from_mins(1)).await;
     model.fail_reads(Some(StoreError::Overloaded));
     for _ in 0..200 {
@@ -231,10 +231,10 @@ async fn a_store_that_cannot_be_read_resolves_nothing() {
     model.fail_reads(None);
     // The window ended long ago, but no round has seen a normal value since.
     fixture.run_for(Span::from_mins(4)).await;
-    let notified = fixture.notified(AlertName::RetryRatio, &Scope::Everything);
+    let notified = fixture.notified(AlertName::RetryRatio, &SubjectScope::Everything);
     assert_eq!(notified.await, (1, 0));
     fixture.run_for(Span::from_mins(2)).await;
-    let notified = fixture.notified(AlertName::RetryRatio, &Scope::Everything);
+    let notified = fixture.notified(AlertName::RetryRatio, &SubjectScope::Everything);
     assert_eq!(notified.await, (1, 1));
 }
 
@@ -267,7 +267,7 @@ async fn retries_of_the_operational_tenant_raise_only_its_own_alert() {
     }
     fixture.advance(Span::from_hours(25));
     fixture.run_for(Span::from_mins(1)).await;
-    assert_eq!(fixture.open().await, [(name, Scope::Tenant(acme()))]);
+    assert_eq!(fixture.open().await, [(name, SubjectScope::Tenant(acme()))]);
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn any_number_of_retries_of_the_operational_tenant_raises_no_alert_of_all(
     }
     fixture.advance(Span::from_hours(25));
     fixture.run_for(Span::from_mins(1)).await;
-    assert_eq!(fixture.open().await, [(name, Scope::Tenant(acme()))]);
+    assert_eq!(fixture.open().await, [(name, SubjectScope::Tenant(acme()))]);
 }
 
 #[tokio::test]
@@ -310,11 +310,19 @@ async fn deliveries_in_retry_for_a_day_raise_the_alert_of_all_and_of_their_tenan
     }
     // The tenant keeps failing, so its deliveries are counted.
     fixture.advance(Span::from_hours(23));
-    cross_threshold(&fixture, &Scope::Tenant(acme()), AlertName::RetryRatio).await;
+    cross_threshold(
+        &fixture,
+        &SubjectScope::Tenant(acme()),
+        AlertName::RetryRatio,
+    )
+    .await;
     fixture.run_for(Span::from_mins(30)).await;
     assert_eq!(fixture.open().await, []);
     fixture.run_for(Span::from_mins(90)).await;
-    let both = [(name, Scope::Everything), (name, Scope::Tenant(acme()))];
+    let both = [
+        (name, SubjectScope::Everything),
+        (name, SubjectScope::Tenant(acme())),
+    ];
     assert_eq!(fixture.open().await, both);
     let waiting = fixture
         .store

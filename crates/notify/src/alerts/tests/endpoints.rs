@@ -3,12 +3,12 @@
 use posthaste_core::alert::AlertName;
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 use posthaste_core::time::Span;
-use posthaste_store::{DisabledReason, Notification, Scope};
+use posthaste_store::{DisabledReason, Notification, SubjectScope};
 use serde_json::json;
 
 use super::{Fixture, HOOK};
 
-const ENDPOINT: Scope = Scope::Endpoint(HOOK);
+const ENDPOINT: SubjectScope = SubjectScope::Endpoint(HOOK);
 const TRIPPED: AlertName = AlertName::BreakerTripped;
 const WARNED: AlertName = AlertName::DisableWarning;
 const DISABLED: AlertName = AlertName::EndpointDisabled;

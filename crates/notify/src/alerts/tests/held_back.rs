@@ -4,12 +4,12 @@ use posthaste_core::alert::AlertName;
 use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Span;
 use posthaste_engine::owner_router::LimitedReport;
-use posthaste_store::{AlertFilter, PageRequest, Scope};
+use posthaste_store::{AlertFilter, PageRequest, SubjectScope};
 
 use super::{Fixture, HOOK};
 
 const NAME: AlertName = AlertName::HeldBack;
-const ENDPOINT: Scope = Scope::Endpoint(HOOK);
+const ENDPOINT: SubjectScope = SubjectScope::Endpoint(HOOK);
 
 /// A node reports that a limit has held the endpoint back for this time.
 fn report(fixture: &Fixture, duration: Option<Span>) {

@@ -2,12 +2,14 @@
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::time::Span;
-use posthaste_store::{EmailLine, EmailResult, MaxEmailDelay, Scope, StatCounters, StatEntry};
+use posthaste_store::{
+    EmailLine, EmailResult, MaxEmailDelay, StatCounters, StatEntry, SubjectScope,
+};
 use serde_json::json;
 
 use super::Fixture;
 
-const EVERYTHING: Scope = Scope::Everything;
+const EVERYTHING: SubjectScope = SubjectScope::Everything;
 
 #[tokio::test]
 async fn an_old_queue_notifies_once() {

@@ -5,7 +5,7 @@
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Alert, Scope};
+use posthaste_store::{Alert, SubjectScope};
 use serde_json::json;
 
 use crate::fixture::TestServer;
@@ -34,10 +34,10 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
         let raised = server.app.store.raise_alert(alert.raised_at, alert).await;
         assert!(raised.is_ok(), "{raised:?}");
     };
-    raise(1, AlertName::RetryRatio, Scope::Everything).await;
-    let endpoint = Scope::Endpoint(id.parse().expect("an id"));
+    raise(1, AlertName::RetryRatio, SubjectScope::Everything).await;
+    let endpoint = SubjectScope::Endpoint(id.parse().expect("an id"));
     raise(2, AlertName::BreakerTripped, endpoint).await;
-    raise(3, AlertName::StoreSlow, Scope::Everything).await;
+    raise(3, AlertName::StoreSlow, SubjectScope::Everything).await;
     let over = server
         .app
         .store

@@ -9,7 +9,7 @@ use posthaste_api::origin::Origin;
 use posthaste_api::route::{Access, Verb};
 use posthaste_api::routes;
 use posthaste_core::id::SessionId;
-use posthaste_store::Via;
+use posthaste_store::ActionInterface;
 use serde_json::{Value, json};
 
 use crate::fixture::{ADMIN, ApiResponse, HtmlPage, TestServer};
@@ -397,7 +397,7 @@ async fn a_portal_link_cannot_use_routes_for_keys_or_admins() {
         let answered = server.app.ask(InProcessRequest {
             caller: caller.clone(),
             origin: Origin {
-                via: Via::Portal,
+                via: ActionInterface::Portal,
                 from: None,
                 called: None,
             },

@@ -5,7 +5,7 @@
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Alert, Alerts, CreateResult, Scope};
+use posthaste_store::{Alert, Alerts, CreateResult, SubjectScope};
 use serde_json::{Value, json};
 
 use crate::fixture::TestServer;
@@ -17,7 +17,7 @@ async fn raise(
     server: &TestServer,
     ms: u64,
     name: AlertName,
-    scope: Scope,
+    scope: SubjectScope,
     detail: Value,
 ) -> Alert {
     let at = Timestamp(BEGUN + ms);
@@ -49,11 +49,18 @@ async fn an_alert_names_its_endpoint_and_reason() {
     let path = server.endpoint_path("acme").await;
     let endpoint = endpoint_of(&path);
     let metric = json!({"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480});
-    let wide = raise(&server, 1, AlertName::RetryRatio, Scope::Everything, metric).await;
-    let acme = Scope::Tenant("acme".parse().expect("an id"));
+    let wide = raise(
+        &server,
+        1,
+        AlertName::RetryRatio,
+        SubjectScope::Everything,
+        metric,
+    )
+    .await;
+    let acme = SubjectScope::Tenant("acme".parse().expect("an id"));
     let own = raise(&server, 2, AlertName::DeadLetterRatio, acme, json!({})).await;
     let tripped = json!({"reason": "failure_ratio", "notice": 9});
-    let scope = Scope::Endpoint(endpoint);
+    let scope = SubjectScope::Endpoint(endpoint);
     let trip = raise(&server, 3, AlertName::BreakerTripped, scope, tripped).await;
     let ended = server
         .store
@@ -109,9 +116,9 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
     let mut ids = Vec::new();
     for (ms, name) in (1..).zip(AlertName::ALL) {
         let scope = match ms % 3 {
-            0 => Scope::Everything,
-            1 => Scope::Tenant("acme".parse().expect("an id")),
-            _ => Scope::Endpoint(endpoint),
+            0 => SubjectScope::Everything,
+            1 => SubjectScope::Tenant("acme".parse().expect("an id")),
+            _ => SubjectScope::Endpoint(endpoint),
         };
         let alert = raise(&server, ms, name, scope, json!({})).await;
         if ms <= 4 {

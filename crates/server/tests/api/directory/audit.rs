@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_api::routes;
 use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_sequence, id_of};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditEntry, AuditLog, AuditOutcome, Via};
+use posthaste_store::{ActionInterface, AuditEntry, AuditLog, AuditOutcome};
 use serde_json::{Value, json};
 
 use crate::fixture::TestServer;
@@ -29,7 +29,7 @@ async fn write(
         at,
         actor: "<b>somebody</b>".to_owned(),
         actor_key: outcome.is_some().then_some(KeyId(5)),
-        via: Via::Page,
+        via: ActionInterface::Page,
         from: outcome.is_some().then(|| "2001:db8::7".to_owned()),
         action: "pause_endpoint".to_owned(),
         tenant: tenant.map(|name| name.parse().expect("an id")),

@@ -5,7 +5,7 @@
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;
 use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
-use posthaste_store::{Alert, Alerts, CreateResult, DisabledReason, Scope, Store};
+use posthaste_store::{Alert, Alerts, CreateResult, DisabledReason, Store, SubjectScope};
 use serde_json::{Value, json};
 
 use crate::fixture::{NOON, TestServer};
@@ -79,7 +79,7 @@ async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
         let alert = Alert {
             id: AlertId(number),
             name,
-            scope: Scope::Endpoint(endpoint.parse().unwrap()),
+            scope: SubjectScope::Endpoint(endpoint.parse().unwrap()),
             tenant: None,
             is_gone: false,
             raised_at: NOON,

@@ -18,19 +18,19 @@ use serde_json::json;
 use super::names::DeliveryName;
 use super::operation::{Draft, Operation, PATTERNS, RecordEffects, Search, TENANTS};
 use super::retention::{a_tenant, plans};
-use super::side::Side;
+use super::side::ComparedStore;
 use crate::contract::fixture::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, limits, policy,
     protection, record, trace,
 };
 use posthaste_store::{
-    Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
-    DisabledReason, Endpoint, Idempotency, Ingest, NewEvent, Quotas, ReplayFilter, ReplayScope,
-    ReplayStatus, Retention, RetryResult, Scope, StatCounters, StatEntry, Tenant, TenantObject,
-    Via,
+    AcceptResult, ActionInterface, Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome,
+    AuditScope, Content, DisabledReason, Endpoint, Idempotency, NewEvent, Quotas, ReplayFilter,
+    ReplayScope, ReplayStatus, Retention, RetryResult, StatCounters, StatEntry, SubjectScope,
+    Tenant, TenantObject,
 };
 
-impl Side<'_> {
+impl ComparedStore<'_> {
     pub(super) async fn apply(&mut self, operation: &Operation) -> String {
         let answer = self.answer(operation).await;
         let handed_over = self.handed_over();
@@ -304,7 +304,7 @@ impl Side<'_> {
         let events = drafts.iter().map(|draft| an_event(tenant, draft)).collect();
         let mut ingest = self.store.accept_within(now, events, quotas).await;
         let usage = self.store.usage(now, id(tenant)).await;
-        if let Ok(Ingest::Done(ingested)) = &mut ingest {
+        if let Ok(AcceptResult::Done(ingested)) = &mut ingest {
             for it in ingested {
                 self.names.learn_event(it.event.id);
                 for delivery in &it.event.deliveries {
@@ -546,7 +546,7 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
         at: now,
         actor: "somebody".to_owned(),
         actor_key: None,
-        via: Via::Api,
+        via: ActionInterface::Api,
         from: None,
         action: "tenants.change".to_owned(),
         tenant: tenant.map(id),
@@ -564,9 +564,9 @@ fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Ve
         ..StatCounters::default()
     };
     let scopes = [
-        Scope::Everything,
-        Scope::Tenant(id(tenant)),
-        Scope::Endpoint(endpoint),
+        SubjectScope::Everything,
+        SubjectScope::Tenant(id(tenant)),
+        SubjectScope::Endpoint(endpoint),
     ];
     let happened = scopes.map(|scope| StatEntry {
         scope,

@@ -24,7 +24,7 @@ use posthaste_core::rng::Rng;
 
 use super::{Harness, ModelHarness, block_on};
 use operation::Script;
-use side::Side;
+use side::ComparedStore;
 use view::Extent;
 
 /// Number of operations per seed.
@@ -105,8 +105,8 @@ pub fn compare(seed: u64, engine: &dyn Harness) -> Result<(), Box<Difference>> {
 async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(), Box<Difference>> {
     let keeps_stats = engine.keeps_stats();
     let mut script = Script::new(Rng::seeded(seed));
-    let mut model = Side::open(model, seed);
-    let mut engine = Side::open(engine, seed + 1);
+    let mut model = ComparedStore::open(model, seed);
+    let mut engine = ComparedStore::open(engine, seed + 1);
     let mut described = VecDeque::new();
     for step in 1..=STEPS {
         let operation = script.next(&model.names);

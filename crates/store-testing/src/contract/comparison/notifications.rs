@@ -7,7 +7,7 @@ use posthaste_core::time::{Span, Timestamp};
 use serde_json::Value;
 
 use super::operation::Script;
-use super::side::Side;
+use super::side::ComparedStore;
 use posthaste_store::{EmailLine, EmailResult, MaxEmailDelay};
 
 /// Longer than any list in the comparison.
@@ -41,7 +41,7 @@ pub(super) enum NotificationOperation {
 }
 
 impl Script {
-    pub(super) fn on_the_outbox(&mut self) -> NotificationOperation {
+    pub(super) fn outbox_operation(&mut self) -> NotificationOperation {
         let now = self.tick();
         match self.rng.between(0, 9) {
             0..=2 => NotificationOperation::Gather {
@@ -72,7 +72,7 @@ impl Script {
     }
 }
 
-impl Side<'_> {
+impl ComparedStore<'_> {
     pub(super) async fn on_the_outbox(&self, telling: NotificationOperation) -> String {
         let store = self.store.clone();
         match telling {

@@ -13,7 +13,7 @@ use posthaste_core::time::Timestamp;
 use super::names::{DeliveryName, Names};
 use super::notifications::NotificationOperation;
 use crate::contract::fixture::{DAY, HOUR, at, id};
-use posthaste_store::{Quotas, ReplayScope, Scope, StoredStatus};
+use posthaste_store::{Quotas, ReplayScope, StoredStatus, SubjectScope};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -200,7 +200,7 @@ pub(super) enum Operation {
         now: Timestamp,
         alert: AlertId,
         name: AlertName,
-        scope: Scope,
+        scope: SubjectScope,
     },
     ResolveAlert {
         now: Timestamp,
@@ -489,7 +489,7 @@ impl Script {
         }
     }
 
-    fn on_the_audit(&mut self) -> Operation {
+    fn audit_operation(&mut self) -> Operation {
         let known = self.entries.len() as u64;
         match self.rng.between(0, 9) {
             0..=4 => {
@@ -525,9 +525,9 @@ impl Script {
         let alert = AlertId(id_of(first_sequence(now), self.rng.bits()));
         self.alerts.push(alert);
         let scope = match self.rng.between(0, 3) {
-            0 => Scope::Everything,
-            1 => Scope::Tenant(id(self.tenant())),
-            _ => Scope::Endpoint(self.endpoint()),
+            0 => SubjectScope::Everything,
+            1 => SubjectScope::Tenant(id(self.tenant())),
+            _ => SubjectScope::Endpoint(self.endpoint()),
         };
         let name = *self.rng.pick(&ALERTS);
         Operation::RaiseAlert {
@@ -582,9 +582,9 @@ impl Script {
                 step: self.limit(),
             },
             (92, _) => Operation::Reopen,
-            (93..=94, _) => self.on_the_audit(),
+            (93..=94, _) => self.audit_operation(),
             (95, _) => self.on_an_alert(),
-            (96..=97, _) => Operation::Outbox(self.on_the_outbox()),
+            (96..=97, _) => Operation::Outbox(self.outbox_operation()),
             (_, _) => self.accept(),
         }
     }

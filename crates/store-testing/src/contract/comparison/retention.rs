@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use posthaste_core::time::{Span, Timestamp};
 
 use super::operation::{PLANS, RetentionDraft};
-use super::side::Side;
+use super::side::ComparedStore;
 use crate::contract::fixture::{limits, policy, protection, tenant};
 use posthaste_store::{Limits, Retention, RetentionStepResult, Tenant};
 
 /// Number of retention runs that are enough to check everything.
 const RETENTION_ROUNDS: usize = 3;
 
-impl Side<'_> {
+impl ComparedStore<'_> {
     /// Makes retention runs until everything has been checked.
     pub(super) async fn step_retention(&self, now: Timestamp, retention: &Retention) -> String {
         let (mut removed, mut payloads) = (0, 0);

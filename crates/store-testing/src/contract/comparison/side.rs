@@ -22,7 +22,7 @@ use posthaste_store::{
     TenantSelection,
 };
 
-pub(super) struct Side<'a> {
+pub(super) struct ComparedStore<'a> {
     harness: &'a dyn Harness,
     seed: u64,
     pub(super) store: Arc<dyn Store>,
@@ -34,11 +34,11 @@ pub(super) struct Side<'a> {
     pub(super) flushes: u64,
 }
 
-impl<'a> Side<'a> {
-    pub(super) fn open(harness: &'a dyn Harness, seed: u64) -> Side<'a> {
+impl<'a> ComparedStore<'a> {
+    pub(super) fn open(harness: &'a dyn Harness, seed: u64) -> ComparedStore<'a> {
         let recorder = Arc::new(Recorder::default());
         let settings = StoreSettings::new(Rng::seeded(seed));
-        Side {
+        ComparedStore {
             harness,
             seed,
             store: harness.open(settings, recorder.clone()),

@@ -10,9 +10,11 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::rng::Rng;
 
 use super::operation::{STATUSES, Search, TENANTS};
-use super::side::Side;
+use super::side::ComparedStore;
 use crate::contract::fixture::{all, at, id};
-use posthaste_store::{AlertFilter, AuditFilter, AuditScope, BucketWidth, Scope, TenantObject};
+use posthaste_store::{
+    AlertFilter, AuditFilter, AuditScope, BucketWidth, SubjectScope, TenantObject,
+};
 
 /// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
@@ -40,7 +42,7 @@ impl PageLengths {
     }
 }
 
-impl Side<'_> {
+impl ComparedStore<'_> {
     /// Reads the store and returns its contents as text, one item per line. The RNG chooses the page lengths.
     pub(super) async fn view(&mut self, rng: Rng, extent: Extent, keeps_stats: bool) -> String {
         let mut view = String::new();
@@ -48,7 +50,7 @@ impl Side<'_> {
             writeln!(view, "{text}").expect("writing to a string cannot fail");
         };
         let mut pages = PageLengths(rng);
-        let mut scopes = vec![Scope::Everything];
+        let mut scopes = vec![SubjectScope::Everything];
         put(self.describe(&all(pages.limit(), |page| self.store.tenants(page)).await));
         let mut work = self
             .store
@@ -68,7 +70,7 @@ impl Side<'_> {
                     .expect("the count can be read"),
             )));
             put(self.describe(&self.store.tenant_of(TenantObject::Endpoint(endpoint)).await));
-            scopes.push(Scope::Endpoint(endpoint));
+            scopes.push(SubjectScope::Endpoint(endpoint));
         }
         put(self.describe(&self.store.attention_list(None, pages.limit()).await));
         let running = self
@@ -102,7 +104,7 @@ impl Side<'_> {
         ));
         for tenant in TENANTS {
             put(self.view_tenant(tenant, &mut pages, extent).await);
-            scopes.push(Scope::Tenant(id(tenant)));
+            scopes.push(SubjectScope::Tenant(id(tenant)));
         }
         if keeps_stats {
             put(self.stats(&scopes).await);
@@ -130,7 +132,7 @@ impl Side<'_> {
         put(self.describe(&endpoints));
         put(self.describe(&self.store.attention_list(Some(name()), pages.limit()).await));
         let dead = all(pages.limit(), |page| {
-            self.store.dead_groups(name(), None, page)
+            self.store.dead_letter_groups(name(), None, page)
         })
         .await;
         put(self.describe(&dead));
@@ -181,7 +183,7 @@ impl Side<'_> {
     }
 
     /// Reads the stats of each scope, and which of the scopes had failures.
-    async fn stats(&self, scopes: &[Scope]) -> String {
+    async fn stats(&self, scopes: &[SubjectScope]) -> String {
         let mut stats = Vec::new();
         for width in BucketWidth::ALL {
             let failing = self.store.failing_stats(width, at(0), ENOUGH).await;

@@ -49,7 +49,7 @@ const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, 
 const FIRST_CLOCK_COLUMN: usize = 9;
 const CLAIM: &str = "SELECT shard, claimed FROM claim($1, $2, $3, $4)";
 const RELEASE: &str = "SELECT release($1, $2, $3)";
-const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
+const REMOVE_NODE: &str = "SELECT strike_off($1, $2, $3)";
 
 /// The connection for these requests.
 pub(super) struct ClusterTable {
@@ -132,7 +132,7 @@ async fn execute(
     let me = me.map_or(0, |node| node.0 as i64);
     match request {
         Command::Register => {
-            let role = i16::from(settings.works);
+            let role = i16::from(settings.wants_shards);
             let row = conn
                 .query_one(ENTER, &[&role, &settings.name, &lease_ms])
                 .await?;
@@ -166,7 +166,7 @@ async fn execute(
             heartbeats: beat,
         } => {
             let (node_no, seen) = (node.0 as i64, *beat as i64);
-            let row = conn.query_one(STRIKE_OFF, &[&node_no, &seen, &me]).await?;
+            let row = conn.query_one(REMOVE_NODE, &[&node_no, &seen, &me]).await?;
             if row.get(0) {
                 tracing::warn!(target: LOG_TARGET, %node, "a node is dead: the others take over its endpoints");
             }
@@ -188,7 +188,7 @@ async fn execute(
             Ok(Input::Released)
         }
         Command::Leave => {
-            conn.query_one(STRIKE_OFF, &[&me, &None::<i64>, &me])
+            conn.query_one(REMOVE_NODE, &[&me, &None::<i64>, &me])
                 .await?;
             Ok(Input::Left)
         }

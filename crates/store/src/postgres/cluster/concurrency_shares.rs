@@ -50,7 +50,7 @@ const SET: &str = "INSERT INTO grants (tenant_no, node, slots, wants) \
     ON CONFLICT (tenant_no, node) DO UPDATE SET slots = excluded.slots, wants = excluded.wants";
 
 /// Deletes the shares that this node has given back.
-const GIVE_BACK: &str = "DELETE FROM grants WHERE tenant_no = ANY ($1) AND node = $2";
+const RELEASE_SHARES: &str = "DELETE FROM grants WHERE tenant_no = ANY ($1) AND node = $2";
 
 /// Deletes the shares of nodes that are no longer registered, and of deleted tenants. Rows that another transaction
 /// has locked are left for the next time.
@@ -77,7 +77,7 @@ pub(in crate::postgres) async fn answer(
         let conn = match connector.conn().await {
             Ok(conn) => conn,
             Err(not_connected) => {
-                reply.give(Err(not_connected.why));
+                reply.send(Err(not_connected.why));
                 continue;
             }
         };
@@ -97,7 +97,7 @@ pub(in crate::postgres) async fn answer(
                 connector.drop_connection();
             }
         }
-        reply.give(shared.map_err(DbError::into_store_error));
+        reply.send(shared.map_err(DbError::into_store_error));
     }
 }
 
@@ -203,7 +203,7 @@ impl Changes {
     /// Writes the changes, and commits the transaction.
     async fn commit(&self, conn: &PgConnection, me: i64) -> Result<(), DbError> {
         let (tenants, slots, wants) = &self.set;
-        conn.prepare_all(&[SET, GIVE_BACK]).await?;
+        conn.prepare_all(&[SET, RELEASE_SHARES]).await?;
         let mut pipeline = Pipeline::default();
         if !tenants.is_empty() {
             pipeline.then(async {
@@ -213,7 +213,8 @@ impl Changes {
         }
         if !self.given_back.is_empty() {
             pipeline.then(async {
-                conn.execute(GIVE_BACK, &[&self.given_back, &me]).await?;
+                conn.execute(RELEASE_SHARES, &[&self.given_back, &me])
+                    .await?;
                 Ok(())
             });
         }

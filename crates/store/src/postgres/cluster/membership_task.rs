@@ -86,7 +86,7 @@ impl MembershipTask {
         let (requests, received) = mpsc::channel(1);
         tokio::task::spawn_local(send_requests(table, received, membership.clone()));
         MembershipTask {
-            state_machine: MembershipState::new(timings, settings.works, membership.now()),
+            state_machine: MembershipState::new(timings, settings.wants_shards, membership.now()),
             membership,
             inbox,
             requests,

@@ -5,7 +5,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use super::directory::live_tenant;
-use crate::codes::{most, ms};
+use crate::codes::{ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::ALL_ENDPOINTS;
@@ -66,7 +66,7 @@ pub(in crate::postgres) async fn retrying_since(
         "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
          {condition} ORDER BY first_due LIMIT $2) old"
     );
-    let (since, limit) = (ms(since), most(limit));
+    let (since, limit) = (ms(since), sql_limit(limit));
     let mut params: Vec<&(dyn ToSql + Sync)> = vec![&since, &limit];
     params.extend(no.as_ref().map(|no| no as &(dyn ToSql + Sync)));
     let row = conn.query_one(&sql, &params).await?;

@@ -17,12 +17,14 @@ use tokio_postgres::Row;
 use super::directory::live_tenant;
 use super::endpoints::endpoint_of;
 use super::lists::stored;
-use crate::codes::{Coded, at, most};
+use crate::codes::{Coded, at, sql_limit};
 use crate::dead_letters::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, word};
-use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
+use crate::{
+    BoundedCount, DeadLetterGroup, DeadLetterGroupKey, MAX_GROUP_COUNT, Page, PageRequest,
+};
 
 /// An endpoint with dead letters.
 struct DeadEndpoint {
@@ -51,8 +53,8 @@ pub(in crate::postgres) async fn dead_groups(
     conn: &PgConnection,
     tenant: &TenantId,
     endpoint: Option<EndpointId>,
-    page: PageRequest<DeadGroupKey>,
-) -> Result<Page<DeadGroup, DeadGroupKey>, DbError> {
+    page: PageRequest<DeadLetterGroupKey>,
+) -> Result<Page<DeadLetterGroup, DeadLetterGroupKey>, DbError> {
     let nothing = Page {
         items: Vec::new(),
         next: None,
@@ -96,8 +98,8 @@ async fn dead_endpoints(
                     &tenant_no,
                     &Id(0),
                     &Id(below.0),
-                    &most(MAX_ENDPOINTS_SCANNED),
-                    &most(wanted),
+                    &sql_limit(MAX_ENDPOINTS_SCANNED),
+                    &sql_limit(wanted),
                 ],
             )
             .await?;
@@ -218,13 +220,16 @@ async fn groups(
     tenant: &TenantId,
     tenant_no: i64,
     found: &[Found<'_>],
-) -> Result<Vec<DeadGroup>, DbError> {
+) -> Result<Vec<DeadLetterGroup>, DbError> {
     let group_nos: Vec<i64> = found.iter().map(|found| found.group_no).collect();
     if group_nos.is_empty() {
         return Ok(Vec::new());
     }
     let rows = conn
-        .query(&groups_sql(), &[&group_nos, &most(MAX_GROUP_COUNT + 1)])
+        .query(
+            &groups_sql(),
+            &[&group_nos, &sql_limit(MAX_GROUP_COUNT + 1)],
+        )
         .await?;
     let details: FxHashMap<usize, GroupDetails> = rows
         .iter()
@@ -245,7 +250,7 @@ async fn groups(
         .collect();
     let groups = found.iter().enumerate().filter_map(|(index, found)| {
         let detail = details.get(&index)?;
-        Some(DeadGroup {
+        Some(DeadLetterGroup {
             endpoint: found.dead_endpoint.id,
             url: found.dead_endpoint.url.clone(),
             status: found.dead_endpoint.status,

@@ -8,7 +8,7 @@ use posthaste_core::sign::SignatureStyle;
 use tokio_postgres::Row;
 
 use super::directory::live_tenant;
-use crate::codes::{at, most};
+use crate::codes::{at, sql_limit};
 use crate::limit_columns::LimitColumns;
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
@@ -19,7 +19,7 @@ use crate::postgres::schema::columns::{
 use crate::{Endpoint, EndpointRow, Page, PageRequest};
 
 /// The columns of an endpoint that writes need.
-pub(in crate::postgres) struct Found {
+pub(in crate::postgres) struct EndpointColumns {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) tenant_no: i64,
     pub(in crate::postgres) status: EndpointStatus,
@@ -30,7 +30,7 @@ pub(in crate::postgres) struct Found {
 pub(in crate::postgres) async fn find(
     conn: &PgConnection,
     id: EndpointId,
-) -> Result<Option<Found>, DbError> {
+) -> Result<Option<EndpointColumns>, DbError> {
     let row = conn
         .query_opt(
             "SELECT no, tenant_no, standing, revision FROM endpoints WHERE id = $1",
@@ -38,7 +38,7 @@ pub(in crate::postgres) async fn find(
         )
         .await?;
     let read = |row: Row| {
-        Ok(Found {
+        Ok(EndpointColumns {
             no: row.get(0),
             tenant_no: row.get(1),
             status: word(&row, 2)?,
@@ -153,7 +153,7 @@ pub(in crate::postgres) async fn attention_list(
          AND (e.standing IN (0, 1) OR e.standing = 2 AND e.reason <> '\"manual\"') \
          AND NOT e.is_origin AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.standing = 1, e.id DESC LIMIT $2"
     );
-    let rows = conn.query(&sql, &[&tenant_no, &most(limit)]).await?;
+    let rows = conn.query(&sql, &[&tenant_no, &sql_limit(limit)]).await?;
     rows.iter().map(read).collect()
 }
 

@@ -16,7 +16,7 @@ use tokio_postgres::types::ToSql;
 use super::due_watermarks::DueWatermarks;
 use super::payload_cache::FetchedPayloadCache;
 use crate::Content;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::delivery_state::MAX_UNREADABLE_ROWS;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -167,7 +167,7 @@ async fn in_order(
         "SELECT {WAITING}, {blocked} FROM waiting w JOIN endpoints e ON e.no = $1 \
          WHERE w.endpoint_no = $1 AND w.due >= $2 ORDER BY w.due, w.id LIMIT $3"
     );
-    conn.query(&sql, &[&endpoint_no, &ms(watermark), &most(window)])
+    conn.query(&sql, &[&endpoint_no, &ms(watermark), &sql_limit(window)])
         .await
 }
 
@@ -192,7 +192,9 @@ async fn by_key(
          JOIN waiting w ON w.id = f.id JOIN endpoints e ON e.no = $1 ORDER BY w.due, w.id LIMIT $2"
     );
     let limit_read = limit.saturating_add(1).saturating_add(MAX_UNREADABLE_ROWS);
-    let found = conn.query(&sql, &[&endpoint_no, &most(limit_read)]).await?;
+    let found = conn
+        .query(&sql, &[&endpoint_no, &sql_limit(limit_read)])
+        .await?;
     let mut fetched = Fetched {
         deliveries: Vec::new(),
         next_due: None,

@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use super::directory::live_tenant;
 use super::endpoints::endpoint_of;
 use super::search::{Hit, SearchFilter, SearchSource, among, sources};
-use crate::codes::{most, ms};
+use crate::codes::{ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::{IdRange, ids_between};
@@ -24,7 +24,7 @@ use crate::{
 
 /// Maximum number of rows that one page examines. Then the page ends with the matches so far, because a caller waits
 /// for it. The next page continues from there.
-const MAX_LOOKED_AT: usize = 5_000;
+const MAX_EXAMINED: usize = 5_000;
 /// Minimum number of rows per step.
 const MIN_LOOKED_AT: usize = 64;
 
@@ -37,13 +37,13 @@ struct Search<T> {
 }
 
 /// The action after a step.
-enum Next {
+enum AfterStep {
     /// Continue.
     On,
     /// The page is full, or the limit of examined rows is reached. The next page continues below this id.
     Enough(u128),
     /// There are no more rows.
-    Over,
+    EndReached,
 }
 
 impl<T> Search<T> {
@@ -62,7 +62,7 @@ impl<T> Search<T> {
             .saturating_add(1)
             .max(MIN_LOOKED_AT)
             .max(self.examined)
-            .min(MAX_LOOKED_AT)
+            .min(MAX_EXAMINED)
     }
 
     /// Returns the number of matches that are missing to know that there is another page.
@@ -77,19 +77,19 @@ impl<T> Search<T> {
         examined: usize,
         down_to: Option<u128>,
         id: impl Fn(&T) -> u128,
-    ) -> Next {
+    ) -> AfterStep {
         self.items.extend(found);
         self.examined += examined;
         if self.items.len() > self.limit {
             self.items.truncate(self.limit);
-            return Next::Enough(self.items.last().map_or(self.range.below, id));
+            return AfterStep::Enough(self.items.last().map_or(self.range.below, id));
         }
         match down_to {
-            None => Next::Over,
-            Some(down_to) if self.examined >= MAX_LOOKED_AT => Next::Enough(down_to),
+            None => AfterStep::EndReached,
+            Some(down_to) if self.examined >= MAX_EXAMINED => AfterStep::Enough(down_to),
             Some(down_to) => {
                 self.range.below = down_to;
-                Next::On
+                AfterStep::On
             }
         }
     }
@@ -130,9 +130,9 @@ async fn search(
         found.retain(|hit| down_to.is_none_or(|down_to| hit.id.0 >= down_to));
         found.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.id));
         match search.take(found, examined, down_to, |hit| hit.id.0) {
-            Next::On => {}
-            Next::Enough(below) => return Ok((search.items, Some(below))),
-            Next::Over => return Ok((search.items, None)),
+            AfterStep::On => {}
+            AfterStep::Enough(below) => return Ok((search.items, Some(below))),
+            AfterStep::EndReached => return Ok((search.items, None)),
         }
     }
 }
@@ -226,7 +226,7 @@ fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, DbError> 
         tenant: tenant.clone(),
         event_type: parse(&found.event_type)?,
         created_at: found.created_at,
-        endpoint_holds: row.get(delivery_rows::COLUMN_COUNT),
+        is_held_by_endpoint: row.get(delivery_rows::COLUMN_COUNT),
     })
 }
 
@@ -345,9 +345,9 @@ pub(in crate::postgres) async fn events(
     let next = loop {
         let (found, examined, down_to) = look_at_events(conn, tenant_no, filter, &search).await?;
         match search.take(found, examined, down_to, |id| id.0) {
-            Next::On => {}
-            Next::Enough(below) => break Some(EventId(below)),
-            Next::Over => break None,
+            AfterStep::On => {}
+            AfterStep::Enough(below) => break Some(EventId(below)),
+            AfterStep::EndReached => break None,
         }
     };
     let (Some(last), Some(first)) = (search.items.first(), search.items.last()) else {
@@ -390,11 +390,11 @@ async fn look_at_events(
                 &tenant_no,
                 &Id(search.range.above),
                 &Id(search.range.below),
-                &most(count),
+                &sql_limit(count),
                 &filter.event_type.as_ref().map(EventType::as_str),
                 &filter.since.map_or(0, ms),
                 &filter.until.map_or(i64::MAX, ms),
-                &most(search.remaining()),
+                &sql_limit(search.remaining()),
             ],
         )
         .await?;

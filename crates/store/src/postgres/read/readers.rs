@@ -96,7 +96,7 @@ struct Read<T, F> {
 impl<T, F> Read<T, F> {
     fn answer(&mut self, result: Result<T, StoreError>) {
         if let Some(reply) = self.reply.take() {
-            reply.give(result);
+            reply.send(result);
         }
     }
 }

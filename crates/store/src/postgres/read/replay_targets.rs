@@ -10,7 +10,7 @@ use super::directory::live_tenant;
 use super::endpoints::{self, endpoint_of};
 use super::lists::endpoints_numbered;
 use super::search::{SearchFilter, sources};
-use crate::codes::{most, ms};
+use crate::codes::{ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::ids_between;
@@ -26,13 +26,13 @@ const TARGET_BYTES: usize = 24;
 
 /// An event to send to an endpoint. The order is that of replaying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::postgres) struct Target {
+pub(in crate::postgres) struct ReplayTarget {
     pub(in crate::postgres) event: EventId,
     pub(in crate::postgres) endpoint: EndpointId,
     pub(in crate::postgres) endpoint_no: i64,
 }
 
-impl Target {
+impl ReplayTarget {
     /// Appends the target to a stored list.
     pub(in crate::postgres) fn pack(&self, packed: &mut Vec<u8>) {
         packed.extend_from_slice(&self.event.0.to_be_bytes());
@@ -54,9 +54,9 @@ pub(in crate::postgres) fn unpack(packed: &[u8]) -> impl Iterator<Item = (EventI
 }
 
 /// All targets of a replay.
-pub(in crate::postgres) struct Plan {
+pub(in crate::postgres) struct ReplayTargets {
     pub(in crate::postgres) tenant_no: Option<i64>,
-    pub(in crate::postgres) targets: Vec<Target>,
+    pub(in crate::postgres) targets: Vec<ReplayTarget>,
 }
 
 /// Searches the targets of a replay, in steps of [`MAX_EXAMINED`] rows, so that no single statement runs long. The store calls
@@ -65,8 +65,8 @@ pub(in crate::postgres) async fn plan(
     conn: &PgConnection,
     tenant: &TenantId,
     filter: &ReplayFilter,
-) -> Result<Plan, DbError> {
-    let mut plan = Plan {
+) -> Result<ReplayTargets, DbError> {
+    let mut plan = ReplayTargets {
         tenant_no: live_tenant(conn, tenant).await?,
         targets: Vec::new(),
     };
@@ -106,7 +106,7 @@ pub(in crate::postgres) async fn plan(
     numbers.dedup();
     let endpoints = endpoints_numbered(conn, &numbers).await?;
     let named = targets.into_iter().filter_map(|(event, endpoint_no)| {
-        Some(Target {
+        Some(ReplayTarget {
             event,
             endpoint: *endpoints.get(&endpoint_no)?,
             endpoint_no,
@@ -165,7 +165,7 @@ async fn events_without_delivery(
                     &wanted.tenant_no,
                     &Id(range.above),
                     &Id(range.below),
-                    &most(MAX_EXAMINED),
+                    &sql_limit(MAX_EXAMINED),
                     &wanted.event_type.as_ref().map(EventType::as_str),
                     &wanted.since.map_or(0, ms),
                     &wanted.until.map_or(i64::MAX, ms),
@@ -199,7 +199,7 @@ mod tests {
         let targets = [(7 << 100, 3), (u128::MAX, i64::MAX), (0, 1)];
         let mut packed = Vec::new();
         for (event, endpoint_no) in targets {
-            let target = Target {
+            let target = ReplayTarget {
                 event: EventId(event),
                 endpoint: EndpointId(9),
                 endpoint_no,

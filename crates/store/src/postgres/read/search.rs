@@ -14,7 +14,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use crate::StoredStatus;
-use crate::codes::{Coded, RowStatus, most, ms};
+use crate::codes::{Coded, RowStatus, ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::IdRange;
@@ -28,7 +28,7 @@ const MAX_GATHERED: usize = 2_000;
 
 /// The deliveries of a tenant or of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::postgres) enum Scope {
+pub(in crate::postgres) enum SearchScope {
     /// All deliveries of the tenant with this number.
     Tenant(i64),
     /// The deliveries to the endpoint with this number.
@@ -49,9 +49,9 @@ pub(super) struct SearchFilter {
 
 impl SearchFilter {
     /// Returns the scope to search.
-    pub(in crate::postgres) fn scope(&self) -> Scope {
+    pub(in crate::postgres) fn scope(&self) -> SearchScope {
         self.endpoint_no
-            .map_or(Scope::Tenant(self.tenant_no), Scope::Endpoint)
+            .map_or(SearchScope::Tenant(self.tenant_no), SearchScope::Endpoint)
     }
 }
 
@@ -125,7 +125,7 @@ impl SearchSource {
         limit: usize,
     ) -> Result<Piece, DbError> {
         let none = None::<i64>;
-        let count_so = most(count);
+        let count_so = sql_limit(count);
         let range_so = (Id(range.above), Id(range.below));
         let row = match self {
             SearchSource::Listed(hits) => return Ok(listed(hits, range, count)),
@@ -144,8 +144,8 @@ impl SearchSource {
             }
             SearchSource::Ended => {
                 let (column, no) = match wanted.scope() {
-                    Scope::Tenant(no) => ("tenant_no", no),
-                    Scope::Endpoint(no) => ("endpoint_no", no),
+                    SearchScope::Tenant(no) => ("tenant_no", no),
+                    SearchScope::Endpoint(no) => ("endpoint_no", no),
                 };
                 let sql = examine(
                     &format!(
@@ -237,7 +237,7 @@ impl<'a> Filter<'a> {
             since: wanted.since.map_or(0, ms),
             until: wanted.until.map_or(i64::MAX, ms),
             status: wanted.status.map(status_code),
-            limit: most(limit),
+            limit: sql_limit(limit),
         }
     }
 
@@ -287,26 +287,26 @@ pub(super) async fn sources(
 /// Returns the endpoints whose sum of a `counters` column is not 0, and the total.
 async fn counted(
     conn: &PgConnection,
-    scope: Scope,
+    scope: SearchScope,
     column: &str,
 ) -> Result<(Vec<i64>, i64), DbError> {
     let (condition, no) = match scope {
-        Scope::Tenant(no) => ("e.tenant_no = $1", no),
-        Scope::Endpoint(no) => ("e.no = $1", no),
+        SearchScope::Tenant(no) => ("e.tenant_no = $1", no),
+        SearchScope::Endpoint(no) => ("e.no = $1", no),
     };
     let sql = format!(
         "SELECT t.endpoint_no, sum(t.{column})::bigint FROM endpoints e JOIN tally t ON t.endpoint_no = e.no \
          WHERE {condition} GROUP BY t.endpoint_no HAVING sum(t.{column}) <> 0 LIMIT $2"
     );
-    let rows = conn.query(&sql, &[&no, &most(MAX_MERGED + 1)]).await?;
+    let rows = conn.query(&sql, &[&no, &sql_limit(MAX_MERGED + 1)]).await?;
     let endpoints = rows.iter().map(|row| row.get(0)).collect();
     Ok((endpoints, rows.iter().map(|row| row.get::<_, i64>(1)).sum()))
 }
 
-async fn dead(conn: &PgConnection, scope: Scope) -> Result<SearchSource, DbError> {
+async fn dead(conn: &PgConnection, scope: SearchScope) -> Result<SearchSource, DbError> {
     let endpoints = match scope {
-        Scope::Endpoint(no) => vec![no],
-        Scope::Tenant(_) => counted(conn, scope, "dead").await?.0,
+        SearchScope::Endpoint(no) => vec![no],
+        SearchScope::Tenant(_) => counted(conn, scope, "dead").await?.0,
     };
     Ok(if endpoints.len() > MAX_MERGED {
         SearchSource::Ended
@@ -330,7 +330,7 @@ async fn waiting(conn: &PgConnection, wanted: &SearchFilter) -> Result<SearchSou
         SHOWN_SO,
     );
     let params = Filter::of(wanted, None, MAX_GATHERED);
-    let at_most = most(MAX_GATHERED);
+    let at_most = sql_limit(MAX_GATHERED);
     let row = conn
         .query_one(&sql, &params.with(&[&endpoints, &at_most]))
         .await?;

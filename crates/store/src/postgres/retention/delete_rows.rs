@@ -90,14 +90,14 @@ pub(in crate::postgres) async fn hold(
     let held: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     events.retain(|event| held.contains(&event.id));
     match deliveries {
-        Some(deliveries) => hold_ended(conn, &deliveries).await,
+        Some(deliveries) => lock_ended(conn, &deliveries).await,
         None => Ok(FxHashSet::default()),
     }
 }
 
 /// Locks ended deliveries until the commit, so that they cannot be replayed. Returns those that are locked; those
 /// that another transaction is replaying are not.
-pub(super) async fn hold_ended(
+pub(super) async fn lock_ended(
     conn: &PgConnection,
     deliveries: &DeliverySet,
 ) -> Result<FxHashSet<Id>, DbError> {

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::{Span, Timestamp};
 
-use super::delete_rows::{DeliverySet, hold_ended, remove_deliveries, store_last_id};
+use super::delete_rows::{DeliverySet, lock_ended, remove_deliveries, store_last_id};
 use super::partition_plan::{PartitionPlans, Task};
 use super::run::retention_by_tenant;
 use super::scan::run_scan_step;
-use crate::codes::{most, ms};
+use crate::codes::{ms, sql_limit};
 use crate::postgres::connection::{LOCK_MS, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::schema::columns::Id;
@@ -26,8 +26,8 @@ use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::lock;
 use crate::postgres::schema::partitions::{Day, PARTITIONED};
 use crate::postgres::write::write_context::WriteContext;
-use crate::retention::is_over;
-use crate::{Kept, Retention, RetentionStepResult};
+use crate::retention::has_expired;
+use crate::{Retention, RetentionPeriods, RetentionStepResult};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::tidy_days";
@@ -127,9 +127,9 @@ pub(in crate::postgres) async fn step(
                     continue;
                 }
                 match delete_added_deliveries(context, now, day, keep).await? {
-                    Added::Few if !delete_idempotency_keys(&conn, day).await? => {}
-                    Added::Held => continue,
-                    Added::Few | Added::Went => {
+                    AddedDeliveries::Few if !delete_idempotency_keys(&conn, day).await? => {}
+                    AddedDeliveries::Held => continue,
+                    AddedDeliveries::Few | AddedDeliveries::Deleted => {
                         partition_plans.try_again(day);
                         return Ok(Step::on(RetentionStepResult::default()));
                     }
@@ -222,7 +222,7 @@ async fn survey(
     retention: &Retention,
     day: Day,
     above: i64,
-) -> Result<(Vec<(i64, Kept)>, Option<i64>), DbError> {
+) -> Result<(Vec<(i64, RetentionPeriods)>, Option<i64>), DbError> {
     let mut tenants: Vec<i64> = Vec::new();
     let mut up_to = None;
     for table in ["events", "ended"] {
@@ -237,7 +237,7 @@ async fn survey(
                      ORDER BY tenant_no LIMIT 1) FROM t WHERE t.tenant_no IS NOT NULL) \
                      SELECT tenant_no FROM t WHERE tenant_no IS NOT NULL LIMIT $2"
                 ),
-                &[&above, &most(TENANTS_AT_ONCE)],
+                &[&above, &sql_limit(TENANTS_AT_ONCE)],
             )
             .await?;
         let found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
@@ -262,7 +262,7 @@ async fn has_ended(
     day: Day,
     keep: Span,
 ) -> Result<bool, DbError> {
-    let young = !is_over(day.next().begins(), keep, now);
+    let young = !has_expired(day.next().begins(), keep, now);
     Ok(!young && !waits(conn, day).await? && !ended_after(conn, day, now, keep).await?)
 }
 
@@ -338,11 +338,11 @@ async fn delete_idempotency_keys(conn: &PgConnection, day: Day) -> Result<bool, 
 }
 
 /// The state of deliveries that were added to a day's events later.
-enum Added {
+enum AddedDeliveries {
     /// They are few, and are deleted with the day.
     Few,
     /// Some were deleted.
-    Went,
+    Deleted,
     /// Some have not expired, or are locked.
     Held,
 }
@@ -354,7 +354,7 @@ async fn delete_added_deliveries(
     now: Timestamp,
     day: Day,
     keep: Span,
-) -> Result<Added, DbError> {
+) -> Result<AddedDeliveries, DbError> {
     let conn = context.conn.clone();
     let rows = conn
         .query(
@@ -363,12 +363,12 @@ async fn delete_added_deliveries(
             &[
                 &Id(day.first_id()),
                 &Id(day.next().first_id()),
-                &most(ADDED_AT_ONCE + 1),
+                &sql_limit(ADDED_AT_ONCE + 1),
             ],
         )
         .await?;
     if rows.len() <= ADDED_AT_ONCE {
-        return Ok(Added::Few);
+        return Ok(AddedDeliveries::Few);
     }
     let events: Vec<Id> = rows.iter().map(|row| row.get(0)).collect();
     let endpoints: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
@@ -377,11 +377,11 @@ async fn delete_added_deliveries(
         .map(|row| DeliveryId(row.get::<_, Id>(2).0))
         .collect();
     let held = match DeliverySet::these(ids.iter().map(|id| Id(id.0)).collect()) {
-        Some(among) => hold_ended(&conn, &among).await?.len(),
+        Some(among) => lock_ended(&conn, &among).await?.len(),
         None => 0,
     };
     if count_ended(&conn, &ids).await? != held || !have_ended(&conn, &ids, now, keep).await? {
-        return Ok(Added::Held);
+        return Ok(AddedDeliveries::Held);
     }
     remove_deliveries(context, &ids).await?;
     conn.execute(
@@ -390,7 +390,7 @@ async fn delete_added_deliveries(
         &[&events, &endpoints],
     )
     .await?;
-    Ok(Added::Went)
+    Ok(AddedDeliveries::Deleted)
 }
 
 /// Returns the number of these deliveries that have ended.

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 
 use posthaste_core::time::{Span, Timestamp};
 
-use crate::Kept;
+use crate::RetentionPeriods;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::partitions::Day;
-use crate::retention::is_over;
+use crate::retention::has_expired;
 use crate::skip_ranges::SkipRanges;
 
 /// Maximum number of tenants with early rows that are searched tenant by tenant.
@@ -44,9 +44,9 @@ pub(in crate::postgres) enum Task {
     /// Read the tenants that have rows there, starting above this number.
     Survey { above: i64 },
     /// Drop the day. No tenant keeps rows of it longer than `longest`.
-    Drop { longest: Kept },
+    Drop { longest: RetentionPeriods },
     /// Drop the attempts of the day.
-    DropAttempts { longest: Kept },
+    DropAttempts { longest: RetentionPeriods },
     /// Delete some rows that expire before the day is dropped.
     ScanStep(ScanStep),
     /// Do nothing for now.
@@ -59,7 +59,7 @@ pub(super) struct ScanStep {
     pub(in crate::postgres) scope: ScanScope,
     pub(in crate::postgres) above: Id,
     /// The retention periods after which the day is dropped as a whole; `None` if all of it is deleted row by row.
-    pub(in crate::postgres) whole: Option<Kept>,
+    pub(in crate::postgres) whole: Option<RetentionPeriods>,
 }
 
 /// The tenants whose events are scanned.
@@ -104,8 +104,8 @@ struct Survey {
     /// The tenant number after which to continue; `None` when the survey is complete.
     above: Option<i64>,
     /// The retention periods of each tenant. Cleared when the survey is complete.
-    tenants: Vec<(i64, Kept)>,
-    longest: Kept,
+    tenants: Vec<(i64, RetentionPeriods)>,
+    longest: RetentionPeriods,
     /// The tenants with rows that expire before the day is dropped.
     early: Vec<ScanScope>,
     /// The shortest retention period of such rows, and the shortest of all rows if nothing is dropped as a whole.
@@ -128,7 +128,7 @@ struct Round {
 /// The scan of the events of one tenant, or of all, in one day.
 #[derive(Debug)]
 struct Scan {
-    whole: Option<Kept>,
+    whole: Option<RetentionPeriods>,
     above: Id,
     skip_ranges: SkipRanges<Id>,
     /// The earliest time at which a row that was read or skipped in this scan can expire.
@@ -154,7 +154,7 @@ impl PartitionPlans {
     }
 
     /// Updates the plans after some tenants' retention periods have changed to these.
-    pub(super) fn policies_changed(&mut self, to: &[Kept]) {
+    pub(super) fn policies_changed(&mut self, to: &[RetentionPeriods]) {
         for plan in self.plans.values_mut() {
             plan.policies_changed(to);
         }
@@ -180,7 +180,12 @@ impl PartitionPlans {
     }
 
     /// Reports tenants that have rows in a day, and the number after which there may be more.
-    pub(super) fn surveyed(&mut self, day: Day, found: Vec<(i64, Kept)>, above: Option<i64>) {
+    pub(super) fn surveyed(
+        &mut self,
+        day: Day,
+        found: Vec<(i64, RetentionPeriods)>,
+        above: Option<i64>,
+    ) {
         if let Some(plan) = self.plans.get_mut(&day) {
             plan.surveyed(found, above);
         }
@@ -262,7 +267,7 @@ impl Survey {
 }
 
 impl PartitionPlan {
-    fn policies_changed(&mut self, to: &[Kept]) {
+    fn policies_changed(&mut self, to: &[RetentionPeriods]) {
         if let Some(survey) = &mut self.survey {
             survey.outdated = true;
             survey.longest = to.iter().fold(survey.longest, longest);
@@ -303,7 +308,7 @@ impl PartitionPlan {
         {
             return Task::DropAttempts { longest };
         }
-        let whole = (!is_over(drop_at, MAX_DROP_DELAY, now)).then_some(longest);
+        let whole = (!has_expired(drop_at, MAX_DROP_DELAY, now)).then_some(longest);
         let mut until = survey.holds_until(day);
         for at in [Some(drop_at), attempts_go.then_some(attempts_at)] {
             let at = at.map(|at| {
@@ -331,7 +336,7 @@ impl PartitionPlan {
         &mut self,
         day: Day,
         now: Timestamp,
-        whole: Option<Kept>,
+        whole: Option<RetentionPeriods>,
     ) -> Result<ScanStep, Timestamp> {
         let survey = self.survey.as_ref().expect("it was surveyed");
         let soonest = match whole {
@@ -363,7 +368,7 @@ impl PartitionPlan {
         Err(rest.min().unwrap_or(Timestamp(u64::MAX)))
     }
 
-    fn surveyed(&mut self, found: Vec<(i64, Kept)>, above: Option<i64>) {
+    fn surveyed(&mut self, found: Vec<(i64, RetentionPeriods)>, above: Option<i64>) {
         let Some(survey) = &mut self.survey else {
             return;
         };
@@ -405,7 +410,7 @@ impl PartitionPlan {
 }
 
 impl Scan {
-    fn begin(day: Day, whole: Option<Kept>) -> Scan {
+    fn begin(day: Day, whole: Option<RetentionPeriods>) -> Scan {
         Scan {
             whole,
             above: before(day),
@@ -432,15 +437,15 @@ impl Scan {
 }
 
 /// Retention periods of zero.
-const NOTHING: Kept = Kept {
+const NOTHING: RetentionPeriods = RetentionPeriods {
     deliveries: Span::ZERO,
     payloads: Span::ZERO,
     attempts: Span::ZERO,
 };
 
 /// Returns the longer of each of two tenants' retention periods.
-fn longest(one: Kept, other: &Kept) -> Kept {
-    Kept {
+fn longest(one: RetentionPeriods, other: &RetentionPeriods) -> RetentionPeriods {
+    RetentionPeriods {
         deliveries: one.deliveries.max(other.deliveries),
         payloads: one.payloads.max(other.payloads),
         attempts: one.attempts.max(other.attempts),
@@ -452,7 +457,7 @@ fn before(day: Day) -> Id {
 }
 
 /// Returns the retention periods of a tenant that are shorter than those of the whole day.
-pub(super) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
+pub(super) fn early(kept: RetentionPeriods, whole: Option<RetentionPeriods>) -> RetentionPeriods {
     let Some(whole) = whole else {
         return kept;
     };
@@ -463,7 +468,7 @@ pub(super) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
             UNTIL_DAY_IS_DROPPED
         }
     };
-    Kept {
+    RetentionPeriods {
         deliveries: than(kept.deliveries, whole.deliveries),
         // A payload is in the row of its event, and is deleted alone.
         payloads: than(kept.payloads, whole.deliveries),

@@ -13,7 +13,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::from_json;
 use crate::postgres::write::changelog::{MAX_CHANGES, TENANT};
-use crate::{Kept, Limits, Retention};
+use crate::{Limits, Retention, RetentionPeriods};
 
 /// From this number of changes on, all skip ranges and partition plans are dropped.
 const MAX_TRACKED_CHANGES: i64 = 1_000;
@@ -99,7 +99,7 @@ async fn changed_retention(
     conn: &PgConnection,
     retention: &Retention,
     changed: &BTreeMap<&str, usize>,
-) -> Result<Vec<Kept>, DbError> {
+) -> Result<Vec<RetentionPeriods>, DbError> {
     let tenants: Vec<&str> = changed.keys().copied().collect();
     let rows = conn
         .query(

@@ -17,7 +17,7 @@ use super::partition_plan::PartitionPlans;
 use super::policy_changes::SeenSettings;
 use super::scan::last_safe_id;
 use super::{empty_days, large_days, policy_changes};
-use crate::codes::{at, most};
+use crate::codes::{at, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, from_json};
@@ -25,9 +25,9 @@ use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::partitions::Day;
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{alerts, audit, sessions, stats};
-use crate::retention::is_over;
+use crate::retention::has_expired;
 use crate::skip_ranges::SkipRanges;
-use crate::{Kept, Limits, Retention, RetentionStepResult};
+use crate::{Limits, Retention, RetentionPeriods, RetentionStepResult};
 
 /// Maximum number of deliveries per event, on average, that a step reads, so that a step stays short if events have
 /// many deliveries.
@@ -138,7 +138,7 @@ impl RunProgress {
     }
 
     /// Updates the plans after some tenants' retention periods have changed to these.
-    pub(super) fn policies_changed(&mut self, to: &[Kept]) {
+    pub(super) fn policies_changed(&mut self, to: &[RetentionPeriods]) {
         self.skip_ranges.forget();
         self.partition_plans.policies_changed(to);
     }
@@ -217,7 +217,7 @@ async fn read_events(
         "SELECT {EVENT_COLUMNS} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
     );
     let rows = conn
-        .query(&sql, &[&Id(above), &Id(below), &most(count)])
+        .query(&sql, &[&Id(above), &Id(below), &sql_limit(count)])
         .await?;
     Ok(a_step(&rows, count))
 }
@@ -227,9 +227,10 @@ pub(super) async fn retention_by_tenant(
     conn: &PgConnection,
     tenants: &[i64],
     retention: &Retention,
-) -> Result<FxHashMap<i64, Kept>, DbError> {
+) -> Result<FxHashMap<i64, RetentionPeriods>, DbError> {
     let deleted_tenant = retention.of_deleted_tenant();
-    let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, deleted_tenant)).collect();
+    let mut kept: FxHashMap<i64, RetentionPeriods> =
+        tenants.iter().map(|no| (*no, deleted_tenant)).collect();
     let rows = conn
         .query(
             "SELECT no, limits, plan FROM tenants WHERE no = ANY($1) AND NOT deleted",
@@ -248,7 +249,7 @@ pub(super) async fn kept_of_events(
     conn: &PgConnection,
     events: &[ScannedEvent],
     retention: &Retention,
-) -> Result<FxHashMap<i64, Kept>, DbError> {
+) -> Result<FxHashMap<i64, RetentionPeriods>, DbError> {
     let mut tenants: Vec<i64> = events.iter().map(|event| event.tenant_no).collect();
     tenants.sort_unstable();
     tenants.dedup();
@@ -271,7 +272,7 @@ pub(super) async fn act(
     context: &mut WriteContext,
     now: Timestamp,
     mut events: Vec<ScannedEvent>,
-    kept: impl Fn(&ScannedEvent) -> Kept,
+    kept: impl Fn(&ScannedEvent) -> RetentionPeriods,
 ) -> Result<(RetentionStepResult, Option<Timestamp>), DbError> {
     let conn = context.conn.clone();
     let (mut expired, _) = find_expired(&conn, now, &mut events, &kept).await?;
@@ -372,13 +373,13 @@ async fn find_expired(
     conn: &PgConnection,
     now: Timestamp,
     events: &mut [ScannedEvent],
-    kept: impl Fn(&ScannedEvent) -> Kept,
+    kept: impl Fn(&ScannedEvent) -> RetentionPeriods,
 ) -> Result<(Expired, FxHashMap<Id, End>), DbError> {
     let mut expired = Expired::default();
     let mut candidates = Vec::new();
     for event in events.iter() {
         let shortest = kept(event).shortest();
-        if is_over(event.created_at, shortest, now) {
+        if has_expired(event.created_at, shortest, now) {
             candidates.push(event.id);
         } else {
             expired.note(Some(event.created_at.after(shortest)));
@@ -396,7 +397,7 @@ async fn find_expired(
 fn select_expired(
     now: Timestamp,
     event: &ScannedEvent,
-    kept: Kept,
+    kept: RetentionPeriods,
     ends: &FxHashMap<Id, End>,
     expired: &mut Expired,
 ) {
@@ -408,7 +409,8 @@ fn select_expired(
     for (_, end) in found() {
         last_end = last_end.zip(end.at).map(|(one, other)| one.max(other));
     }
-    let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
+    let over =
+        |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| has_expired(end, keep, now));
     if over(last_end, kept.deliveries) {
         expired.events.insert(event.id);
         return;
@@ -422,7 +424,7 @@ fn select_expired(
     }
     match last_end {
         Some(_) if event.payload_gone => {}
-        Some(end) if is_over(end, kept.payloads, now) => {
+        Some(end) if has_expired(end, kept.payloads, now) => {
             expired.payloads.insert(event.id);
         }
         Some(end) => expired.note(Some(end.after(kept.payloads))),
@@ -430,7 +432,7 @@ fn select_expired(
     }
     for (id, end) in found().filter(|(_, end)| end.has_attempts) {
         match end.at {
-            Some(ended) if is_over(ended, kept.attempts, now) => {
+            Some(ended) if has_expired(ended, kept.attempts, now) => {
                 expired.attempts.insert(id);
             }
             Some(ended) => expired.note(Some(ended.after(kept.attempts))),
@@ -478,7 +480,7 @@ async fn remove_replays(
     let rows = conn
         .query(
             "SELECT id, tenant_no, finished_at FROM replays WHERE id > $1 ORDER BY id LIMIT $2",
-            &[&above, &most(REPLAYS_AT_ONCE)],
+            &[&above, &sql_limit(REPLAYS_AT_ONCE)],
         )
         .await?;
     let last: Option<Id> = rows.last().map(|row| row.get(0));
@@ -490,7 +492,7 @@ async fn remove_replays(
     let old = rows.iter().filter(|row| {
         let kept = kept[&row.get::<_, i64>(1)];
         let ended_at = row.get::<_, Option<i64>>(2).map(at);
-        ended_at.is_some_and(|ended_at| is_over(ended_at, kept.deliveries, now))
+        ended_at.is_some_and(|ended_at| has_expired(ended_at, kept.deliveries, now))
     });
     let old: Vec<Id> = old.map(|row| row.get(0)).collect();
     if let Some(last) = old.iter().max() {

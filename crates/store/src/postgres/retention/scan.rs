@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::partition_plan::{MAX_CLOCK_LAG, ScanResult, ScanScope, ScanStep, early};
 use super::run::{EVENT_COLUMNS, ScannedEvent, a_step, act, kept_of_events};
-use crate::codes::most;
+use crate::codes::sql_limit;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::Id;
@@ -59,13 +59,14 @@ async fn read_events(
                 "SELECT {EVENT_COLUMNS} FROM {name} WHERE tenant_no = $1 AND id > $2 \
                  ORDER BY tenant_no, id LIMIT $3"
             );
-            conn.query(&sql, &[&no, &scan_step.above, &most(count)])
+            conn.query(&sql, &[&no, &scan_step.above, &sql_limit(count)])
                 .await?
         }
         ScanScope::AllTenants => {
             let sql =
                 format!("SELECT {EVENT_COLUMNS} FROM {name} WHERE id > $1 ORDER BY id LIMIT $2");
-            conn.query(&sql, &[&scan_step.above, &most(count)]).await?
+            conn.query(&sql, &[&scan_step.above, &sql_limit(count)])
+                .await?
         }
     };
     Ok(a_step(&rows, count))

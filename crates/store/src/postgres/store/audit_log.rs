@@ -16,7 +16,7 @@ use crate::{
 
 impl AuditLog for PostgresStore {
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
-        let entry = entry.fitted();
+        let entry = entry.truncated();
         self.write(async move |context: &mut WriteContext| audit::begin(context, &entry).await)
     }
 

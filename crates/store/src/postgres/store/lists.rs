@@ -7,8 +7,8 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::read::{dead_letters, lists};
 use crate::{
-    Answer, AttemptEntry, DeadGroup, DeadGroupKey, DeliveryFilter, EventFilter, Lists, Page,
-    PageRequest, StoredDelivery, StoredEvent,
+    Answer, AttemptEntry, DeadLetterGroup, DeadLetterGroupKey, DeliveryFilter, EventFilter, Lists,
+    Page, PageRequest, StoredDelivery, StoredEvent,
 };
 
 impl Lists for PostgresStore {
@@ -50,12 +50,12 @@ impl Lists for PostgresStore {
         })
     }
 
-    fn dead_groups(
+    fn dead_letter_groups(
         &self,
         tenant: TenantId,
         endpoint: Option<EndpointId>,
-        page: PageRequest<DeadGroupKey>,
-    ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
+        page: PageRequest<DeadLetterGroupKey>,
+    ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
         self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
             dead_letters::dead_groups(conn, &tenant, endpoint, page).await
         })

@@ -34,16 +34,16 @@ use crate::postgres::read::{counts, fetch, tenant_lookup};
 use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
-use crate::postgres::write::operation::{Accepting, Operation, Task};
+use crate::postgres::write::operation::{AcceptOperation, Operation, Task};
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{directory, endpoints, record, replays, sessions, usage};
 use crate::reply::{Reply, reply_channel};
 use crate::{
-    Answer, ApiKey, AttemptDetail, Cluster, Content, Counts, CreateResult, DisabledReason, Done,
-    Endpoint, EndpointRow, Ingest, KeyHash, LoginSession, NewEvent, Page, PageRequest, Quotas,
-    ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult,
-    SessionIdentity, Store, StoreError, SweepResult, Tenant, TenantObject, TenantSelection, Usage,
-    WriteQueueState, Written,
+    AcceptResult, Answer, ApiKey, AttemptDetail, Cluster, Content, Counts, CreateResult,
+    DisabledReason, Done, Endpoint, EndpointRow, KeyHash, LoginSession, NewEvent, Page,
+    PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention,
+    RetentionStepResult, RetryResult, SessionIdentity, Store, StoreError, SweepResult, Tenant,
+    TenantObject, TenantSelection, Usage, WriteQueueState, Written,
 };
 
 /// Bytes that an event counts for in addition to its payload, so that batches of empty events are bounded too.
@@ -248,7 +248,7 @@ impl Store for PostgresStore {
         now: Timestamp,
         events: Vec<NewEvent>,
         quotas: Quotas,
-    ) -> Answer<Ingest> {
+    ) -> Answer<AcceptResult> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
         let bytes = events
@@ -261,7 +261,7 @@ impl Store for PostgresStore {
             false => &self.shared.queue,
         };
         let class = QueueClass::of(events.first().map(|event| &event.tenant));
-        let accepting = Accepting {
+        let accepting = AcceptOperation {
             now,
             events,
             quotas,
@@ -369,7 +369,7 @@ impl Store for PostgresStore {
                 return done(Err(why));
             }
             let (of, by) = (tenant.clone(), filter.clone());
-            let insert = move |found: Result<replays::Plan, StoreError>| match found {
+            let insert = move |found: Result<replays::ReplayTargets, StoreError>| match found {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let run = async move |context: &mut WriteContext| {

@@ -5,7 +5,6 @@
 use std::sync::{Arc, Mutex};
 
 use super::PostgresStore;
-use crate::closed::Closed;
 use crate::postgres::read::due_watermarks::DueWatermarks;
 use crate::postgres::read::payload_cache::FetchedPayloadCache;
 use crate::postgres::read::readers::Readers;
@@ -13,6 +12,7 @@ use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::thread;
 use crate::postgres::write::write_queue::WriteQueue;
+use crate::thread_end::ThreadEnd;
 use crate::{ClusterEvents, HandOver, OpenError, StoreSettings};
 
 /// Capacity of the queue for large accepts, in requests. A tenant may hold half of it.
@@ -33,7 +33,7 @@ impl PostgresStore {
             large: Arc::new(WriteQueue::new(MAX_WAITING_LARGE_ACCEPTS)),
             background: Arc::new(WriteQueue::new(store.max_waiting_writes)),
             readers: Arc::new(Readers::new()),
-            closed: Arc::new(Closed::default()),
+            closed: Arc::new(ThreadEnd::default()),
             due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
             hand_over,

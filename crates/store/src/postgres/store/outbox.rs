@@ -23,7 +23,7 @@ impl Outbox for PostgresStore {
     }
 
     fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult> {
-        let act = act.fitted();
+        let act = act.truncated();
         self.write(async move |context: &mut WriteContext| {
             let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
                        LEFT JOIN endpoints e ON e.no = n.endpoint_no \
@@ -105,11 +105,11 @@ impl Outbox for PostgresStore {
             };
             match kept.settle(revision, &posted) {
                 EmailAfterSend::Kept(kept) => outbox::keep(&context.conn, &kept).await?,
-                EmailAfterSend::Gone => {
+                EmailAfterSend::Delete => {
                     let sql = "DELETE FROM letters WHERE recipient = $1";
                     context.conn.execute(sql, &[&recipient]).await?;
                 }
-                EmailAfterSend::Another => return Ok(false),
+                EmailAfterSend::Unchanged => return Ok(false),
             }
             Ok(true)
         })

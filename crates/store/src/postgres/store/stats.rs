@@ -7,7 +7,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::stats::{self, StatsColumns};
 use crate::postgres::write::write_context::WriteContext;
-use crate::{Answer, BucketWidth, Scope, StatCounters, StatEntry, StatsStore};
+use crate::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
 impl StatsStore for PostgresStore {
     fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
@@ -19,7 +19,7 @@ impl StatsStore for PostgresStore {
 
     fn stats(
         &self,
-        scope: Scope,
+        scope: SubjectScope,
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, StatCounters)>> {
@@ -33,7 +33,7 @@ impl StatsStore for PostgresStore {
         width: BucketWidth,
         since: Timestamp,
         limit: usize,
-    ) -> Answer<Vec<(Scope, StatCounters)>> {
+    ) -> Answer<Vec<(SubjectScope, StatCounters)>> {
         self.read(ReadKind::Long, async move |conn: &PgConnection| {
             stats::failing(conn, width, since, limit).await
         })

@@ -15,8 +15,8 @@ use posthaste_core::trace::TraceContext;
 use rustc_hash::FxHashMap;
 
 use super::count_changes::CountChanges;
-use super::notify::Work;
-use super::operation::Accepting;
+use super::notify::NewWork;
+use super::operation::AcceptOperation;
 use super::routing_table::{EndpointRoute, RoutingTable, TenantRoutes};
 use super::usage::UsageMeters;
 use crate::accept_plan::{EventDecision, check_deliveries, plan};
@@ -27,22 +27,24 @@ use crate::postgres::schema::clock_skew::clock_skew_of;
 use crate::postgres::schema::columns::{Id, parse, to_json};
 use crate::postgres::schema::event_rows::{read_list, write_list};
 use crate::postgres::schema::partitions::Day;
-use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
+use crate::{
+    AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, HandedOver, NewEvent,
+};
 
 /// Stored events by tenant number and idempotency key.
-pub(in crate::postgres) type Known = FxHashMap<(i64, String), (AcceptedEvent, Fingerprint)>;
+pub(in crate::postgres) type StoredEvents = FxHashMap<(i64, String), (AcceptedEvent, Fingerprint)>;
 
 /// The result of accepting a batch of events.
 #[derive(Default)]
-pub(super) struct Acceptance<'a> {
+pub(super) struct AcceptedRows<'a> {
     /// The answer to each request.
-    pub(in crate::postgres) answers: Vec<Ingest>,
+    pub(in crate::postgres) answers: Vec<AcceptResult>,
     pub(in crate::postgres) events: EventColumns<'a>,
     pub(in crate::postgres) waiting: WaitingColumns<'a>,
     pub(in crate::postgres) keys: KeyColumns<'a>,
     /// Every new delivery, with its payload.
     pub(super) handed_over: Vec<HandedOver>,
-    pub(in crate::postgres) work: Work,
+    pub(in crate::postgres) work: NewWork,
     pub(in crate::postgres) days: BTreeSet<Day>,
     /// The clock skews of event ids and of delivery ids (see `clock_skew`).
     pub(in crate::postgres) clock_skews: (i64, i64),
@@ -99,27 +101,31 @@ pub(super) struct PlanContext<'s> {
     /// Maximum number of deliveries that one request may create.
     pub(super) max_deliveries: u64,
     /// Events that are stored under idempotency keys, or that this batch stores.
-    pub(in crate::postgres) known: Known,
+    pub(in crate::postgres) known: StoredEvents,
 }
 
-impl<'a> Acceptance<'a> {
+impl<'a> AcceptedRows<'a> {
     /// Adds one request. Accepts all of its events or none.
     pub(in crate::postgres) fn add(
         &mut self,
         plan_context: &mut PlanContext<'_>,
-        accepting: &'a Accepting,
+        accepting: &'a AcceptOperation,
     ) {
         let answer = self.accept(plan_context, accepting);
         self.answers.push(answer);
     }
 
-    fn accept(&mut self, plan_context: &mut PlanContext<'_>, accepting: &'a Accepting) -> Ingest {
+    fn accept(
+        &mut self,
+        plan_context: &mut PlanContext<'_>,
+        accepting: &'a AcceptOperation,
+    ) -> AcceptResult {
         let (now, events) = (accepting.now, &accepting.events);
         let Some(first) = events.first() else {
-            return Ingest::Done(Vec::new());
+            return AcceptResult::Done(Vec::new());
         };
         let Some(tenant) = plan_context.routes.tenant(&first.tenant).cloned() else {
-            return Ingest::NoSuchTenant;
+            return AcceptResult::NoSuchTenant;
         };
         let known = &plan_context.known;
         let planned = plan(events, |key| {
@@ -127,7 +133,7 @@ impl<'a> Acceptance<'a> {
         });
         let plans = match planned {
             Ok(Ok(plans)) => plans,
-            Ok(Err(conflicts)) => return Ingest::Conflict(conflicts),
+            Ok(Err(conflicts)) => return AcceptResult::Conflict(conflicts),
             Err(never) => match never {},
         };
         for (event, plan) in events.iter().zip(&plans) {
@@ -136,7 +142,7 @@ impl<'a> Acceptance<'a> {
                     .endpoint(only)
                     .is_some_and(EndpointRoute::accepts_deliveries)
             {
-                return Ingest::NoSuchEndpoint;
+                return AcceptResult::NoSuchEndpoint;
             }
         }
         let limits = (tenant.endpoints.len(), plan_context.max_deliveries);
@@ -153,16 +159,19 @@ impl<'a> Acceptance<'a> {
         if let Err(over) = taken {
             return over.into();
         }
-        let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
+        let mut done: Vec<AcceptedOrStored> = Vec::with_capacity(events.len());
         for (event, plan) in events.iter().zip(plans) {
             let (fresh, event) = match plan {
                 EventDecision::Store => (true, self.store(plan_context, now, &tenant, event)),
                 EventDecision::Stored(event) => (false, event),
                 EventDecision::SameAs(index) => (false, done[index].event.clone()),
             };
-            done.push(Ingested { fresh, event });
+            done.push(AcceptedOrStored {
+                is_new: fresh,
+                event,
+            });
         }
-        Ingest::Done(done)
+        AcceptResult::Done(done)
     }
 
     /// Stores an event with its deliveries, and registers them for the hand-over.
@@ -296,8 +305,8 @@ impl<'a> Acceptance<'a> {
 pub(super) async fn look_up(
     conn: &PgConnection,
     routes: &RoutingTable,
-    accepts: &[Accepting],
-) -> Result<Known, DbError> {
+    accepts: &[AcceptOperation],
+) -> Result<StoredEvents, DbError> {
     let (mut tenants, mut keys): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
     for event in accepts.iter().flat_map(|accepting| &accepting.events) {
         if let (Some(tenant), Some(idempotency)) =
@@ -307,7 +316,7 @@ pub(super) async fn look_up(
             keys.push(&idempotency.key);
         }
     }
-    let mut known = Known::default();
+    let mut known = StoredEvents::default();
     if keys.is_empty() {
         return Ok(known);
     }

@@ -14,13 +14,13 @@ use tokio_postgres::types::ToSql;
 use super::outbox::{NotificationColumns, scope, write_notifications};
 use super::write_context::WriteContext;
 use crate::alert::{RAISED, RESOLVED};
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{Id, from_json, parse, to_json};
-use crate::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Page, PageRequest, Scope};
+use crate::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Page, PageRequest, SubjectScope};
 
 /// The scope number of everything.
 const EVERYTHING: i64 = 0;
@@ -28,15 +28,15 @@ const EVERYTHING: i64 = 0;
 /// Returns the number of a scope that exists, and of the tenant that it belongs to.
 async fn numbers(
     conn: &PgConnection,
-    scope: &Scope,
+    scope: &SubjectScope,
 ) -> Result<Option<(i64, Option<i64>)>, DbError> {
     match scope {
-        Scope::Everything => Ok(Some((EVERYTHING, None))),
-        Scope::Tenant(tenant) => {
+        SubjectScope::Everything => Ok(Some((EVERYTHING, None))),
+        SubjectScope::Tenant(tenant) => {
             let no = live_tenant(conn, tenant).await?;
             Ok(no.map(|no| (no, Some(no))))
         }
-        Scope::Endpoint(endpoint) => {
+        SubjectScope::Endpoint(endpoint) => {
             let sql = "SELECT no, tenant_no FROM endpoints WHERE id = $1 AND standing <> 3";
             let row = conn.query_opt(sql, &[&Id(endpoint.0)]).await?;
             Ok(row.map(|row| (row.get(0), row.get(1))))
@@ -192,11 +192,11 @@ pub(in crate::postgres) async fn open(
 }
 
 /// Returns the scope number of alerts. A deleted endpoint keeps its number.
-async fn number(conn: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
+async fn number(conn: &PgConnection, scope: &SubjectScope) -> Result<Option<i64>, DbError> {
     match scope {
-        Scope::Everything => Ok(Some(EVERYTHING)),
-        Scope::Tenant(tenant) => live_tenant(conn, tenant).await,
-        Scope::Endpoint(endpoint) => {
+        SubjectScope::Everything => Ok(Some(EVERYTHING)),
+        SubjectScope::Tenant(tenant) => live_tenant(conn, tenant).await,
+        SubjectScope::Endpoint(endpoint) => {
             let sql = "SELECT no FROM endpoints WHERE id = $1";
             let row = conn.query_opt(sql, &[&Id(endpoint.0)]).await?;
             Ok(row.map(|row| row.get(0)))
@@ -216,7 +216,7 @@ pub(in crate::postgres) async fn delete_expired(
     let sql = "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE resolved_at <= $1 \
                ORDER BY resolved_at, id LIMIT $2)";
     let removed = conn
-        .execute(sql, &[&ms(Timestamp(over)), &most(limit)])
+        .execute(sql, &[&ms(Timestamp(over)), &sql_limit(limit)])
         .await?;
     Ok(removed as usize)
 }

@@ -10,15 +10,15 @@ use tokio_postgres::types::ToSql;
 
 use super::write_context::WriteContext;
 use crate::audit::{OutcomeCode, first_kept};
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::{
-    AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,
-    PageRequest, Via,
+    ActionInterface, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
+    CreateResult, Page, PageRequest,
 };
 
 /// Inserts an entry before its action is executed.
@@ -121,7 +121,7 @@ fn read(row: &Row) -> Result<AuditEntry, DbError> {
         at: at(row.get(1)),
         actor: row.get(2),
         actor_key: row.get::<_, Option<Id>>(3).map(|id| KeyId(id.0)),
-        via: word::<Via>(row, 4)?,
+        via: word::<ActionInterface>(row, 4)?,
         from: row.get(5),
         action: row.get(6),
         tenant: tenant.map(parse).transpose()?,
@@ -179,7 +179,7 @@ pub(in crate::postgres) async fn delete_expired(
     let sql = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < $1 \
                ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)";
     let removed = conn
-        .execute(sql, &[&Id(first_kept(now)), &most(limit)])
+        .execute(sql, &[&Id(first_kept(now)), &sql_limit(limit)])
         .await?;
     Ok(removed as usize)
 }

@@ -10,12 +10,12 @@ use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use super::accept::{self, Acceptance, Known, PlanContext};
+use super::accept::{self, AcceptedRows, PlanContext, StoredEvents};
 use super::batch_statements::BatchStatements;
 use super::count_changes::CountChanges;
-use super::operation::{Accepting, Recording};
+use super::operation::{AcceptOperation, RecordOperation};
 use super::owned_shards::Ownership;
-use super::record::Recorded;
+use super::record::RecordedRows;
 use super::usage::UsageMeters;
 use super::write_context::{GUARD, WriteContext};
 use super::writer::{MAX_TRIES, RETRY_TIMEOUT, Writer};
@@ -24,7 +24,7 @@ use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::partitions::Day;
-use crate::{HandedOver, Ingest, StoreError, Written};
+use crate::{AcceptResult, HandedOver, StoreError, Written};
 
 /// Number of batches that look up their idempotency keys first, after a batch met a key that was stored already.
 const KEY_LOOKUP_BATCHES: u32 = 64;
@@ -36,8 +36,8 @@ pub(super) const MAX_OUTDATED: u32 = 3;
 /// Hot operations that are written together.
 #[derive(Default)]
 pub(super) struct Batch {
-    accepts: Vec<Accepting>,
-    records: Vec<Recording>,
+    accepts: Vec<AcceptOperation>,
+    records: Vec<RecordOperation>,
     recorded: FxHashSet<DeliveryId>,
     /// Records that are superseded: the delivery has changed, or this node does not own the shard any more.
     superseded: FxHashSet<DeliveryId>,
@@ -47,24 +47,24 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Adds events to accept.
-    pub(super) fn accept(&mut self, accepting: Accepting) {
+    pub(super) fn accept(&mut self, accepting: AcceptOperation) {
         self.accepts.push(accepting);
     }
 
     /// Returns whether the batch has an attempt of the same delivery. The second attempt must be written after the
     /// first.
-    pub(super) fn records_already(&self, recording: &Recording) -> bool {
+    pub(super) fn records_already(&self, recording: &RecordOperation) -> bool {
         self.recorded.contains(&recording.attempt.delivery.id())
     }
 
     /// Adds an attempt.
-    pub(in crate::postgres) fn record(&mut self, recording: Recording) {
+    pub(in crate::postgres) fn record(&mut self, recording: RecordOperation) {
         self.recorded.insert(recording.attempt.delivery.id());
         self.records.push(recording);
     }
 
     /// The requests to accept events.
-    pub(super) fn accepts(&self) -> &[Accepting] {
+    pub(super) fn accepts(&self) -> &[AcceptOperation] {
         &self.accepts
     }
 
@@ -87,21 +87,21 @@ impl Batch {
     /// committed all the same.
     pub(in crate::postgres) fn refuse(self, why: &StoreError) {
         for accepting in self.accepts {
-            accepting.reply.give(Err(why.clone()));
+            accepting.reply.send(Err(why.clone()));
         }
         for recording in self.records {
-            recording.reply.give(Err(why.clone()));
+            recording.reply.send(Err(why.clone()));
         }
     }
 
     /// Answers all operations after the commit.
-    pub(super) fn answer(self, ingests: Vec<Ingest>) {
+    pub(super) fn answer(self, ingests: Vec<AcceptResult>) {
         for (accepting, ingest) in self.accepts.into_iter().zip(ingests) {
-            accepting.reply.give(Ok(ingest));
+            accepting.reply.send(Ok(ingest));
         }
         for recording in self.records {
             let late = self.superseded.contains(&recording.attempt.delivery.id());
-            recording.reply.give(Ok(if late {
+            recording.reply.send(Ok(if late {
                 Written::Superseded
             } else {
                 Written::Applied
@@ -128,26 +128,27 @@ impl Batch {
     /// Returns whether an answer could be wrong because an event is already stored under its idempotency key. This
     /// concerns requests that the plan refuses: nothing of them is inserted, so no statement would detect the stored
     /// key.
-    fn may_be_stored(&self, answers: &[Ingest]) -> bool {
-        let keyed = |it: &Accepting| it.events.iter().any(|event| event.idempotency.is_some());
+    fn may_be_stored(&self, answers: &[AcceptResult]) -> bool {
+        let keyed =
+            |it: &AcceptOperation| it.events.iter().any(|event| event.idempotency.is_some());
         let mut answered = self.accepts.iter().zip(answers);
         answered.any(|(accepting, answer)| match answer {
-            Ingest::Conflict(_)
-            | Ingest::NoSuchEndpoint
-            | Ingest::TooManyDeliveries { .. }
-            | Ingest::OverLimit { .. } => keyed(accepting),
-            Ingest::Done(_) | Ingest::NoSuchTenant => false,
+            AcceptResult::Conflict(_)
+            | AcceptResult::NoSuchEndpoint
+            | AcceptResult::TooManyDeliveries { .. }
+            | AcceptResult::OverLimit { .. } => keyed(accepting),
+            AcceptResult::Done(_) | AcceptResult::NoSuchTenant => false,
         })
     }
 
     /// Returns the records that are not superseded.
-    fn current(&self) -> impl Iterator<Item = &Recording> {
+    fn current(&self) -> impl Iterator<Item = &RecordOperation> {
         let late = &self.superseded;
         let records = self.records.iter();
         records.filter(move |it| !late.contains(&it.attempt.delivery.id()))
     }
 
-    fn drop_if(&mut self, late: impl Fn(&Recording) -> bool) {
+    fn drop_if(&mut self, late: impl Fn(&RecordOperation) -> bool) {
         for recording in &self.records {
             if late(recording) {
                 self.superseded.insert(recording.attempt.delivery.id());
@@ -236,7 +237,7 @@ impl Writer {
     async fn try_batch(
         &mut self,
         batch: &mut Batch,
-    ) -> Result<(Vec<Ingest>, Vec<HandedOver>), DbError> {
+    ) -> Result<(Vec<AcceptResult>, Vec<HandedOver>), DbError> {
         let conn = self.context.conn.clone();
         let mut begun = false;
         if batch.outdated >= MAX_OUTDATED {
@@ -295,7 +296,7 @@ impl Writer {
         &mut self,
         conn: &PgConnection,
         batch: &Batch,
-    ) -> Result<Option<Known>, DbError> {
+    ) -> Result<Option<StoredEvents>, DbError> {
         if self.key_lookups == 0 || batch.accepts.is_empty() {
             return Ok(None);
         }
@@ -347,9 +348,9 @@ impl Writer {
 }
 
 /// The rows of a batch.
-pub(super) struct Plan<'a> {
-    pub(super) accepted: Acceptance<'a>,
-    pub(super) recorded: Recorded,
+pub(super) struct BatchPlan<'a> {
+    pub(super) accepted: AcceptedRows<'a>,
+    pub(super) recorded: RecordedRows,
     pub(super) count_changes: CountChanges,
     pub(super) meters: UsageMeters,
 }
@@ -357,7 +358,7 @@ pub(super) struct Plan<'a> {
 /// Applies accepted events to memory after the commit. Returns the deliveries to hand over to this node.
 pub(super) fn apply_accepted(
     context: &mut WriteContext,
-    mut accepted: Acceptance<'_>,
+    mut accepted: AcceptedRows<'_>,
 ) -> Vec<HandedOver> {
     let known = &mut context.clock_skews;
     known.0 = known.0.max(accepted.clock_skews.0);
@@ -373,11 +374,11 @@ pub(super) fn plan<'a>(
     context: &mut WriteContext,
     batch: &'a Batch,
     numbers: &FxHashMap<EndpointId, i64>,
-    known: Known,
+    known: StoredEvents,
     mut meters: UsageMeters,
-) -> Plan<'a> {
+) -> BatchPlan<'a> {
     let mut count_changes = CountChanges::default();
-    let mut recorded = Recorded::default();
+    let mut recorded = RecordedRows::default();
     for it in batch.current() {
         let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
         recorded.add(
@@ -388,7 +389,7 @@ pub(super) fn plan<'a>(
             &it.detail,
         );
     }
-    let mut accepted = Acceptance::default();
+    let mut accepted = AcceptedRows::default();
     let mut plan_context = PlanContext {
         routes: &context.routes,
         id_generator: &mut context.id_generator.borrow_mut(),
@@ -400,7 +401,7 @@ pub(super) fn plan<'a>(
     for accepting in &batch.accepts {
         accepted.add(&mut plan_context, accepting);
     }
-    Plan {
+    BatchPlan {
         accepted,
         recorded,
         count_changes,
@@ -411,7 +412,7 @@ pub(super) fn plan<'a>(
 /// Creates the partitions for the new rows. Returns whether this ended a transaction that was `begun` before.
 pub(super) async fn make_partitions(
     context: &mut WriteContext,
-    accepted: &Acceptance<'_>,
+    accepted: &AcceptedRows<'_>,
     begun: bool,
 ) -> Result<bool, DbError> {
     let missing = |day: &&Day| !context.partitions.has(**day);
@@ -435,7 +436,7 @@ pub(super) async fn make_partitions(
 async fn commit(
     context: &WriteContext,
     batch: &Batch,
-    plan: &Plan<'_>,
+    plan: &BatchPlan<'_>,
     begun: bool,
 ) -> Result<(), DbError> {
     let conn = &*context.conn;

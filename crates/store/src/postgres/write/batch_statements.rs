@@ -3,9 +3,9 @@
 //! [`BatchStatements`] turns a plan into one array parameter for each column, so that a statement writes all rows of
 //! its table. They are sent in one pipeline; a statement without rows is left out.
 
-use super::accept::{self, Acceptance};
-use super::batch::Plan;
-use super::record::{self, Recorded};
+use super::accept::{self, AcceptedRows};
+use super::batch::BatchPlan;
+use super::record::{self, RecordedRows};
 use super::usage::{self, UsageColumns};
 use super::write_context::{GUARD, WriteContext};
 use super::{count_changes, notify, outbox};
@@ -24,8 +24,8 @@ const ROWS_PER_PIECE: usize = 1_000;
 /// The parameters of all statements of a batch. A statement without rows is left out.
 pub(super) struct BatchStatements<'p> {
     context: &'p WriteContext,
-    accepted: &'p Acceptance<'p>,
-    recorded: &'p Recorded,
+    accepted: &'p AcceptedRows<'p>,
+    recorded: &'p RecordedRows,
     /// Changes of the delivery counts, for [`count_changes::COUNT`].
     counted: Option<(Vec<i64>, Vec<i64>, Vec<i64>)>,
     /// Events by month and tenant, for [`usage::COUNT`].
@@ -41,7 +41,7 @@ pub(super) struct BatchStatements<'p> {
 
 impl<'p> BatchStatements<'p> {
     /// Turns a plan into parameters.
-    pub(super) fn of(context: &'p WriteContext, plan: &'p Plan<'p>) -> BatchStatements<'p> {
+    pub(super) fn of(context: &'p WriteContext, plan: &'p BatchPlan<'p>) -> BatchStatements<'p> {
         let (skews, known) = (plan.accepted.clock_skews, context.clock_skews);
         let raised = [
             (meta::EVENT_CLOCK_SKEW, skews.0, known.0),
@@ -141,7 +141,7 @@ impl<'p> BatchStatements<'p> {
             pipeline.then(record::end(conn, &recorded.ended));
         }
         if !recorded.waiting.ids.is_empty() {
-            pipeline.then(record::wait_on(conn, &recorded.waiting));
+            pipeline.then(record::update_waiting(conn, &recorded.waiting));
         }
         if !recorded.healths.is_empty() {
             pipeline.then(record::remember(conn, &recorded.healths));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::operation::Accepting;
+use super::operation::AcceptOperation;
 use super::routing_table::RoutingTable;
 
 /// Number of rows after which a batch ends. One takes about 13 µs, so a batch takes about 30 ms.
@@ -69,7 +69,7 @@ pub(super) struct AcceptCost {
 
 impl AcceptCost {
     /// Computes the cost of a request by a routing table.
-    pub(super) fn of(routes: &RoutingTable, accepting: &Accepting) -> AcceptCost {
+    pub(super) fn of(routes: &RoutingTable, accepting: &AcceptOperation) -> AcceptCost {
         let first = accepting.events.first();
         let tenant = first.and_then(|event| routes.tenant(&event.tenant));
         let mut by_type = FxHashMap::default();
@@ -103,7 +103,7 @@ impl AcceptCost {
 
     /// Returns whether the request is for the writer for large accepts. One that is refused for its size, because it
     /// makes more than `most` deliveries and none of them can be stored already, writes nothing.
-    pub(super) fn is_large(self, accepting: &Accepting, most: u64) -> bool {
+    pub(super) fn is_large(self, accepting: &AcceptOperation, most: u64) -> bool {
         let has_keys = || accepting.events.iter().any(|it| it.idempotency.is_some());
         if self.deliveries > most {
             return has_keys();

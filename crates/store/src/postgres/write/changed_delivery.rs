@@ -47,15 +47,15 @@ pub(super) async fn write_changed(
     let conn = context.conn.clone();
     let id = Id(after.id().0);
     let status = status_of(after);
-    let table = if before.status.waits() {
+    let table = if before.status.is_waiting() {
         "waiting"
     } else {
         "ended"
     };
     let sql = format!("DELETE FROM {table} WHERE id = $1");
     conn.execute(&sql, &[&id]).await?;
-    if status.waits() {
-        if !before.status.waits() {
+    if status.is_waiting() {
+        if !before.status.is_waiting() {
             keep_last(&conn, before).await?;
         }
         insert_waiting(&conn, before, after).await?;

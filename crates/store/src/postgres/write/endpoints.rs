@@ -9,7 +9,7 @@ use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_core::time::Timestamp;
 
 use super::write_context::WriteContext;
-use crate::codes::{most, ms};
+use crate::codes::{ms, sql_limit};
 use crate::limit_columns::{LimitColumns, protection_column};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -215,7 +215,7 @@ async fn idle_origins(
          AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.endpoint_no = e.no) \
          AND NOT EXISTS (SELECT 1 FROM ended d WHERE d.endpoint_no = e.no) ORDER BY e.no LIMIT $2";
     let rows = conn
-        .query(sql, &[&ms(created_before), &most(limit)])
+        .query(sql, &[&ms(created_before), &sql_limit(limit)])
         .await?;
     let ids = rows.iter().map(|row| EndpointId(row.get::<_, Id>(0).0));
     Ok(ids.collect())

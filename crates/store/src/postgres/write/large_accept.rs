@@ -9,28 +9,31 @@ use tokio::time::Instant;
 
 use super::accept;
 use super::batch::{
-    Batch, MAX_OUTDATED, Plan, apply_accepted, make_partitions, plan as plan_batch,
+    Batch, BatchPlan, MAX_OUTDATED, apply_accepted, make_partitions, plan as plan_batch,
 };
 use super::batch_statements::BatchStatements;
-use super::operation::Accepting;
+use super::operation::AcceptOperation;
 use super::usage::UsageMeters;
 use super::writer::{MAX_TRIES, RETRY_TIMEOUT, Writer};
 use crate::postgres::connection::{NotConnected, QUICK_ANSWER_TIMEOUT};
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
-use crate::{HandedOver, Ingest, StoreError};
+use crate::{AcceptResult, HandedOver, StoreError};
 
 /// The result of one try.
 enum LargeTry {
     /// The request was committed or refused: the answer, and the deliveries to hand over.
-    Answered(Vec<Ingest>, Vec<HandedOver>),
+    Answered(Vec<AcceptResult>, Vec<HandedOver>),
     /// The directory or the partitions have changed.
     Outdated,
 }
 
 impl Writer {
     /// Writes a request alone, and answers it. Fails if the database cannot be reached.
-    pub(super) async fn write_large(&mut self, accepting: Accepting) -> Result<(), NotConnected> {
+    pub(super) async fn write_large(
+        &mut self,
+        accepting: AcceptOperation,
+    ) -> Result<(), NotConnected> {
         let mut batch = Batch::default();
         batch.accept(accepting);
         let until = Instant::now() + RETRY_TIMEOUT;
@@ -155,8 +158,8 @@ impl Writer {
     async fn take_quota_again(
         &self,
         batch: &Batch,
-        plan: &mut Plan<'_>,
-    ) -> Result<Option<Ingest>, DbError> {
+        plan: &mut BatchPlan<'_>,
+    ) -> Result<Option<AcceptResult>, DbError> {
         let (conn, routes) = (&self.context.conn, &self.context.routes);
         let held = UsageMeters::hold(conn, true, routes, batch.accepts()).await?;
         let (Some(mut meters), Some(accepting)) = (held, batch.accepts().first()) else {
@@ -166,7 +169,7 @@ impl Writer {
         let (tenant_no, count) = (events.tenants[0], events.ids.len() as u64);
         let taken = meters.take(tenant_no, accepting.now, accepting.quotas, count);
         plan.meters = meters;
-        Ok(taken.err().map(Ingest::from))
+        Ok(taken.err().map(AcceptResult::from))
     }
 
     /// Rolls back a transaction that was planned with an old directory.
@@ -179,7 +182,7 @@ impl Writer {
 }
 
 /// Writes what others could wait for, and commits, in one round trip.
-async fn commit(writer: &Writer, plan: &Plan<'_>) -> Result<(), DbError> {
+async fn commit(writer: &Writer, plan: &BatchPlan<'_>) -> Result<(), DbError> {
     let conn = &*writer.context.conn;
     let statements = BatchStatements::of(&writer.context, plan);
     conn.prepare_all(&statements.last_sql()).await?;

@@ -21,11 +21,11 @@ pub(super) fn notify_sql() -> String {
 
 /// The earliest due time of new work, by endpoint.
 #[derive(Debug, Default)]
-pub(in crate::postgres) struct Work {
+pub(in crate::postgres) struct NewWork {
     earliest: FxHashMap<EndpointId, Timestamp>,
 }
 
-impl Work {
+impl NewWork {
     /// Adds a due time.
     pub(in crate::postgres) fn add(&mut self, endpoint: EndpointId, due: Timestamp) {
         let earliest = self.earliest.entry(endpoint).or_insert(due);

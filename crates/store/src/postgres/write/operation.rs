@@ -14,29 +14,29 @@ use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use crate::postgres::db_error::DbError;
 use crate::reply::Reply;
-use crate::{AttemptDetail, Done, Ingest, NewEvent, Quotas, StoreError, Written};
+use crate::{AcceptResult, AttemptDetail, Done, NewEvent, Quotas, StoreError, Written};
 
 /// An operation of the write queue.
 pub(in crate::postgres) enum Operation {
     /// Events to accept.
-    Accept(Accepting),
+    Accept(AcceptOperation),
     /// An attempt to record.
-    Record(Box<Recording>),
+    Record(Box<RecordOperation>),
     /// Any other operation.
-    Cold(Box<dyn Cold>),
+    Cold(Box<dyn ColdOperation>),
 }
 
 /// Events of one tenant that are accepted together.
-pub(in crate::postgres) struct Accepting {
+pub(in crate::postgres) struct AcceptOperation {
     pub(in crate::postgres) now: Timestamp,
     pub(in crate::postgres) events: Vec<NewEvent>,
     pub(in crate::postgres) quotas: Quotas,
     pub(in crate::postgres) bytes: usize,
-    pub(in crate::postgres) reply: Reply<Ingest>,
+    pub(in crate::postgres) reply: Reply<AcceptResult>,
 }
 
 /// An attempt that does not disable its endpoint. A second attempt of the same delivery goes to another batch.
-pub(in crate::postgres) struct Recording {
+pub(in crate::postgres) struct RecordOperation {
     pub(in crate::postgres) now: Timestamp,
     pub(in crate::postgres) attempt: AttemptRecord,
     pub(in crate::postgres) detail: AttemptDetail,
@@ -49,8 +49,8 @@ impl Operation {
     /// Answers the operation with an error, without running it.
     pub(in crate::postgres) fn refuse(self, why: StoreError) {
         match self {
-            Operation::Accept(accepting) => accepting.reply.give(Err(why)),
-            Operation::Record(recording) => recording.reply.give(Err(why)),
+            Operation::Accept(accepting) => accepting.reply.send(Err(why)),
+            Operation::Record(recording) => recording.reply.send(Err(why)),
             Operation::Cold(cold) => cold.answer(Err(why)),
         }
     }
@@ -60,7 +60,7 @@ impl Operation {
 pub(in crate::postgres) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), DbError>> + 'a>>;
 
 /// An operation that runs in its own transaction.
-pub(in crate::postgres) trait Cold: Send {
+pub(in crate::postgres) trait ColdOperation: Send {
     /// Runs the operation. May be called again after a rollback.
     fn run<'a>(&'a mut self, context: &'a mut WriteContext) -> Running<'a>;
     /// Answers the caller.
@@ -101,7 +101,7 @@ where
     }
 }
 
-impl<T, F> Cold for Task<T, F>
+impl<T, F> ColdOperation for Task<T, F>
 where
     T: Send + 'static,
     F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
@@ -116,7 +116,7 @@ where
     fn answer(mut self: Box<Self>, committed: Result<(), StoreError>) {
         let result = self.result.take();
         if let Some(reply) = self.reply.take() {
-            reply.give(committed.map(|()| result.expect("what is committed was run")));
+            reply.send(committed.map(|()| result.expect("what is committed was run")));
         }
     }
 

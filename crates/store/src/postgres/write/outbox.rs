@@ -11,13 +11,13 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{StoredEmail, too_far_ahead};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, from_json, parse, to_json};
-use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail, Scope};
+use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail, SubjectScope};
 
 /// Notices to insert.
 #[derive(Default)]
@@ -130,7 +130,7 @@ pub(in crate::postgres) async fn gather(
              GROUP BY o.endpoint_no, p.id HAVING min(o.first_at) < $1 OR min(o.first_at) > $3 \
              ORDER BY min(o.first_at), p.id LIMIT $2) \
              ORDER BY f.endpoint_no, f.reason, f.kind FOR UPDATE OF f",
-            &[&ms(before), &most(limit), &ms(ahead)],
+            &[&ms(before), &sql_limit(limit), &ms(ahead)],
         )
         .await?;
     let mut failures: Failures<(EndpointId, i64)> = Failures::default();
@@ -235,7 +235,7 @@ pub(in crate::postgres) async fn claim(
     const DUE: &str =
         "(due_at <= $1 OR due_at > CASE tries WHEN 0 THEN $3::bigint ELSE $4::bigint END)";
     let (untried, tried) = longest.latest(now);
-    let (now, most, untried, tried) = (ms(now), most(limit), ms(untried), ms(tried));
+    let (now, most, untried, tried) = (ms(now), sql_limit(limit), ms(untried), ms(tried));
     let params: [&(dyn ToSql + Sync); 4] = [&now, &most, &untried, &tried];
     let over = format!(
         "DELETE FROM letters WHERE recipient IN (SELECT recipient FROM letters \
@@ -260,13 +260,13 @@ pub(in crate::postgres) async fn claim(
 }
 
 /// Reads a scope from two columns, starting at this one: the endpoint's id, then the tenant's.
-pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<Scope, DbError> {
+pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<SubjectScope, DbError> {
     if let Some(endpoint) = row.get::<_, Option<Id>>(first) {
-        return Ok(Scope::Endpoint(EndpointId(endpoint.0)));
+        return Ok(SubjectScope::Endpoint(EndpointId(endpoint.0)));
     }
     match row.get::<_, Option<&str>>(first + 1) {
-        Some(tenant) => Ok(Scope::Tenant(parse(tenant)?)),
-        None => Ok(Scope::Everything),
+        Some(tenant) => Ok(SubjectScope::Tenant(parse(tenant)?)),
+        None => Ok(SubjectScope::Everything),
     }
 }
 
@@ -282,7 +282,7 @@ pub(in crate::postgres) async fn notifications(
             "SELECT n.number, n.at, n.name, n.detail, e.id, t.id FROM notices n \
              LEFT JOIN endpoints e ON e.no = n.endpoint_no LEFT JOIN tenants t ON t.no = n.endpoint_no \
              WHERE n.number > $1 ORDER BY n.number LIMIT $2",
-            &[&after, &most(limit)],
+            &[&after, &sql_limit(limit)],
         )
         .await?;
     let entry = |row: &Row| {

@@ -14,12 +14,12 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::count_changes::CountChanges;
-use super::operation::{Operation, Recording, Task};
+use super::operation::{Operation, RecordOperation, Task};
 use super::outbox::{self, Failed, NotificationColumns};
 use super::owned_shards::{OwnedShards, Ownership};
 use super::write_context::WriteContext;
 use super::{changed_delivery, endpoints};
-use crate::codes::{Coded, most, ms};
+use crate::codes::{Coded, ms, sql_limit};
 use crate::delivery_state::{
     MAX_UNREADABLE_ROWS, expired_now, fail_waiting, failed_with, status_of, stored_state,
 };
@@ -32,7 +32,7 @@ use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, Swee
 
 /// The rows that a batch of attempts changes.
 #[derive(Default)]
-pub(super) struct Recorded {
+pub(super) struct RecordedRows {
     pub(in crate::postgres) ended: EndedColumns,
     pub(in crate::postgres) waiting: WaitingColumns,
     pub(super) healths: FxHashMap<i64, Health>,
@@ -74,7 +74,7 @@ fn code<T: Coded>(word: T) -> i16 {
     word.code() as i16
 }
 
-impl Recorded {
+impl RecordedRows {
     /// Adds an attempt to the endpoint with this number.
     pub(in crate::postgres) fn add(
         &mut self,
@@ -206,7 +206,10 @@ pub(super) async fn end(conn: &PgConnection, it: &EndedColumns) -> Result<(), Db
 }
 
 /// Updates deliveries that keep waiting.
-pub(super) async fn wait_on(conn: &PgConnection, it: &WaitingColumns) -> Result<(), DbError> {
+pub(super) async fn update_waiting(
+    conn: &PgConnection,
+    it: &WaitingColumns,
+) -> Result<(), DbError> {
     conn.execute(
         UPDATE_WAITING,
         &[
@@ -278,7 +281,7 @@ fn recording(
         };
         return Task::owners(Some(Written::Superseded), run, done);
     }
-    Operation::Record(Box::new(Recording {
+    Operation::Record(Box::new(RecordOperation {
         now,
         attempt: *attempt,
         detail,
@@ -357,10 +360,12 @@ async fn disable(
         return Ok(Written::Superseded);
     };
     let attempts = row.delivery.facts().attempts;
-    if !row.status.waits() || attempts.checked_add(1) != Some(attempt.delivery.facts().attempts) {
+    if !row.status.is_waiting()
+        || attempts.checked_add(1) != Some(attempt.delivery.facts().attempts)
+    {
         return Ok(Written::Superseded);
     }
-    let mut recorded = Recorded::default();
+    let mut recorded = RecordedRows::default();
     let count_changes = &mut context.effects.count_changes;
     recorded.add(count_changes, now, row.endpoint_no, attempt, detail);
     let conn = context.conn.clone();
@@ -368,7 +373,7 @@ async fn disable(
         end(&conn, &recorded.ended).await?;
     }
     if !recorded.waiting.ids.is_empty() {
-        wait_on(&conn, &recorded.waiting).await?;
+        update_waiting(&conn, &recorded.waiting).await?;
     }
     if !recorded.healths.is_empty() {
         remember(&conn, &recorded.healths).await?;
@@ -452,7 +457,7 @@ pub(in crate::postgres) async fn sweep(
     let spared: Vec<Id> = except.iter().map(|id| Id(id.0)).collect();
     let found = context
         .conn
-        .query(&sql, &[&Id(endpoint.0), &most(row_limit), &spared])
+        .query(&sql, &[&Id(endpoint.0), &sql_limit(row_limit), &spared])
         .await?;
     let mut to_fail = Vec::new();
     let mut more = false;

@@ -18,14 +18,14 @@ use tokio_postgres::Row;
 use super::new_waiting::NewWaitingRows;
 use super::routing_table::EndpointRoute;
 use super::write_context::WriteContext;
-use crate::codes::{RowStatus, at, most, ms};
+use crate::codes::{RowStatus, at, ms, sql_limit};
 use crate::delivery_state::{failed_with, status_of};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
-pub(in crate::postgres) use crate::postgres::read::replay_targets::{Plan, plan};
+pub(in crate::postgres) use crate::postgres::read::replay_targets::{ReplayTargets, plan};
 use crate::postgres::schema::clock_skew::{clock_skew_of, store_clock_skew};
 use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::postgres::schema::delivery_rows::{self, DeliveryRow};
@@ -45,7 +45,7 @@ pub(in crate::postgres) async fn create(
     now: Timestamp,
     tenant: &TenantId,
     filter: &ReplayFilter,
-    plan: &Plan,
+    plan: &ReplayTargets,
 ) -> Result<Replay, DbError> {
     let id: ReplayId = context.id_generator.borrow_mut().next(now);
     let conn = context.conn.clone();
@@ -119,7 +119,7 @@ async fn targets(
         .query(
             "SELECT targets FROM replay_targets WHERE replay_id = $1 AND piece >= $2 AND piece <= $3 \
              ORDER BY piece",
-            &[&Id(replay.0), &most(first), &most(last)],
+            &[&Id(replay.0), &sql_limit(first), &sql_limit(last)],
         )
         .await?;
     let packed = rows.iter().map(|row| row.get::<_, &[u8]>(0));
@@ -136,7 +136,7 @@ pub(in crate::postgres) async fn step(
 ) -> Result<Option<ReplayStep>, DbError> {
     context.lock_directory_shared().await?;
     let conn = context.conn.clone();
-    let Some(mut replay) = find(&conn, None, id, RowLock::Mine).await? else {
+    let Some(mut replay) = find(&conn, None, id, RowLock::ForUpdate).await? else {
         return Ok(None);
     };
     let mut going = BTreeSet::new();
@@ -162,7 +162,7 @@ pub(in crate::postgres) async fn step(
 }
 
 /// An event to replay.
-struct Original {
+struct ReplayedEvent {
     created_at: Timestamp,
     deliver_at: Option<Timestamp>,
     ordering: Option<OrderingKey>,
@@ -239,7 +239,7 @@ async fn routes_to(
 async fn originals(
     conn: &PgConnection,
     targets: &[(EventId, i64)],
-) -> Result<FxHashMap<EventId, Original>, DbError> {
+) -> Result<FxHashMap<EventId, ReplayedEvent>, DbError> {
     let mut events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
     events.sort_unstable();
     events.dedup();
@@ -258,7 +258,7 @@ async fn originals(
     for row in &rows {
         let ordering: Option<i64> = row.get(3);
         let accepted = read_list(row.get(6)).into_iter();
-        let original = Original {
+        let original = ReplayedEvent {
             created_at: at(row.get(1)),
             deliver_at: row.get::<_, Option<i64>>(2).map(at),
             ordering: ordering.map(|key| OrderingKey(key as u64)),
@@ -364,7 +364,7 @@ async fn create_deliveries(
     context: &mut WriteContext,
     now: Timestamp,
     targets: &[(EventId, i64)],
-    originals: &FxHashMap<EventId, Original>,
+    originals: &FxHashMap<EventId, ReplayedEvent>,
     routes: &FxHashMap<i64, EndpointRoute>,
 ) -> Result<ReplayedBatch, DbError> {
     let mut going = ReplayedBatch::default();
@@ -444,7 +444,7 @@ pub(in crate::postgres) async fn cancel(
         return Ok(None);
     };
     let conn = context.conn.clone();
-    let Some(mut replay) = find(&conn, Some(tenant_no), id, RowLock::Mine).await? else {
+    let Some(mut replay) = find(&conn, Some(tenant_no), id, RowLock::ForUpdate).await? else {
         return Ok(None);
     };
     match replay.status {
@@ -514,8 +514,8 @@ fn read(row: &Row) -> Result<Replay, DbError> {
 /// The way in which a replay's row is read: without a lock, or locked until the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowLock {
-    Look,
-    Mine,
+    Unlocked,
+    ForUpdate,
 }
 
 /// Returns a replay, of this tenant or of any.
@@ -526,8 +526,8 @@ async fn find(
     hold: RowLock,
 ) -> Result<Option<Replay>, DbError> {
     let held = match hold {
-        RowLock::Look => "",
-        RowLock::Mine => "FOR UPDATE OF r",
+        RowLock::Unlocked => "",
+        RowLock::ForUpdate => "FOR UPDATE OF r",
     };
     let sql = format!(
         "SELECT {COLUMNS} WHERE r.id = $1 AND ($2::bigint IS NULL OR r.tenant_no = $2) {held}"
@@ -543,7 +543,7 @@ pub(in crate::postgres) async fn replay(
     id: ReplayId,
 ) -> Result<Option<Replay>, DbError> {
     match live_tenant(conn, tenant).await? {
-        Some(no) => find(conn, Some(no), id, RowLock::Look).await,
+        Some(no) => find(conn, Some(no), id, RowLock::Unlocked).await,
         None => Ok(None),
     }
 }

@@ -7,7 +7,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::write_context::WriteContext;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -150,5 +150,5 @@ pub(in crate::postgres) async fn delete_expired(
 ) -> Result<usize, DbError> {
     let sql = "DELETE FROM passes WHERE id IN (SELECT id FROM passes WHERE expires_at <= $1 \
                ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
-    Ok(conn.execute(sql, &[&ms(now), &most(limit)]).await? as usize)
+    Ok(conn.execute(sql, &[&ms(now), &sql_limit(limit)]).await? as usize)
 }

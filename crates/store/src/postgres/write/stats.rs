@@ -11,13 +11,13 @@ use tokio_postgres::types::ToSql;
 
 use super::outbox;
 use super::write_context::WriteContext;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::Id;
 use crate::stats::by_bucket;
-use crate::{BucketWidth, Scope, StatCounters, StatEntry};
+use crate::{BucketWidth, StatCounters, StatEntry, SubjectScope};
 
 /// Rows to add, as columns.
 #[derive(Default)]
@@ -34,9 +34,9 @@ impl StatsColumns {
         let mut rows = StatsColumns::default();
         for ((width, began, scope), counters) in by_bucket(happened) {
             let (tenant, endpoint) = match scope {
-                Scope::Everything => (None, None),
-                Scope::Tenant(tenant) => (Some(tenant.to_string()), None),
-                Scope::Endpoint(endpoint) => (None, Some(Id(endpoint.0))),
+                SubjectScope::Everything => (None, None),
+                SubjectScope::Tenant(tenant) => (Some(tenant.to_string()), None),
+                SubjectScope::Endpoint(endpoint) => (None, Some(Id(endpoint.0))),
             };
             rows.widths.push(width.code());
             rows.began.push(ms(began));
@@ -96,11 +96,11 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
     slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
 
 /// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
-async fn number(conn: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
+async fn number(conn: &PgConnection, scope: &SubjectScope) -> Result<Option<i64>, DbError> {
     match scope {
-        Scope::Everything => Ok(Some(0)),
-        Scope::Tenant(tenant) => live_tenant(conn, tenant).await,
-        Scope::Endpoint(endpoint) => {
+        SubjectScope::Everything => Ok(Some(0)),
+        SubjectScope::Tenant(tenant) => live_tenant(conn, tenant).await,
+        SubjectScope::Endpoint(endpoint) => {
             let sql = "SELECT no FROM endpoints WHERE id = $1 AND standing <> 3";
             let row = conn.query_opt(sql, &[&Id(endpoint.0)]).await?;
             Ok(row.map(|row| row.get(0)))
@@ -116,7 +116,7 @@ const BUCKETS: &str = "buckets (began) AS (\
 
 pub(in crate::postgres) async fn read(
     conn: &PgConnection,
-    scope: &Scope,
+    scope: &SubjectScope,
     width: BucketWidth,
     since: Timestamp,
 ) -> Result<Vec<(Timestamp, StatCounters)>, DbError> {
@@ -149,7 +149,7 @@ pub(in crate::postgres) async fn failing(
     width: BucketWidth,
     since: Timestamp,
     limit: usize,
-) -> Result<Vec<(Scope, StatCounters)>, DbError> {
+) -> Result<Vec<(SubjectScope, StatCounters)>, DbError> {
     let sql = format!(
         "WITH RECURSIVE {BUCKETS}, \
          bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
@@ -167,7 +167,7 @@ pub(in crate::postgres) async fn failing(
          WHERE width = $1 AND bucket = b.began AND scope = w.scope) f \
          GROUP BY w.scope, w.much, w.endpoint, w.tenant ORDER BY w.much DESC, w.scope"
     );
-    let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &most(limit)];
+    let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &sql_limit(limit)];
     let rows = conn.query(&sql, &params).await?;
     let failing = |row: &Row| Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)));
     rows.iter().map(failing).collect()
@@ -186,13 +186,13 @@ pub(in crate::postgres) async fn delete_expired(
                    (SELECT width, bucket, scope FROM figures WHERE width = $1 AND bucket < $2 \
                    ORDER BY bucket, scope LIMIT $3 FOR UPDATE SKIP LOCKED)";
         let before = ms(width.first_kept(now));
-        let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &most(limit)];
+        let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &sql_limit(limit)];
         removed = removed.max(conn.execute(sql, &params).await? as usize);
     }
     // The number of a flush must be kept as long as its stats, so that it is not added again.
     let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
                LIMIT $2 FOR UPDATE SKIP LOCKED)";
     let before = ms(BucketWidth::Quarter.first_kept(now));
-    conn.execute(sql, &[&before, &most(limit)]).await?;
+    conn.execute(sql, &[&before, &sql_limit(limit)]).await?;
     Ok(removed)
 }

@@ -13,7 +13,7 @@ use posthaste_core::quota::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::operation::Accepting;
+use super::operation::AcceptOperation;
 use super::routing_table::RoutingTable;
 use super::writer::Writer;
 use crate::postgres::connection::PgConnection;
@@ -68,7 +68,7 @@ impl UsageMeters {
         conn: &PgConnection,
         begun: bool,
         routes: &RoutingTable,
-        accepts: &[Accepting],
+        accepts: &[AcceptOperation],
     ) -> Result<Option<UsageMeters>, DbError> {
         let (mut tenants, mut months) = (BTreeSet::new(), BTreeSet::new());
         for accepting in accepts.iter().filter(|it| it.quotas.is_limited()) {

@@ -18,7 +18,7 @@ use tokio_postgres::types::ToSql;
 
 use super::changelog;
 use super::count_changes::{self, CountChanges};
-use super::notify::{self, Work};
+use super::notify::{self, NewWork};
 use super::owned_shards::{OwnedShards, Ownership};
 use super::routing_table::{RoutingTable, TenantRoutes};
 use super::writer_role::WriterRole;
@@ -75,7 +75,7 @@ pub(in crate::postgres) struct SideEffects {
     /// Entries for the change log.
     pub(in crate::postgres) changes: Vec<Change>,
     /// Endpoints that have new work.
-    pub(in crate::postgres) work: Work,
+    pub(in crate::postgres) work: NewWork,
     /// Progress of the retention run, if this transaction is a step of one.
     pub(in crate::postgres) retention_progress: Option<RunProgress>,
 }

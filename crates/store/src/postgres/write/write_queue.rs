@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::operation::Operation;
-use crate::fair_queue::{FairQueue, Popped, QueueClass};
+use crate::fair_queue::{DequeuedItem, FairQueue, QueueClass};
 use crate::{StoreError, WriteQueueState};
 
 /// Operations that wait to be written.
@@ -102,10 +102,10 @@ impl WriteQueue {
     }
 
     /// Returns the operation whose turn it is. Its class was charged one row.
-    pub(in crate::postgres) fn next(&self) -> Option<Popped<Operation>> {
+    pub(in crate::postgres) fn next(&self) -> Option<DequeuedItem<Operation>> {
         let mut inner = self.lock();
         match inner.ahead.pop_front() {
-            Some(first) => Some(Popped {
+            Some(first) => Some(DequeuedItem {
                 class: QueueClass::Internal,
                 since: Instant::now().into_std(),
                 item: first,
@@ -115,7 +115,7 @@ impl WriteQueue {
     }
 
     /// Puts back an operation for which the batch has no room. It stays before all others of its class.
-    pub(in crate::postgres) fn put_back(&self, popped: Popped<Operation>) {
+    pub(in crate::postgres) fn put_back(&self, popped: DequeuedItem<Operation>) {
         self.lock().waiting.put_back(popped);
     }
 

@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::batch_weight::{AcceptCost, BatchWeight, ROWS_PER_RECORD, rows_in};
-use super::operation::{Cold, Operation};
+use super::operation::{ColdOperation, Operation};
 use super::write_context::WriteContext;
 use super::write_queue::WriteQueue;
 use super::writer_role::WriterRole;
 use crate::HandOver;
-use crate::fair_queue::Popped;
+use crate::fair_queue::DequeuedItem;
 use crate::postgres::connection::{
     COLD_WRITE_TIMEOUT, Connector, NotConnected, QUICK_ANSWER_TIMEOUT,
 };
@@ -50,7 +50,7 @@ impl Writer {
         while self.queue.wait().await {
             let written = match self.queue.next() {
                 None => Ok(()),
-                Some(Popped {
+                Some(DequeuedItem {
                     class,
                     item: Operation::Accept(accepting),
                     ..
@@ -70,7 +70,7 @@ impl Writer {
 
     /// Writes a batch that begins with this operation, or the operation alone if it is cold. If the database cannot be
     /// reached, one attempt to connect answers everything that was queued before it.
-    async fn write_from(&mut self, first: Popped<Operation>) -> Result<(), NotConnected> {
+    async fn write_from(&mut self, first: DequeuedItem<Operation>) -> Result<(), NotConnected> {
         if matches!(first.item, Operation::Accept(_)) {
             self.refresh_routes().await;
         }
@@ -78,7 +78,7 @@ impl Writer {
         let mut batch = Batch::default();
         let mut weight = BatchWeight::default();
         while let Some(popped) = next {
-            let Popped { class, since, item } = popped;
+            let DequeuedItem { class, since, item } = popped;
             match item {
                 Operation::Accept(accepting) => {
                     let cost = AcceptCost::of(&self.context.routes, &accepting);
@@ -91,7 +91,7 @@ impl Writer {
                         let rows = cost.rows(most);
                         if !batch.is_empty() && weight.exceeds(rows, accepting.bytes) {
                             let item = Operation::Accept(accepting);
-                            self.queue.put_back(Popped { class, since, item });
+                            self.queue.put_back(DequeuedItem { class, since, item });
                             break;
                         }
                         self.queue.charge(&class, rows.saturating_sub(1));
@@ -103,7 +103,7 @@ impl Writer {
                     if batch.records_already(&recording)
                         && let Err(failed) = self.write_batch(std::mem::take(&mut batch)).await
                     {
-                        recording.reply.give(Err(failed.why.clone()));
+                        recording.reply.send(Err(failed.why.clone()));
                         return Err(failed);
                     }
                     self.queue.charge(&class, ROWS_PER_RECORD - 1);
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// Runs an operation in its own transaction, and answers it. Fails if the database cannot be reached.
-    async fn write_cold(&mut self, mut cold: Box<dyn Cold>) -> Result<(), NotConnected> {
+    async fn write_cold(&mut self, mut cold: Box<dyn ColdOperation>) -> Result<(), NotConnected> {
         let until = Instant::now() + RETRY_TIMEOUT;
         for tried in 1..=MAX_TRIES {
             if let Err(failed) = self.connect().await {
@@ -220,7 +220,10 @@ impl Writer {
 }
 
 /// Runs a cold operation in one transaction.
-async fn commit_cold(context: &mut WriteContext, cold: &mut dyn Cold) -> Result<(), DbError> {
+async fn commit_cold(
+    context: &mut WriteContext,
+    cold: &mut dyn ColdOperation,
+) -> Result<(), DbError> {
     context.conn.batch("BEGIN").await?;
     cold.run(context).await?;
     context.write_effects().await?;

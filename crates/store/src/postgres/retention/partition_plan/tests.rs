@@ -6,8 +6,8 @@ const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 const STEP: usize = 100;
 
-fn kept(deliveries: u64, payloads: u64, attempts: u64) -> Kept {
-    Kept {
+fn kept(deliveries: u64, payloads: u64, attempts: u64) -> RetentionPeriods {
+    RetentionPeriods {
         deliveries: Span::from_days(deliveries),
         payloads: Span::from_days(payloads),
         attempts: Span::from_days(attempts),
@@ -40,7 +40,7 @@ struct Event {
 struct World {
     partition_plans: PartitionPlans,
     days: Vec<Day>,
-    kept: BTreeMap<i64, Kept>,
+    kept: BTreeMap<i64, RetentionPeriods>,
     events: BTreeMap<Id, Event>,
     /// Numbers of tenants and events that were read, and of tasks that were requested.
     read: usize,
@@ -54,7 +54,7 @@ struct World {
 
 impl World {
     /// Creates this number of days, each with this number of events of every tenant.
-    fn new(days: u64, each: u64, kept: &[Kept]) -> World {
+    fn new(days: u64, each: u64, kept: &[RetentionPeriods]) -> World {
         let mut world = World::default();
         for (place, kept) in kept.iter().enumerate() {
             world.kept.insert(place as i64 + 1, *kept);
@@ -114,7 +114,7 @@ impl World {
                 }
                 Task::Drop { longest } => {
                     let own = |it: &Event| self.kept[&it.tenant].deliveries;
-                    let over = |it: &Event| is_over(it.at, own(it), now);
+                    let over = |it: &Event| has_expired(it.at, own(it), now);
                     assert!(self.of_day(day).all(|(_, it)| over(it)), "too early");
                     assert!(
                         self.kept
@@ -155,12 +155,12 @@ impl World {
             let event = self.events.get_mut(id).expect("it is there");
             let kept = early(self.kept[&event.tenant], scan_step.whole);
             self.strangers += usize::from(kept.shortest() == UNTIL_DAY_IS_DROPPED);
-            if is_over(event.at, kept.deliveries, now) {
+            if has_expired(event.at, kept.deliveries, now) {
                 self.events.remove(id);
                 self.gone += 1;
                 continue;
             }
-            if !event.emptied && is_over(event.at, kept.payloads, now) {
+            if !event.emptied && has_expired(event.at, kept.payloads, now) {
                 event.emptied = true;
                 self.emptied += 1;
             }
@@ -188,7 +188,7 @@ const A_DAY: u64 = 9_600;
 fn work_is_proportional_to_the_deleted_rows() {
     for (tenants, days) in [(1, 2), (20, 2), (400, 2), (400, 8)] {
         // Half of the tenants keep everything longer than the others. All delete payloads before events.
-        let kept: Vec<Kept> = (0..tenants)
+        let kept: Vec<RetentionPeriods> = (0..tenants)
             .map(|no| {
                 if no % 2 == 0 {
                     kept(9, 2, 9)

@@ -10,5 +10,5 @@ pub use crate::outbox::{
     EmailAfterSend, StoredEmail, StoredEmailLine, by_recipient, too_far_ahead,
 };
 pub use crate::owner_emails::{EmailUsage, StoredConfirmation, address_key, day_of, next_allowed};
-pub use crate::retention::is_over;
+pub use crate::retention::has_expired;
 pub use crate::stats::by_bucket;

@@ -14,7 +14,7 @@ use super::directory::live_tenant;
 use super::group_commit::is_unreadable;
 use super::row_keys::{Key, id_at, id_bytes, key_of};
 use crate::TenantSelection;
-use crate::codes::{at, most, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::delivery_state::MAX_UNREADABLE_ROWS;
 use crate::page::one_more;
 
@@ -187,7 +187,7 @@ pub(super) fn retrying_since(
     since: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<u64> {
-    let (since, limit) = (ms(since), most(limit));
+    let (since, limit) = (ms(since), sql_limit(limit));
     let of_all = || {
         conn.prepare_cached(
             "SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY retrying \

@@ -6,7 +6,7 @@ use crate::{Done, StoreError};
 
 /// Reports the end of the store's thread to the caller that closes the store.
 #[derive(Default)]
-pub(crate) struct Closed {
+pub(crate) struct ThreadEnd {
     state: Mutex<CloseState>,
     broken: OnceLock<StoreError>,
 }
@@ -16,14 +16,14 @@ struct CloseState {
     /// The caller that waits for the end of the thread.
     waits: Option<Done<()>>,
     /// Set when the thread has ended.
-    gone: bool,
+    has_ended: bool,
 }
 
-impl Closed {
+impl ThreadEnd {
     /// Answers when the thread has ended, immediately if it already has.
     pub(crate) fn when_closed(&self, done: Done<()>) {
         let mut state = self.lock();
-        if !state.gone {
+        if !state.has_ended {
             state.waits = Some(done);
             return;
         }
@@ -45,7 +45,7 @@ impl Closed {
     pub(crate) fn end(&self) {
         let waits = {
             let mut state = self.lock();
-            state.gone = true;
+            state.has_ended = true;
             state.waits.take()
         };
         if let Some(done) = waits {
