@@ -27,7 +27,7 @@ use super::failed_authentications::Denied;
 use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
 use super::quota_rejection::LastRejection;
-use super::rate_limit::Meter;
+use super::rate_limit::RateLimiter;
 use super::settings::RequestRate;
 use super::tenant_rates::TenantRates;
 use crate::hash_key;
@@ -98,7 +98,7 @@ impl Caller {
 /// A cached key.
 pub struct CachedKey {
     pub(super) key: ApiKey,
-    pub(super) meter: Meter,
+    pub(super) meter: RateLimiter,
 }
 
 /// A cached tenant.
@@ -139,11 +139,11 @@ impl App {
         let check = match failures.begin(now, origin.from, hash).await {
             Ok(check) => check,
             Err(Denied::KnownWrong) => {
-                self.observe.authentications.failed();
+                self.metrics.authentications.failed();
                 return Err(Problem::unauthorized());
             }
             Err(Denied::TooMany(wait)) => {
-                self.observe.authentications.refused();
+                self.metrics.authentications.refused();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
                     tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong keys");
@@ -156,7 +156,7 @@ impl App {
         match &result {
             Err(problem) if problem.code == Code::Unauthorized => {
                 drop(check);
-                self.observe.authentications.failed();
+                self.metrics.authentications.failed();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
                     tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "unknown or revoked key");
@@ -189,7 +189,7 @@ impl App {
                 let key = stored.ok_or_else(Problem::unauthorized)?;
                 let known = Arc::new(CachedKey {
                     key,
-                    meter: Meter::default(),
+                    meter: RateLimiter::default(),
                 });
                 self.keys.put(generation, hash, known.clone());
                 known
@@ -217,7 +217,7 @@ impl App {
         }
     }
 
-    fn check_rate(&self, meter: &Meter) -> Result<(), Problem> {
+    fn check_rate(&self, meter: &RateLimiter) -> Result<(), Problem> {
         let limit = self.settings.key_rate;
         let now = self.clock.now().tick;
         meter.spend(now, limit, 1).map_err(|wait| {
@@ -310,7 +310,7 @@ impl App {
         let stored = self.store.tenant(tenant.clone()).await;
         let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
         if stored.is_ok_and(is_another) {
-            self.observe.forget(&tenant);
+            self.metrics.forget(&tenant);
         }
     }
 
@@ -329,11 +329,14 @@ impl App {
 
 /// Returns the rate-limit state of a tenant. It is not part of the cached tenant, because every change of the
 /// tenant would reset it.
-pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) -> Arc<Meter> {
+pub(super) fn meter_of(
+    meters: &Cache<TenantId, Arc<RateLimiter>>,
+    tenant: &TenantId,
+) -> Arc<RateLimiter> {
     match meters.find(tenant) {
         Ok(meter) => meter,
         Err(generation) => {
-            let meter = Arc::new(Meter::default());
+            let meter = Arc::new(RateLimiter::default());
             meters.put(generation, tenant.clone(), meter.clone());
             meter
         }

@@ -13,11 +13,11 @@ use rustc_hash::FxHashMap;
 
 /// A bounded cache with approximate LRU eviction.
 pub struct Cache<K, V> {
-    halves: Mutex<Halves<K, V>>,
+    halves: Mutex<Generations<K, V>>,
     half_size: usize,
 }
 
-struct Halves<K, V> {
+struct Generations<K, V> {
     young: FxHashMap<K, V>,
     old: FxHashMap<K, V>,
     generation: u64,
@@ -31,7 +31,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Creates a cache of at most `size` entries.
     pub fn new(size: usize) -> Cache<K, V> {
         Cache {
-            halves: Mutex::new(Halves {
+            halves: Mutex::new(Generations {
                 young: FxHashMap::default(),
                 old: FxHashMap::default(),
                 generation: 0,
@@ -40,7 +40,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Halves<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, Generations<K, V>> {
         // No operation on the halves panics before it is complete.
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
         match halves.old.remove_entry(key) {
             Some((key, value)) => {
-                self.put_young(&mut halves, key, value.clone());
+                self.insert_young(&mut halves, key, value.clone());
                 Ok(value)
             }
             None => Err(Generation(halves.generation)),
@@ -73,11 +73,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     pub fn put(&self, read_at: Generation, key: K, value: V) {
         let mut halves = self.lock();
         if halves.generation == read_at.0 {
-            self.put_young(&mut halves, key, value);
+            self.insert_young(&mut halves, key, value);
         }
     }
 
-    fn put_young(&self, halves: &mut Halves<K, V>, key: K, value: V) {
+    fn insert_young(&self, halves: &mut Generations<K, V>, key: K, value: V) {
         if halves.young.len() >= self.half_size {
             halves.old = std::mem::take(&mut halves.young);
         }

@@ -33,8 +33,8 @@ pub(super) static GROUP: Group = Group {
                 || json!({"type": "string"}),
             ),
         ],
-        takes: RequestBody::Nothing,
-        gives: &[success(
+        request_body: RequestBody::Nothing,
+        responses: &[success(
             200,
             "A page of groups.",
             Content::List("DeadLetterGroup"),

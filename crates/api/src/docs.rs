@@ -109,7 +109,7 @@ fn describe(html: &mut String, route: &Route) {
         let name = format!("<code>?{}=</code>", parameter.name);
         row(html, &name, &prose(parameter.about));
     }
-    match route.takes {
+    match route.request_body {
         RequestBody::Nothing => {}
         RequestBody::Json(schema) => row(html, "takes", &format!("JSON: {}", shape(schema))),
         RequestBody::OptionalJson(schema) => {
@@ -117,7 +117,7 @@ fn describe(html: &mut String, route: &Route) {
             row(html, "takes", &about);
         }
     }
-    for gives in route.gives {
+    for gives in route.responses {
         let content = match gives.content {
             Content::Nothing => String::new(),
             Content::Json(schema) => format!(" JSON: {}", shape(schema)),

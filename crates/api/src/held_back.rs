@@ -30,7 +30,7 @@ impl Breaker {
 
 /// The reason why due deliveries of an endpoint are not sent now, and the pause that its receiver asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Obstacle {
+pub(crate) struct EndpointHold {
     held_back: Option<HeldBackReport>,
     quiet_until: Option<Timestamp>,
 }
@@ -54,9 +54,9 @@ impl DeliveryHold {
     }
 }
 
-impl Obstacle {
+impl EndpointHold {
     /// Derives the obstacle from the owner's report, or else from the stored row.
-    pub(crate) fn of(lane: Option<&LaneReport>, row: &EndpointRow, now: Timestamp) -> Obstacle {
+    pub(crate) fn of(lane: Option<&LaneReport>, row: &EndpointRow, now: Timestamp) -> EndpointHold {
         let quiet_until = match lane {
             Some(lane) => Some(lane.quiet_until),
             None => row.health.quiet_until,
@@ -65,13 +65,13 @@ impl Obstacle {
         let reported = lane.filter(|lane| lane.limits.is_some());
         let held_back = match reported {
             Some(lane) => lane.obstacle,
-            None => stored_obstacle(Breaker::of(lane, row), row.status, quiet_until),
+            None => stored_hold(Breaker::of(lane, row), row.status, quiet_until),
         };
         let held_back = held_back.map(|it| HeldBackReport {
             until: it.until.filter(|until| *until > now),
             ..it
         });
-        Obstacle {
+        EndpointHold {
             held_back,
             quiet_until,
         }
@@ -118,7 +118,7 @@ fn applies(by: HeldBackBy, is_due: bool) -> bool {
 }
 
 /// Returns the obstacle that follows from the stored state.
-fn stored_obstacle(
+fn stored_hold(
     breaker: Breaker,
     status: EndpointStatus,
     quiet_until: Option<Timestamp>,

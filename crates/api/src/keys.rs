@@ -19,7 +19,7 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
     success,
 };
-use super::{audit_writer, body, form, paging};
+use super::{audit_writer, body, body_fields, paging};
 use crate::hash_key;
 
 /// Maximum length of a name.
@@ -38,8 +38,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Creates a key. The response is the only place that shows it: only its hash is stored.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::OptionalJson("NewKey"),
-            gives: &[success(
+            request_body: RequestBody::OptionalJson("NewKey"),
+            responses: &[success(
                 201,
                 "The key, shown once.",
                 Content::Json("CreatedKey"),
@@ -54,8 +54,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists a tenant's keys, newest first, without their secret values.",
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "A page of keys.", Content::List("Key"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "A page of keys.", Content::List("Key"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -66,8 +66,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Revokes a key.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(204, "The key is revoked.", Content::Nothing)],
+            request_body: RequestBody::Nothing,
+            responses: &[success(204, "The key is revoked.", Content::Nothing)],
             fails: &[],
             handler: |call| run_to_completion(revoke(call)),
         },
@@ -79,8 +79,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let mut errors = ValidationErrors::default();
     let mut name = None;
-    form::read(&document, &mut errors, |fields| {
-        name = form::text(fields, "name", MAX_NAME_CHARS);
+    body_fields::read(&document, &mut errors, |fields| {
+        name = body_fields::text(fields, "name", MAX_NAME_CHARS);
     });
     let name = errors.into_result(Some(name.unwrap_or_default()))?;
     let app = &call.app;

@@ -26,6 +26,7 @@ pub mod audit_writer;
 pub mod auth;
 pub mod body;
 pub mod body_budget;
+pub(crate) mod body_fields;
 pub mod cache;
 pub mod call;
 pub mod clock_check;
@@ -36,8 +37,6 @@ mod docs;
 mod endpoints;
 pub mod events;
 mod failed_authentications;
-mod find;
-pub(crate) mod form;
 mod held_back;
 pub mod in_process;
 pub mod json_indent;
@@ -46,7 +45,7 @@ mod keys;
 pub mod limits;
 pub mod metrics;
 pub mod openapi;
-mod operational;
+mod operational_event_docs;
 pub mod origin;
 pub mod owner_confirmation;
 pub mod paging;
@@ -70,6 +69,7 @@ pub mod serve;
 pub mod settings;
 mod single_flight;
 pub mod stats;
+mod tenant_of_id;
 mod tenant_rates;
 mod tenants;
 mod usage;
@@ -95,7 +95,7 @@ use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use body_budget::BodyBudget;
 use cache::Cache;
 use failed_authentications::FailedAuthentications;
-use rate_limit::Meter;
+use rate_limit::RateLimiter;
 use single_flight::SingleFlight;
 use tenant_rates::TenantRates;
 
@@ -114,7 +114,7 @@ pub struct App {
     /// Encrypts and decrypts secrets.
     pub vault: Arc<Vault>,
     /// Metrics and counters.
-    pub observe: Arc<Metrics>,
+    pub metrics: Arc<Metrics>,
     /// Sends traces to a collector.
     pub telemetry: Telemetry,
     /// The clock.
@@ -129,14 +129,14 @@ pub struct App {
     pub accepts: Arc<AcceptWatch>,
     /// Memory budgets of request bodies.
     pub body_budget: BodyBudget,
-    admin_keys: FxHashMap<KeyHash, Meter>,
+    admin_keys: FxHashMap<KeyHash, RateLimiter>,
     keys: Cache<KeyHash, Arc<CachedKey>>,
     failed_authentications: FailedAuthentications,
     /// Rate-limit state of log lines about failed authentications.
-    failure_log_meter: Meter,
+    failure_log_meter: RateLimiter,
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
-    audited_meters: Cache<TenantId, Arc<Meter>>,
+    audited_meters: Cache<TenantId, Arc<RateLimiter>>,
     /// The part of its rates that each tenant has spent, of those that this node enforces.
     tenant_rates: Cache<TenantId, Arc<TenantRates>>,
     id_generator: Mutex<IdGenerator>,
@@ -187,15 +187,17 @@ impl App {
             engine,
             owner_router: Arc::new(owner_router),
             vault,
-            observe,
+            metrics: observe,
             telemetry: Telemetry::off(),
             queue_age: Arc::new(queue_age),
             clock,
-            admin_keys: admin_keys.map(|hash| (*hash, Meter::default())).collect(),
+            admin_keys: admin_keys
+                .map(|hash| (*hash, RateLimiter::default()))
+                .collect(),
             settings,
             keys: Cache::new(MAX_KNOWN_KEYS),
             failed_authentications: FailedAuthentications::new(),
-            failure_log_meter: Meter::default(),
+            failure_log_meter: RateLimiter::default(),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
             audited_meters: Cache::new(MAX_KNOWN_TENANTS),
             tenant_rates: Cache::new(MAX_KNOWN_TENANTS),
@@ -214,7 +216,7 @@ impl App {
     }
 
     /// Sets the telemetry that traces are sent with.
-    pub fn telling(mut self, telemetry: Telemetry) -> App {
+    pub fn with_telemetry(mut self, telemetry: Telemetry) -> App {
         self.telemetry = telemetry;
         self
     }

@@ -12,7 +12,7 @@ use posthaste_core::validation::Fields;
 use posthaste_store::{Limits, PageRequest, Plans, Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::form::{large_count, take_option};
+use crate::body_fields::{large_count, take_option};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::limits";

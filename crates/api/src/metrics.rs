@@ -42,8 +42,8 @@ pub(super) static GROUP: Group = Group {
         summary: "Returns all metrics in the Prometheus text format. Metrics of single endpoints require an admin key and `metrics.per_endpoint`.",
         access: Access::Open,
         query: &[],
-        takes: RequestBody::Nothing,
-        gives: &[success(200, "The metrics.", Content::Other("text/plain"))],
+        request_body: RequestBody::Nothing,
+        responses: &[success(200, "The metrics.", Content::Other("text/plain"))],
         fails: &[],
         handler: |call| Box::pin(metrics(call)),
     }],
@@ -76,9 +76,9 @@ pub async fn all(app: &App) -> Vec<Metric> {
 
 fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
     let reserved_bytes = app.body_budget.reserved_bytes();
-    app.observe.requests.body_bytes(reserved_bytes);
-    let mut metrics = app.observe.metrics(gauges);
-    metrics.extend(app.observe.outboxes.metrics(app.clock.now().tick));
+    app.metrics.requests.body_bytes(reserved_bytes);
+    let mut metrics = app.metrics.metrics(gauges);
+    metrics.extend(app.metrics.outboxes.metrics(app.clock.now().tick));
     metrics.extend(app.telemetry.metrics());
     metrics
 }
@@ -87,7 +87,7 @@ fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
 /// still get all other metrics.
 async fn may_see_endpoints(call: &Call) -> bool {
     let (app, headers) = (&call.app, call.headers());
-    if app.observe.endpoint_counters().is_none() || bearer(headers).is_none() {
+    if app.metrics.endpoint_counters().is_none() || bearer(headers).is_none() {
         return false;
     }
     let caller = app.authenticate(headers, &call.origin).await;
@@ -138,7 +138,7 @@ async fn within<T, E>(read: impl Future<Output = Result<T, E>>) -> Option<T> {
 /// Counts the waiting deliveries of each endpoint with its own series. Leaves out those that are not counted in time.
 async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
     let mut known = Vec::new();
-    let busy = app.observe.endpoint_counters().unwrap_or_default();
+    let busy = app.metrics.endpoint_counters().unwrap_or_default();
     let counting = async {
         for chunk in busy.chunks(MAX_PARALLEL_READS) {
             let reads: Vec<_> = chunk.iter().map(|(id, _)| app.store.pending(*id)).collect();

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::operational;
+use super::operational_event_docs;
 use super::problem::PROBLEM_JSON;
 use super::resources::schema::reference;
 use super::resources::{list_schema, problem_schema};
@@ -30,7 +30,10 @@ pub fn document() -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
     schemas.insert("Problem".to_owned(), problem_schema());
-    schemas.insert(operational::SCHEMA.to_owned(), operational::schema());
+    schemas.insert(
+        operational_event_docs::SCHEMA.to_owned(),
+        operational_event_docs::schema(),
+    );
     for group in GROUPS {
         for schema in (group.schemas)() {
             let earlier = schemas.insert(schema.name.to_owned(), schema.shape);
@@ -60,7 +63,7 @@ pub fn document() -> Value {
         "servers": [{"url": "/"}],
         "tags": tags,
         "paths": paths,
-        "webhooks": operational::webhooks(),
+        "webhooks": operational_event_docs::webhooks(),
         "components": {
             "schemas": schemas,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -84,7 +87,7 @@ fn operation(group: &Group, route: &Route) -> Value {
         Access::Open => json!([]),
         Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => json!([{"key": []}]),
     };
-    let (schema, required) = match route.takes {
+    let (schema, required) = match route.request_body {
         RequestBody::Nothing => return operation,
         RequestBody::Json(schema) => (schema, true),
         RequestBody::OptionalJson(schema) => (schema, false),
@@ -147,7 +150,7 @@ fn parameters(route: &Route) -> Vec<Value> {
 
 fn responses(route: &Route) -> Value {
     let mut responses = Map::new();
-    for gives in route.gives {
+    for gives in route.responses {
         let mut response = json!({"description": gives.about});
         match gives.content {
             Content::Nothing => {}

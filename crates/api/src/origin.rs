@@ -65,7 +65,7 @@ impl Peer {
     ///
     /// A client can send its own `X-Forwarded-For`, and proxies append to it. The list is therefore read from
     /// its end, and only past trusted proxies.
-    pub fn asking(self, headers: &HeaderMap, trusted: &[IpNet]) -> Peer {
+    pub fn client_address(self, headers: &HeaderMap, trusted: &[IpNet]) -> Peer {
         let is_trusted = |address: IpAddr| {
             let mut networks = trusted.iter();
             networks.any(|network| network.contains(&address))
@@ -129,7 +129,8 @@ mod tests {
             headers.append(FORWARDED_FOR, line.parse().expect("a header"));
         }
         let trusted = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().expect("a network"));
-        let Peer(address) = Peer(peer.parse().expect("an address")).asking(&headers, &trusted);
+        let Peer(address) =
+            Peer(peer.parse().expect("an address")).client_address(&headers, &trusted);
         address.to_string()
     }
 

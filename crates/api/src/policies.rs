@@ -49,8 +49,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the presets with their complete policy and explanation, the default first.",
             access: Access::AnyKey,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The presets.", Content::Json("Presets"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The presets.", Content::Json("Presets"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -61,8 +61,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Explains a policy: the time of each attempt after the event is due, if every attempt fails immediately.",
             access: Access::AnyKey,
             query: &[],
-            takes: RequestBody::Json("RetryPolicy"),
-            gives: &[success(
+            request_body: RequestBody::Json("RetryPolicy"),
+            responses: &[success(
                 200,
                 "The policy, explained.",
                 Content::Json("PolicyExplanation"),
@@ -77,8 +77,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Simulates an outage of a receiver and its recovery.",
             access: Access::AnyKey,
             query: &[],
-            takes: RequestBody::Json("Simulation"),
-            gives: &[success(
+            request_body: RequestBody::Json("Simulation"),
+            responses: &[success(
                 200,
                 "The course with posthaste and with a naive sender.",
                 Content::Json("SimulationReport"),

@@ -14,8 +14,8 @@ use posthaste_store::{CreateResult, LoginSession, PageRequest, SessionIdentity};
 use posthaste_system::random::fresh_token;
 use serde_json::json;
 
+use super::body_fields;
 use super::code::Code;
-use super::form;
 use super::problem::{Problem, ResourceKind};
 use super::quota;
 use super::resources::{PortalLink, Schema, portal_link_schemas};
@@ -51,8 +51,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Creates a link to the tenant's portal. It is shown once, and is valid until it expires or is revoked.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::OptionalJson("NewPortalLink"),
-            gives: &[success(
+            request_body: RequestBody::OptionalJson("NewPortalLink"),
+            responses: &[success(
                 201,
                 "The link.",
                 Content::Json("CreatedPortalLink"),
@@ -67,8 +67,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the tenant's active links, newest first.",
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
-            takes: RequestBody::Nothing,
-            gives: &[success(
+            request_body: RequestBody::Nothing,
+            responses: &[success(
                 200,
                 "A page of links.",
                 Content::List("PortalLink"),
@@ -83,8 +83,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Revokes a link. It gives no access from then on.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(204, "The link is revoked.", Content::Nothing)],
+            request_body: RequestBody::Nothing,
+            responses: &[success(204, "The link is revoked.", Content::Nothing)],
             fails: &[],
             handler: |call| run_to_completion(end(call)),
         },
@@ -97,9 +97,9 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let mut errors = ValidationErrors::default();
     let mut life = None;
     let mut path = None;
-    form::read(&document, &mut errors, |fields| {
+    body_fields::read(&document, &mut errors, |fields| {
         life = fields.span("expires_in", SHORTEST_LIFE, LONGEST_LIFE);
-        path = form::text(fields, "path", MAX_PATH_CHARS);
+        path = body_fields::text(fields, "path", MAX_PATH_CHARS);
         if path.as_deref().is_some_and(|path| !is_path(path)) {
             fields.wrong(
                 "path",

@@ -114,8 +114,8 @@ const fn open_route(
         summary,
         access: Access::Open,
         query: &[],
-        takes: RequestBody::Nothing,
-        gives,
+        request_body: RequestBody::Nothing,
+        responses: gives,
         fails,
         handler,
     }

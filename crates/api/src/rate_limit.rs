@@ -16,11 +16,11 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The state of one rate limiter.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct RateLimiter {
     theoretical_arrival_ns: AtomicU64,
 }
 
-impl Meter {
+impl RateLimiter {
     /// Takes `count` requests from the limit, or returns the time to wait before a retry.
     pub fn spend(&self, now: Tick, rate: RequestRate, count: u32) -> Result<(), Span> {
         let interval_ns = NS_PER_SECOND / u64::from(rate.per_second.max(1));
@@ -47,12 +47,12 @@ impl Meter {
 /// A token bucket that is charged afterwards: it holds the tokens of one second, may go below zero, and nothing may be
 /// spent while it is below zero.
 #[derive(Debug, Default)]
-pub struct DebtMeter {
+pub struct PostpaidLimiter {
     /// The time at which the bucket is full again.
     full_at_ns: AtomicU64,
 }
 
-impl DebtMeter {
+impl PostpaidLimiter {
     /// Returns the time until the bucket is no longer below zero; `None` if it is not.
     pub fn wait(&self, now: Tick) -> Option<Span> {
         let zero_at_ns = self.full_at_ns.load(Ordering::Relaxed);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_debt_is_paid_off_at_the_rate() {
-        let meter = DebtMeter::default();
+        let meter = PostpaidLimiter::default();
         assert_eq!(meter.wait(Tick(5_000)), None);
         meter.charge(Tick(5_000), 10, 10);
         assert_eq!(meter.wait(Tick(5_000)), None, "it is empty, not below zero");
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn burst_is_followed_by_the_sustained_rate() {
-        let meter = Meter::default();
+        let meter = RateLimiter::default();
         for _ in 0..5 {
             assert_eq!(meter.spend(Tick(1_000), PACE, 1), Ok(()));
         }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn request_larger_than_the_burst_is_granted_once_and_charged() {
-        let meter = Meter::default();
+        let meter = RateLimiter::default();
         assert_eq!(meter.spend(Tick(0), PACE, 20), Ok(()));
         // 20 requests at 10 per second take 2 s; the burst covers part of that time.
         assert_eq!(meter.spend(Tick(0), PACE, 1), Err(Span::from_millis(1_600)));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn idle_time_grants_at_most_the_burst() {
-        let meter = Meter::default();
+        let meter = RateLimiter::default();
         let later = Tick(1_000_000);
         for _ in 0..5 {
             assert_eq!(meter.spend(later, PACE, 1), Ok(()));

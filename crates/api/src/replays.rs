@@ -34,8 +34,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Starts a replay of all matching deliveries or, with `missed_since`, of the events that an endpoint missed.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::OptionalJson("NewReplay"),
-            gives: &[success(
+            request_body: RequestBody::OptionalJson("NewReplay"),
+            responses: &[success(
                 202,
                 "The replay is running.",
                 Content::Json("Replay"),
@@ -50,8 +50,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists replays, newest first.",
             access: Access::Tenant,
             query: &[LIMIT, CURSOR],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "A page of replays.", Content::List("Replay"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "A page of replays.", Content::List("Replay"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -62,8 +62,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Returns a replay and its progress.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The replay.", Content::Json("Replay"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The replay.", Content::Json("Replay"))],
             fails: &[],
             handler: |call| Box::pin(get(call)),
         },
@@ -74,8 +74,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Stops a replay. Deliveries that it already started continue. A finished replay is not changed.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[success(
+            request_body: RequestBody::OptionalJson("Nothing"),
+            responses: &[success(
                 200,
                 "The replay after the change.",
                 Content::Json("Replay"),

@@ -182,9 +182,9 @@ pub struct Route {
     /// Query parameters.
     pub query: &'static [Parameter],
     /// The body of the request.
-    pub takes: RequestBody,
+    pub request_body: RequestBody,
     /// Successful responses.
-    pub gives: &'static [SuccessResponse],
+    pub responses: &'static [SuccessResponse],
     /// Errors in addition to those of every route of its kind.
     pub fails: &'static [(u16, Code)],
     /// The handler.
@@ -231,7 +231,7 @@ impl Route {
                 add(&[Code::NotFound, Code::Forbidden]);
             }
         }
-        match self.takes {
+        match self.request_body {
             RequestBody::Nothing => {}
             RequestBody::Json(_) | RequestBody::OptionalJson(_) => add(BODY_ERRORS),
         }
@@ -320,7 +320,7 @@ impl Call {
     /// Reads the body as JSON. An empty body counts as an empty object if the route allows it.
     pub async fn take_json(&mut self) -> Result<Value, Problem> {
         let bytes = self.take_body(self.app.settings.body_bytes).await?;
-        let may_be_empty = match self.route.takes {
+        let may_be_empty = match self.route.request_body {
             RequestBody::Nothing | RequestBody::OptionalJson(_) => true,
             RequestBody::Json(_) => false,
         };

@@ -335,7 +335,7 @@ fn every_response_schema_agrees_with_its_type() {
         Agreement::with("AuditEntry").check::<AuditEntry>(),
         Agreement::with("Found").check::<TenantOfId>(),
     ];
-    for response in routes::all().flat_map(|route| route.gives) {
+    for response in routes::all().flat_map(|route| route.responses) {
         let (Content::Json(name) | Content::List(name)) = response.content else {
             continue;
         };

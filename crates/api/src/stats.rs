@@ -130,8 +130,8 @@ const fn route(
         summary,
         access,
         query,
-        takes: RequestBody::Nothing,
-        gives,
+        request_body: RequestBody::Nothing,
+        responses: gives,
         fails: &[],
         handler,
     }
@@ -169,7 +169,7 @@ pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Re
     let (since, most) = (long_ago(app.clock.wall()), MAX_RETRYING_COUNTED);
     let tenants = match tenant {
         Some(tenant) => TenantSelection::Only(tenant),
-        None => counted_tenants(app.observe.operational_tenant()),
+        None => counted_tenants(app.metrics.operational_tenant()),
     };
     Ok(app.store.retrying_since(tenants, since, most).await?)
 }

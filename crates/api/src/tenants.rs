@@ -24,7 +24,7 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
     success,
 };
-use super::{App, audit_writer, body, form, paging};
+use super::{App, audit_writer, body, body_fields, paging};
 use crate::limits;
 
 /// Maximum length of a name.
@@ -45,8 +45,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Creates a tenant. The id can be chosen; otherwise it is generated.",
             access: Access::Admin,
             query: &[],
-            takes: RequestBody::Json("NewTenant"),
-            gives: &[success(201, "The tenant.", Content::Json("Tenant"))],
+            request_body: RequestBody::Json("NewTenant"),
+            responses: &[success(201, "The tenant.", Content::Json("Tenant"))],
             fails: &[(409, Code::AlreadyExists)],
             handler: |call| Box::pin(create(call)),
         },
@@ -57,8 +57,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists tenants, newest first.",
             access: Access::Admin,
             query: &[LIMIT, CURSOR],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "A page of tenants.", Content::List("Tenant"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "A page of tenants.", Content::List("Tenant"))],
             fails: &[],
             handler: |call| Box::pin(list(call)),
         },
@@ -69,8 +69,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Returns a tenant.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The tenant.", Content::Json("Tenant"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The tenant.", Content::Json("Tenant"))],
             fails: &[],
             handler: |call| Box::pin(show(call)),
         },
@@ -81,8 +81,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Updates a tenant. Absent fields are not changed; `null` restores the default. Changing `plan` and `limits` requires an admin key.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Json("TenantChange"),
-            gives: &[success(200, "The updated tenant.", Content::Json("Tenant"))],
+            request_body: RequestBody::Json("TenantChange"),
+            responses: &[success(200, "The updated tenant.", Content::Json("Tenant"))],
             fails: &[(403, Code::Forbidden), (409, Code::Contended)],
             handler: |call| run_to_completion(change(call)),
         },
@@ -93,8 +93,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Deletes a tenant, its endpoints and its keys. Waiting deliveries fail. Requires an admin key.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(
+            request_body: RequestBody::Nothing,
+            responses: &[success(
                 204,
                 "The tenant is deleted. No more attempts of its deliveries are made.",
                 Content::Nothing,
@@ -149,7 +149,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         created_at: now,
         revision: 0,
     };
-    form::read(document, &mut errors, |fields| {
+    body_fields::read(document, &mut errors, |fields| {
         match fields.text("id").map(str::parse::<TenantId>) {
             None => {}
             Some(Ok(id)) => tenant.id = id,
@@ -166,14 +166,14 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
 
 /// Reads the fields of a tenant that can be changed.
 fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant: &mut Tenant) {
-    let name = form::text(fields, "name", MAX_NAME_CHARS);
+    let name = body_fields::text(fields, "name", MAX_NAME_CHARS);
     let id = tenant.id.to_string();
-    form::take(document, "name", name, || id, &mut tenant.name);
+    body_fields::take(document, "name", name, || id, &mut tenant.name);
     let name = "default_retry_policy";
-    let policy = form::policy(fields, name).map(|(written, _)| written);
-    form::take_option(document, name, policy, &mut tenant.default_retry_policy);
+    let policy = body_fields::policy(fields, name).map(|(written, _)| written);
+    body_fields::take_option(document, name, policy, &mut tenant.default_retry_policy);
     let plan = read_plan(app, fields);
-    form::take_option(document, "plan", plan, &mut tenant.plan);
+    body_fields::take_option(document, "plan", plan, &mut tenant.plan);
     let defaults = &mut tenant.endpoint_defaults;
     defaults.change_object(fields, "endpoint_defaults");
     tenant.protection.change_object(fields, "protection");
@@ -249,7 +249,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         let stored = app.store.tenant(id.clone()).await?;
         let mut tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
         let mut errors = ValidationErrors::default();
-        form::read(&document, &mut errors, |fields| {
+        body_fields::read(&document, &mut errors, |fields| {
             read_changes(app, &document, fields, &mut tenant);
         });
         check(app, &tenant, &mut errors);
@@ -290,15 +290,15 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     app.forget_tenant(&id);
     app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
     let endpoints = endpoints.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
-    let shut = shut(app, endpoints).await;
+    let shut = close_endpoints(app, endpoints).await;
     // Last, because closing the endpoints is counted too.
-    app.observe.forget(&id);
+    app.metrics.forget(&id);
     shut.map(|()| body::nothing())
 }
 
 /// Informs the engine about endpoints that are already deleted in the store, so that nothing is sent to them
 /// after the response. Continues with the other endpoints if one of them fails.
-async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
+async fn close_endpoints(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
     let mut under_way = JoinSet::new();
     let mut first_error = Ok(());
     for endpoint in endpoints {

@@ -25,8 +25,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Returns the effective limits of a tenant, their source and their usage.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(
+            request_body: RequestBody::Nothing,
+            responses: &[success(
                 200,
                 "The limits and their usage.",
                 Content::Json("Usage"),
@@ -41,8 +41,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the plans in the configuration, and the limits without a plan.",
             access: Access::Admin,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The plans.", Content::Json("Plans"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The plans.", Content::Json("Plans"))],
             fails: &[],
             handler: |call| Box::pin(list_plans(call)),
         },

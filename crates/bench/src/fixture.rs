@@ -16,13 +16,13 @@ use tokio::time::{interval, sleep};
 use super::api::{Api, CreatedEndpoint, NewEndpoint};
 use super::database::Database;
 use super::failure::Failure;
+use super::measured_process::{Kind, MeasuredProcess};
 use super::producer::{ApiTarget, Load, produce};
 use super::progress::Progress;
 use super::receiver::Receivers;
 use super::recorder::Recorder;
 use super::relay::{RelayConfig, RelayEndpoint};
 use super::settings::Settings;
-use super::subject::{Kind, MeasuredProcess};
 use super::usage::Usage;
 
 /// Time without an arrival after which a run fails.

@@ -20,6 +20,7 @@ pub mod database;
 pub mod failure;
 pub mod faults;
 pub mod fixture;
+pub mod measured_process;
 pub mod payload;
 pub mod producer;
 pub mod progress;
@@ -31,7 +32,6 @@ pub mod report;
 pub mod scenario;
 pub mod settings;
 pub mod statistics;
-pub mod subject;
 pub mod usage;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -98,7 +98,7 @@ fn raise_open_file_limit() {
 }
 
 /// Describes the machine, for readers of the results.
-pub fn circumstances(settings: &Settings) -> Vec<String> {
+pub fn environment(settings: &Settings) -> Vec<String> {
     let mut lines = Vec::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     lines.push(format!(
@@ -130,7 +130,7 @@ pub fn circumstances(settings: &Settings) -> Vec<String> {
 pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
     let mut document = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "circumstances": circumstances(settings),
+        "circumstances": environment(settings),
         "settings": settings,
     });
     if let Some(summary) = summary(outcomes) {

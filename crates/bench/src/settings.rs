@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::database;
 use super::failure::Failure;
-use super::subject::Kind;
+use super::measured_process::Kind;
 
 /// Maximum number of events of one run, because the recorder is in memory.
 pub const MAX_EVENTS: usize = 10_000_000;

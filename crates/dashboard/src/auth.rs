@@ -21,7 +21,7 @@ use posthaste_api::code::Code;
 use posthaste_api::hash_key;
 use posthaste_api::origin::{self, Origin};
 use posthaste_api::problem::Problem;
-use posthaste_api::rate_limit::Meter;
+use posthaste_api::rate_limit::RateLimiter;
 use posthaste_api::settings::RequestRate;
 use posthaste_core::id::SessionId;
 use posthaste_store::{KeyHash, LoginSession, SessionIdentity};
@@ -161,7 +161,7 @@ fn check_link_rate(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> 
     let meter = match dashboard.link_meters.find(&link) {
         Ok(meter) => meter,
         Err(miss) => {
-            let meter = Arc::new(Meter::default());
+            let meter = Arc::new(RateLimiter::default());
             dashboard.link_meters.put(miss, link, meter.clone());
             meter
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_api::App;
 use posthaste_api::cache::Cache;
-use posthaste_api::rate_limit::Meter;
+use posthaste_api::rate_limit::RateLimiter;
 use posthaste_store::KeyHash;
 use tokio::sync::watch;
 
@@ -24,7 +24,7 @@ pub struct Dashboard {
     pub(super) assets: Assets,
     pub(super) live_slots: Arc<LiveSlots>,
     /// Request rate of each portal link.
-    pub(super) link_meters: Cache<KeyHash, Arc<Meter>>,
+    pub(super) link_meters: Cache<KeyHash, Arc<RateLimiter>>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 

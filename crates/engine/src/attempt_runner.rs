@@ -188,11 +188,11 @@ async fn deliver(
         token_wait = began_at.elapsed();
         let token = match token {
             Ok(token) => token,
-            Err(NoToken::Theirs(failure)) => {
+            Err(NoToken::TokenServer(failure)) => {
                 let completed = CompletedAttempt::without_token(&config, failure, token_wait);
                 return Ok(completed.with_trace(trace));
             }
-            Err(NoToken::Ours(error)) => return Err(InternalFault::shared(error)),
+            Err(NoToken::Internal(error)) => return Err(InternalFault::shared(error)),
         };
         headers.insert(AUTHORIZATION, token.header.clone());
         used_token = Some((grant.key, token));

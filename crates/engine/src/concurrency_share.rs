@@ -38,16 +38,16 @@ const IDLE: SlotDemand = SlotDemand {
 /// Tenants of which this node may hold slots, with their limits. An entry exists from the first request until the store
 /// reports that no slots are held. So slots granted in a lost answer are still returned.
 #[derive(Default)]
-struct HeldShares(FxHashMap<TenantId, Holding>);
+struct GrantedShares(FxHashMap<TenantId, ShareUse>);
 
 #[derive(Clone, Copy)]
-struct Holding {
+struct ShareUse {
     most: u32,
     /// Last time at which attempts were in flight or wanted.
     busy_at: Instant,
 }
 
-impl HeldShares {
+impl GrantedShares {
     /// Returns the requests to the store: for tenants that want slots, and for tenants that have slots to return.
     fn ask(&mut self, now: Instant, mut demands: Vec<TenantDemand>) -> Vec<TenantDemand> {
         demands.retain(|demand| demand.ask != IDLE || self.0.contains_key(&demand.tenant));
@@ -64,7 +64,7 @@ impl HeldShares {
         }));
         for demand in &mut demands {
             let most = demand.most;
-            let holding = Holding { most, busy_at: now };
+            let holding = ShareUse { most, busy_at: now };
             let holding = self.0.entry(demand.tenant.clone()).or_insert(holding);
             holding.most = most;
             if demand.ask.wants > 0 {
@@ -133,7 +133,7 @@ async fn wait_for_next_request(wake_up: &Notify, urgency: Urgency) {
 
 /// Shares the limits with the other nodes until the engine has stopped.
 pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
-    let mut held = HeldShares::default();
+    let mut held = GrantedShares::default();
     let mut next_urgency = Urgency::Content;
     loop {
         wait_for_next_request(&engine.shared.share_wanted, next_urgency).await;
@@ -177,7 +177,7 @@ mod tests {
             usable: slots,
             fair: slots,
         };
-        let (mut held, now) = (HeldShares::default(), Instant::now());
+        let (mut held, now) = (GrantedShares::default(), Instant::now());
         assert_eq!(held.ask(now, vec![demand("acme", IDLE)]), []);
         let asked = vec![demand("acme", wants)];
         assert_eq!(held.ask(now, asked.clone()), asked);
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn one_idle_slot_is_kept_for_a_while() {
         let begun = Instant::now();
-        let mut held = HeldShares::default();
-        let wanted = |held: &mut HeldShares, after, ask| {
+        let mut held = GrantedShares::default();
+        let wanted = |held: &mut GrantedShares, after, ask| {
             held.ask(begun + after, vec![demand("acme", ask)])[0]
                 .ask
                 .wants

@@ -11,7 +11,7 @@ use posthaste_telemetry::traces::Telemetry;
 
 use super::endpoint_cache::{EndpointConfig, EndpointLoader};
 use super::inbox::Inbox;
-use super::log_limit::LogLimiter;
+use super::log_rate_limit::LogLimiter;
 use super::owned_shards::{LeaseLosses, OwnedShards, Ownership};
 use super::tokens::TokenCache;
 

@@ -31,7 +31,7 @@ impl Dial for EgressDialer {
             ServerAddress::Tcp { host, port } => database::ServerAddress::Tcp { host, port },
             ServerAddress::Unix { path } => database::ServerAddress::Unix(path),
         };
-        let trust = trust(tls);
+        let trust = tls_verification(tls);
         Box::pin(async move {
             let wire = database::dial(&address, &trust?).await?;
             Ok(Box::new(wire) as Box<dyn Wire>)
@@ -41,7 +41,7 @@ impl Dial for EgressDialer {
 
 /// Converts the TLS settings in the way of PostgreSQL's own clients: with a root certificate file, `require` verifies
 /// the certificate too.
-fn trust(tls: &Tls) -> io::Result<TlsVerification> {
+fn tls_verification(tls: &Tls) -> io::Result<TlsVerification> {
     let named = tls.root_cert.as_deref();
     Ok(match (tls.mode, named) {
         (TlsMode::Disable, _) => TlsVerification::Disable,
@@ -77,7 +77,7 @@ mod tests {
             mode,
             root_cert: root_cert.map(Into::into),
         };
-        match trust(&tls) {
+        match tls_verification(&tls) {
             Ok(TlsVerification::Disable) => "plain".to_owned(),
             Ok(TlsVerification::Prefer) => "if offered".to_owned(),
             Ok(TlsVerification::Require) => "anybody".to_owned(),

@@ -14,10 +14,10 @@ use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::held_deliveries::HeldDeliveries;
 use super::inbox::{Inbox, Message};
 use super::owned_shards::LeaseLosses;
-use super::reply::{Cancelled, EngineError, Reply};
+use super::quarantined_deliveries::QuarantinedDeliveries;
+use super::reply::{CancelResult, EngineError, Reply};
 use super::waiting_callers::StatusRequest;
 
 /// Handle of the engine. Clones refer to the same engine.
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     pub(super) lease_losses: LeaseLosses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
-    held: Mutex<HeldDeliveries>,
+    held: Mutex<QuarantinedDeliveries>,
     /// Wakes the sharing task when a tenant starts to wait for a concurrency share that other nodes hold.
     pub(super) share_wanted: Notify,
     pub(super) phase: watch::Sender<Phase>,
@@ -97,7 +97,7 @@ impl Engine {
         &self,
         endpoint: EndpointId,
         delivery: DeliveryId,
-    ) -> Result<Cancelled, EngineError> {
+    ) -> Result<CancelResult, EngineError> {
         let message = |reply| Message::Cancel {
             endpoint,
             delivery,
@@ -228,18 +228,18 @@ impl Engine {
     }
 
     /// Returns true if this node holds the delivery after repeated internal faults.
-    pub fn is_held_after_faults(&self, delivery: DeliveryId) -> bool {
-        self.shared.held().is_held(delivery)
+    pub fn is_quarantined(&self, delivery: DeliveryId) -> bool {
+        self.shared.quarantine().contains(delivery)
     }
 
     /// Returns the deliveries that this node holds after repeated internal faults.
-    pub fn held_after_faults(&self) -> Vec<DeliveryId> {
-        self.shared.held().held()
+    pub fn quarantined(&self) -> Vec<DeliveryId> {
+        self.shared.quarantine().list()
     }
 
     /// Returns the number of deliveries that this node holds after repeated internal faults, or cannot read.
-    pub fn held_after_faults_count(&self) -> usize {
-        self.shared.held().count()
+    pub fn quarantined_count(&self) -> usize {
+        self.shared.quarantine().count()
     }
 
     /// Starts no attempt from now on. Requests are still answered.
@@ -304,7 +304,7 @@ impl Shared {
             .expect("no thread panics while it holds the lock")
     }
 
-    pub(super) fn held(&self) -> MutexGuard<'_, HeldDeliveries> {
+    pub(super) fn quarantine(&self) -> MutexGuard<'_, QuarantinedDeliveries> {
         self.held
             .lock()
             .expect("no thread panics while it holds the lock")

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use super::attempt_result::AttemptResult;
 use super::endpoint_cache::LoadedEndpoint;
-use super::reply::{Cancelled, Reply};
+use super::reply::{CancelResult, Reply};
 use super::waiting_callers::StatusRequest;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -73,7 +73,7 @@ pub(super) enum Message {
     Cancel {
         endpoint: EndpointId,
         delivery: DeliveryId,
-        reply: Reply<Cancelled>,
+        reply: Reply<CancelResult>,
     },
     /// Request for a snapshot of a lane.
     ViewLane {

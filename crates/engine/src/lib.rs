@@ -36,12 +36,12 @@ mod concurrency_share;
 mod context;
 mod endpoint_cache;
 mod handle;
-mod held_deliveries;
 mod inbox;
-mod log_limit;
+mod log_rate_limit;
 mod owned_shards;
 mod payload_cache;
 mod pending_status_writes;
+mod quarantined_deliveries;
 mod redact;
 mod reply;
 mod request_headers;
@@ -63,7 +63,7 @@ pub mod vault;
 mod tests;
 
 pub use handle::{Engine, Phase};
-pub use reply::{Cancelled, EngineError};
+pub use reply::{CancelResult, EngineError};
 pub use task::EngineSettings;
 
 use http::HeaderValue;

@@ -44,14 +44,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const CLUSTER_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Function that is called when a delivery to an endpoint is due now.
-pub type Work = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
+pub type OnDeliveryDue = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
 
 /// Runs replays.
 pub struct Replayer {
     store: Arc<dyn Store>,
     clock: Clock,
     wake_up: Arc<Notify>,
-    work: Work,
+    work: OnDeliveryDue,
     owner_router: Option<Arc<OwnerRouter>>,
     /// Number of consecutive errors of the store.
     failures: u32,
@@ -60,7 +60,12 @@ pub struct Replayer {
 impl Replayer {
     /// Creates a replayer that looks for new replays when `wake_up` is notified, and calls `work` for every endpoint for
     /// which it has enqueued deliveries.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, wake_up: Arc<Notify>, work: Work) -> Replayer {
+    pub fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        wake_up: Arc<Notify>,
+        work: OnDeliveryDue,
+    ) -> Replayer {
         Replayer {
             store,
             clock,

@@ -24,7 +24,7 @@ pub enum EngineError {
 /// Outcome of cancelling a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cancelled {
+pub enum CancelResult {
     /// Cancelled: the delivery will not be sent.
     Done,
     /// Too late: an attempt is in flight.

@@ -23,11 +23,11 @@ struct KeyWithEnd {
 
 #[derive(Serialize, Deserialize)]
 struct StoredKeyring {
-    keys: Vec<KeptKey>,
+    keys: Vec<StoredKey>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptKey {
+struct StoredKey {
     secret: String,
     until: Option<Timestamp>,
 }
@@ -70,7 +70,7 @@ impl SigningKeyring {
         if !(1..=MAX_KEYS).contains(&kept.keys.len()) {
             return Err(KeyringError::Unreadable);
         }
-        let held = |kept: KeptKey| {
+        let held = |kept: StoredKey| {
             let key = read(&kept.secret)?;
             let until = kept.until;
             Ok::<_, KeyError>(KeyWithEnd { key, until })
@@ -80,8 +80,8 @@ impl SigningKeyring {
     }
 
     /// Returns the stored form, to be encrypted.
-    pub fn keep(&self) -> Vec<u8> {
-        let keys = self.keys.iter().map(|held| KeptKey {
+    pub fn to_stored(&self) -> Vec<u8> {
+        let keys = self.keys.iter().map(|held| StoredKey {
             secret: reveal(&held.key),
             until: held.until,
         });
@@ -189,7 +189,7 @@ mod tests {
         let mut keyring = SigningKeyring::new(key(1));
         assert_eq!(keyring.rotate(key(2), Timestamp(1_000), HOUR), Ok(()));
         let end = 1_000 + HOUR.as_millis();
-        let reread = SigningKeyring::open(&keyring.keep()).expect("what was kept");
+        let reread = SigningKeyring::open(&keyring.to_stored()).expect("what was kept");
         for keyring in [&keyring, &reread] {
             assert_eq!(reveal(keyring.newest()), reveal(&key(2)));
             assert_eq!(signatures(keyring, 1_000), 2);
@@ -224,7 +224,7 @@ mod tests {
                 .rotate(other, Timestamp(0), HOUR)
                 .expect("the key can be added");
         }
-        let reread = SigningKeyring::open(&keyring.keep()).expect("what was kept");
+        let reread = SigningKeyring::open(&keyring.to_stored()).expect("what was kept");
         let revealed: Vec<String> = std::iter::once(reread.newest())
             .chain(reread.earlier(Timestamp(1)).map(|(key, _)| key))
             .map(reveal)

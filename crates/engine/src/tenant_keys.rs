@@ -89,7 +89,7 @@ impl TenantKeys {
 
     /// Encrypts the keys, to be stored with their tenant.
     pub fn seal(&self, vault: &Vault, tenant: &TenantId) -> Vec<u8> {
-        let signing = String::from_utf8(self.keyring.keep()).expect("JSON is UTF-8");
+        let signing = String::from_utf8(self.keyring.to_stored()).expect("JSON is UTF-8");
         let stored = StoredTenantKeys {
             signing: RawValue::from_string(signing).expect("the stored form is JSON"),
             header_key: self.header_key.clone(),

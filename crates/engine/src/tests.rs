@@ -39,7 +39,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use self::http_server::serve;
-use super::{Cancelled, Engine, EngineError, EngineSettings, Phase};
+use super::{CancelResult, Engine, EngineError, EngineSettings, Phase};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{KeySource, Purpose, Vault};
 
@@ -208,7 +208,7 @@ impl Fixture {
             client,
             rules,
             vault: self.vault.clone(),
-            observe: observe.clone(),
+            metrics: observe.clone(),
             telemetry: posthaste_telemetry::traces::Telemetry::off(),
             clock: self.clock.clone(),
             rng: Rng::seeded(2),
@@ -230,7 +230,7 @@ impl Fixture {
         let now = self.clock.wall();
         let id: EndpointId = self.id_generator.lock().unwrap().next(now);
         let secret = SigningKey::Shared(SharedSecret::from_random([7; 24]));
-        let keys = SigningKeyring::new(secret).keep();
+        let keys = SigningKeyring::new(secret).to_stored();
         let seal = |purpose, plain: &[u8]| self.vault.seal(&self.tenant, id, purpose, plain);
         let mut endpoint = Endpoint {
             id,
@@ -395,13 +395,13 @@ async fn a_waiting_delivery_can_be_cancelled_and_one_in_flight_cannot() {
     receiver.arrivals(1).await;
     let cancel = |delivery| fixture.engine.cancel(endpoint, delivery);
     assert!(fixture.engine.is_in_flight(flying));
-    assert_eq!(cancel(flying).await, Ok(Cancelled::TooLate));
-    assert_eq!(cancel(waiting).await, Ok(Cancelled::Done));
+    assert_eq!(cancel(flying).await, Ok(CancelResult::TooLate));
+    assert_eq!(cancel(waiting).await, Ok(CancelResult::Done));
     assert_eq!(
         fixture.stored(waiting).await.shown_status(),
         Status::Cancelled
     );
-    assert_eq!(cancel(waiting).await, Ok(Cancelled::Ended));
+    assert_eq!(cancel(waiting).await, Ok(CancelResult::Ended));
     receiver.answers.send_replace(true);
     fixture.until(flying, Status::Succeeded).await;
 }
@@ -572,7 +572,7 @@ async fn after_stop_starting_requests_are_still_answered() {
         fixture.until(delivery, Status::Succeeded).await;
     }
     let cancelled = fixture.engine.cancel(endpoint, later[0]).await;
-    assert_eq!(cancelled, Ok(Cancelled::Done));
+    assert_eq!(cancelled, Ok(CancelResult::Done));
     let paused = fixture
         .engine
         .set_status(endpoint, EndpointStatus::Paused, None);

@@ -5,7 +5,7 @@ use posthaste_core::lane::EndpointStatus;
 use posthaste_store::DisabledReason;
 use rustc_hash::FxHashMap;
 
-use super::reply::{Cancelled, EngineError, Reply};
+use super::reply::{CancelResult, EngineError, Reply};
 
 /// A caller's request to change the status of an endpoint.
 pub(super) struct StatusRequest {
@@ -18,7 +18,7 @@ pub(super) struct StatusRequest {
 #[derive(Default)]
 pub(super) struct WaitingCallers {
     status_requests: FxHashMap<EndpointId, Vec<StatusRequest>>,
-    cancels: FxHashMap<DeliveryId, Vec<Reply<Cancelled>>>,
+    cancels: FxHashMap<DeliveryId, Vec<Reply<CancelResult>>>,
 }
 
 impl WaitingCallers {
@@ -50,7 +50,7 @@ impl WaitingCallers {
     }
 
     /// Adds a caller that waits for a delivery to be cancelled.
-    pub(super) fn wait_for_cancel(&mut self, delivery: DeliveryId, reply: Reply<Cancelled>) {
+    pub(super) fn wait_for_cancel(&mut self, delivery: DeliveryId, reply: Reply<CancelResult>) {
         self.cancels.entry(delivery).or_default().push(reply);
     }
 
@@ -58,7 +58,7 @@ impl WaitingCallers {
     pub(super) fn answer_cancel(
         &mut self,
         delivery: DeliveryId,
-        answer: &Result<Cancelled, EngineError>,
+        answer: &Result<CancelResult, EngineError>,
     ) {
         for reply in self.cancels.remove(&delivery).into_iter().flatten() {
             // The caller may have stopped waiting, so a failed send is ignored.

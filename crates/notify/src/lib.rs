@@ -8,7 +8,7 @@
 
 pub mod alerts;
 pub mod notifications;
-mod owner_task;
 pub mod runbook;
+mod shard_owner_task;
 #[cfg(test)]
 mod testing;

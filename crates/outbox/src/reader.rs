@@ -49,7 +49,7 @@ pub fn start(
 ) -> Vec<JoinHandle<()>> {
     let outboxes = outboxes.into_iter();
     let readers = outboxes.map(|settings| {
-        app.observe.outboxes.add(&settings.name);
+        app.metrics.outboxes.add(&settings.name);
         let mut reader = OutboxReader::new(app.clone(), settings);
         let stopped = stopped.clone();
         tokio::spawn(async move { repeat(&mut reader, stopped).await })
@@ -134,7 +134,7 @@ impl OutboxReader {
         self.position.reset();
         self.waits = TenantWaits::default();
         self.failures = 0;
-        self.app.observe.outboxes.not_mine(&self.settings.name);
+        self.app.metrics.outboxes.not_mine(&self.settings.name);
     }
 
     /// Reads and accepts one batch.
@@ -157,7 +157,7 @@ impl OutboxReader {
             BeginResult::Locked(batch) => batch,
             BeginResult::OtherReader => {
                 self.keep(table);
-                self.app.observe.outboxes.not_mine(&self.settings.name);
+                self.app.metrics.outboxes.not_mine(&self.settings.name);
                 return Ok(Progress::OtherReader);
             }
         };
@@ -215,7 +215,7 @@ impl OutboxReader {
         let oldest = oldest.map_err(|error| RoundError::Outbox(error.to_string()))?;
         self.keep(table);
         let now = self.app.clock.now().tick;
-        let counters = &self.app.observe.outboxes;
+        let counters = &self.app.metrics.outboxes;
         counters.read(&self.settings.name, now, oldest.unwrap_or(Span::ZERO));
         Ok(Progress::Idle)
     }
@@ -223,7 +223,7 @@ impl OutboxReader {
     /// Notes the outcome of a batch. Returns true if a tenant waits from now on, whose rows the next batch leaves out.
     fn note(&mut self, batch: &OutboxBatch, accepted: &Accepted, took: Duration) -> bool {
         let now = self.app.clock.now().tick;
-        let (name, counters) = (&self.settings.name, &self.app.observe.outboxes);
+        let (name, counters) = (&self.settings.name, &self.app.metrics.outboxes);
         for (outcome, count) in &accepted.counts {
             counters.rows(name, *outcome, *count);
         }
@@ -273,7 +273,7 @@ impl OutboxReader {
         match error {
             RoundError::Outbox(why) => {
                 let now = self.app.clock.now().tick;
-                self.app.observe.outboxes.unreadable(name, now);
+                self.app.metrics.outboxes.unreadable(name, now);
                 if self.failures == 0 {
                     let server = &self.settings.source.server;
                     tracing::warn!(target: LOG_TARGET, outbox = name, %server, why, "the outbox cannot be read; it is tried again");

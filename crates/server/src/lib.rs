@@ -11,5 +11,5 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod demo;
-pub mod listener;
 pub mod node;
+pub mod webhook_receiver;

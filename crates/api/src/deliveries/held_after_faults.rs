@@ -19,7 +19,7 @@ pub(super) async fn add_held(
     request: PageRequest<DeliveryId>,
     mut page: Page<StoredDelivery, DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let mut held = app.owner_router.all_held_after_faults().await;
+    let mut held = app.owner_router.all_quarantined().await;
     let is_listed = |id: &DeliveryId| page.items.iter().any(|item| item.delivery.id() == *id);
     held.retain(|id| {
         request.before.is_none_or(|before| *id < before)

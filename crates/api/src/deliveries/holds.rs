@@ -10,22 +10,22 @@ use rustc_hash::FxHashMap;
 
 use super::Policies;
 use crate::App;
-use crate::held_back::{DeliveryHold, Obstacle};
+use crate::held_back::{DeliveryHold, EndpointHold};
 
 /// The obstacles of the endpoints in one response.
-pub(super) struct Holds {
+pub(super) struct DeliveryHolds {
     now: Timestamp,
-    obstacles: FxHashMap<EndpointId, Obstacle>,
+    obstacles: FxHashMap<EndpointId, EndpointHold>,
 }
 
-impl Holds {
+impl DeliveryHolds {
     /// Asks the owners of these deliveries' endpoints. Deliveries that have ended are ignored. The endpoints must have
     /// been looked up in `policies`.
     pub(super) async fn look_up<'a>(
         app: &App,
         policies: &Policies<'_>,
         deliveries: impl IntoIterator<Item = &'a StoredDelivery>,
-    ) -> Holds {
+    ) -> DeliveryHolds {
         let waiting = deliveries.into_iter().map(|stored| &stored.delivery);
         let waiting = waiting.filter(|delivery| !delivery.status().is_terminal());
         let mut endpoints: Vec<EndpointId> = waiting.map(|it| it.facts().endpoint).collect();
@@ -36,11 +36,11 @@ impl Holds {
         let mut obstacles = FxHashMap::default();
         for endpoint in endpoints {
             if let Some(row) = policies.row_of(endpoint) {
-                let obstacle = Obstacle::of(lanes.get(&endpoint), row, now);
+                let obstacle = EndpointHold::of(lanes.get(&endpoint), row, now);
                 obstacles.insert(endpoint, obstacle);
             }
         }
-        Holds { now, obstacles }
+        DeliveryHolds { now, obstacles }
     }
 
     /// Returns the time at which the owners were asked.

@@ -16,7 +16,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, TenantId};
-use posthaste_engine::Cancelled;
+use posthaste_engine::CancelResult;
 use posthaste_store::{AttemptEntry, Page, PageRequest, RetryResult, StoredDelivery, Tenant};
 
 use super::App;
@@ -28,7 +28,7 @@ use super::resources::{Delivery, DeliverySummary, held_status, status_now};
 use super::route::Call;
 use filter::DeliveryQuery;
 use held_after_faults::add_held;
-use holds::Holds;
+use holds::DeliveryHolds;
 
 pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
@@ -54,8 +54,8 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
         Some(_) | None => stored(app, &tenant.id, &query, page).await?,
     };
     let (in_flight, held) = tokio::join!(
-        app.owner_router.aloft(&found.items),
-        app.owner_router.held_after_faults(&found.items),
+        app.owner_router.in_flight(&found.items),
+        app.owner_router.quarantined(&found.items),
     );
     let is_in_flight = |item: &StoredDelivery| in_flight.contains(&item.delivery.id());
     let is_held = |item: &StoredDelivery| held.contains(&item.delivery.id());
@@ -71,7 +71,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
         policies.look_up(item.delivery.facts().endpoint).await?;
     }
     let waiting = found.items.iter().filter(|item| !is_in_flight(item));
-    let holds = Holds::look_up(app, &policies, waiting).await;
+    let holds = DeliveryHolds::look_up(app, &policies, waiting).await;
     Ok(paging::answer(found, |item| {
         let in_flight = is_in_flight(&item);
         let policy = policies.of(&item.delivery);
@@ -107,7 +107,7 @@ async fn in_flight(
     query: &DeliveryQuery,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let mut flights = app.owner_router.flights().await;
+    let mut flights = app.owner_router.all_in_flight().await;
     flights.retain(|id| page.before.is_none_or(|before| *id < before));
     let mut items: Vec<StoredDelivery> = Vec::new();
     for ids in flights.chunks(MAX_PARALLEL_READS) {
@@ -144,7 +144,7 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
     let tenant = &call.tenant().tenant.id;
     // A delivery of another tenant is not found, in flight or not.
     let (stored, _) = find(app, tenant, id).await?;
-    if app.owner_router.is_aloft(&stored).await {
+    if app.owner_router.is_in_flight(&stored).await {
         return Err(in_progress());
     }
     let now = app.clock.wall();
@@ -178,11 +178,11 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     if !stored.delivery.status().is_terminal() {
         let endpoint = stored.delivery.facts().endpoint;
         match app.owner_router.cancel(endpoint, id).await? {
-            Cancelled::Done => {
+            CancelResult::Done => {
                 return show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
             }
-            Cancelled::TooLate => return Err(in_progress()),
-            Cancelled::Ended => {}
+            CancelResult::TooLate => return Err(in_progress()),
+            CancelResult::Ended => {}
         }
     }
     let (stored, _) = find(app, tenant, id).await?;
@@ -225,7 +225,7 @@ async fn show(
     status: StatusCode,
 ) -> Result<Response<Body>, Problem> {
     let (mut stored, mut attempts) = find(app, &tenant.id, id).await?;
-    let in_flight = app.owner_router.is_aloft(&stored).await;
+    let in_flight = app.owner_router.is_in_flight(&stored).await;
     if !stored.delivery.status().is_terminal() {
         // The engine is asked before the row is read again, so that a delivery that ends in between is shown as ended.
         (stored, attempts) = find(app, &tenant.id, id).await?;
@@ -234,12 +234,10 @@ async fn show(
     let mut policies = Policies::new(app, tenant);
     policies.look_up(endpoint).await?;
     let policy = policies.of(&stored.delivery);
-    let holds = Holds::look_up(app, &policies, [&stored]).await;
+    let holds = DeliveryHolds::look_up(app, &policies, [&stored]).await;
     let hold = holds.of(&stored, in_flight);
     let mut delivery = Delivery::new(&stored, &attempts, in_flight, &policy, hold, holds.now());
-    let held = app
-        .owner_router
-        .held_after_faults(std::slice::from_ref(&stored));
+    let held = app.owner_router.quarantined(std::slice::from_ref(&stored));
     if held.await.contains(&id) {
         delivery.summary.hold_after_faults();
     }

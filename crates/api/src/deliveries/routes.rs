@@ -58,8 +58,8 @@ pub(crate) static GROUP: Group = Group {
                 SINCE,
                 UNTIL,
             ],
-            takes: RequestBody::Nothing,
-            gives: &[success(
+            request_body: RequestBody::Nothing,
+            responses: &[success(
                 200,
                 "A page of deliveries.",
                 Content::List("DeliverySummary"),
@@ -74,8 +74,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Returns a delivery, its attempts, and the attempts expected if they fail.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The delivery.", Content::Json("Delivery"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The delivery.", Content::Json("Delivery"))],
             fails: &[],
             handler: |call| Box::pin(get(call)),
         },
@@ -86,8 +86,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Retries a delivery now: a waiting delivery is sent immediately, and a finished one starts over.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[success(
+            request_body: RequestBody::OptionalJson("Nothing"),
+            responses: &[success(
                 202,
                 "The delivery is due now.",
                 Content::Json("Delivery"),
@@ -107,8 +107,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Cancels a waiting delivery. A cancelled delivery is not changed.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::OptionalJson("Nothing"),
-            gives: &[success(
+            request_body: RequestBody::OptionalJson("Nothing"),
+            responses: &[success(
                 200,
                 "The delivery is cancelled. No more attempts are made.",
                 Content::Json("Delivery"),

@@ -214,13 +214,13 @@ pub(super) fn read_certificate(
     if let Some(read) = &read {
         match read.identity() {
             Ok(_) => {
-                let expires_at = read.glance().and_then(|glance| glance.expires_at);
+                let expires_at = read.summary().and_then(|glance| glance.expires_at);
                 if let Some(expired) = expires_at.filter(|end| *end <= now) {
                     let message = format!("has expired at {expired}");
                     inner.wrong("certificate", message);
                 }
             }
-            Err(error) => inner.wrong(at_fault(error), error.to_string()),
+            Err(error) => inner.wrong(field_of(error), error.to_string()),
         }
     }
     inner.finish();
@@ -237,7 +237,7 @@ fn pem(inner: &mut Fields<'_, '_>, name: &'static str, most_bytes: usize) -> Opt
     Some(text.to_owned())
 }
 
-fn at_fault(error: IdentityError) -> &'static str {
+fn field_of(error: IdentityError) -> &'static str {
     match error {
         IdentityError::NoCertificate | IdentityError::Certificate(_) | IdentityError::LongChain => {
             "certificate"

@@ -17,8 +17,8 @@ use super::response::{open_credentials, open_headers};
 use super::secret::RequestedSecret;
 use super::{auth, headers, secret};
 use crate::App;
+use crate::body_fields;
 use crate::code::Code;
-use crate::form;
 use crate::problem::Problem;
 use crate::resources::{SIGNATURE_STYLES, style_name};
 
@@ -52,13 +52,13 @@ pub(super) fn read(
     let mut asks_for = None;
     let mut wanted = RequestedSecret::default();
     let mut credentials = open_credentials(app, endpoint)?;
-    form::read(document, &mut errors, |fields| {
+    body_fields::read(document, &mut errors, |fields| {
         refused = read_url(app, document, fields, endpoint, is_new);
         read_plain(document, fields, endpoint);
-        let policy = form::policy(fields, "retry_policy");
+        let policy = body_fields::policy(fields, "retry_policy");
         asks_for = policy.as_ref().map(|(_, policy)| policy.clone());
         let written = policy.map(|(written, _)| written);
-        form::take_option(
+        body_fields::take_option(
             document,
             "retry_policy",
             written,
@@ -120,10 +120,10 @@ fn read_credentials(
     credentials: &mut Credentials,
 ) -> Option<Code> {
     let read = auth::read(fields, &app.settings.egress_rules);
-    form::take_option(document, "auth", read.auth, &mut credentials.auth);
+    body_fields::take_option(document, "auth", read.auth, &mut credentials.auth);
     let name = "client_certificate";
     let certificate = auth::read_certificate(fields, app.clock.wall());
-    form::take_option(
+    body_fields::take_option(
         document,
         name,
         certificate,
@@ -160,8 +160,8 @@ fn read_url(
 
 fn read_plain(document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endpoint) {
     let name = "description";
-    let description = form::text(fields, name, MAX_DESCRIPTION_CHARS);
-    form::take(
+    let description = body_fields::text(fields, name, MAX_DESCRIPTION_CHARS);
+    body_fields::take(
         document,
         name,
         description,
@@ -170,7 +170,7 @@ fn read_plain(document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endp
     );
     let name = "event_types";
     let patterns = read_patterns(fields);
-    form::take(
+    body_fields::take(
         document,
         name,
         patterns,
@@ -179,11 +179,11 @@ fn read_plain(document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endp
     );
     let name = "ordered";
     let ordered = fields.flag(name);
-    form::take(document, name, ordered, || false, &mut endpoint.ordered);
+    body_fields::take(document, name, ordered, || false, &mut endpoint.ordered);
     let name = "signature_style";
     let style = read_style(fields);
     let default = SignatureStyle::default;
-    form::take(
+    body_fields::take(
         document,
         name,
         style,
@@ -192,7 +192,7 @@ fn read_plain(document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endp
     );
     let name = "owner_email";
     let email = read_email(fields);
-    form::take_option(document, name, email, &mut endpoint.owner_email);
+    body_fields::take_option(document, name, email, &mut endpoint.owner_email);
 }
 
 fn read_patterns(fields: &mut Fields<'_, '_>) -> Option<Vec<Pattern>> {

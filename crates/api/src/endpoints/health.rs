@@ -11,7 +11,7 @@ use super::find;
 use super::response::configured_limits;
 use crate::App;
 use crate::body;
-use crate::held_back::{Breaker, Obstacle, limits_in_force};
+use crate::held_back::{Breaker, EndpointHold, limits_in_force};
 use crate::problem::Problem;
 use crate::resources::{
     BreakerState, EndpointBreaker, EndpointHealth, LatencyQuantiles, LimitsInForce,
@@ -51,7 +51,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let due = due.filter(|_| pending > u64::from(in_flight));
     let stored_failures = row.health.consecutive_failures;
     let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
-    let obstacle = Obstacle::of(lane.as_ref(), &row, now);
+    let obstacle = EndpointHold::of(lane.as_ref(), &row, now);
     let held_back = obstacle.for_endpoint(lane.as_ref(), due, now);
     let configured = configured_limits(app, &call.tenant().tenant, endpoint);
     let limits = limits_in_force(lane.as_ref(), &configured);
@@ -111,7 +111,7 @@ async fn earliest_due(
 fn next_attempt(
     due: Timestamp,
     row: &EndpointRow,
-    obstacle: &Obstacle,
+    obstacle: &EndpointHold,
     breaker: Breaker,
     now: Timestamp,
 ) -> Option<Timestamp> {

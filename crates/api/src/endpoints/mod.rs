@@ -236,8 +236,8 @@ const fn route(
         summary,
         access: Access::Tenant,
         query,
-        takes,
-        gives,
+        request_body: takes,
+        responses: gives,
         fails,
         handler,
     }

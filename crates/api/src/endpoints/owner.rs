@@ -92,13 +92,13 @@ async fn request_email(app: &App, endpoint: &Endpoint) -> Result<ConfirmationRes
     let limits = app.settings.owner_emails.limits;
     let result = app.store.request_confirmation(now, request, limits).await?;
     if let ConfirmationResult::LimitReached { is_first } = result {
-        app.observe.notifications.email(EmailOutcome::Limited);
+        app.metrics.notifications.email(EmailOutcome::Limited);
         if is_first {
             let tenant = &endpoint.tenant;
             tracing::warn!(target: LOG_TARGET, %tenant, "dropping confirmation emails until 00:00 UTC: the tenant has reached a daily limit");
         }
     }
-    app.observe.notifications.ring();
+    app.metrics.notifications.ring();
     Ok(result)
 }
 

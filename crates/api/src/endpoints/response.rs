@@ -144,7 +144,7 @@ pub(super) fn seal_credentials(
     if credentials.is_empty() {
         return Vec::new();
     }
-    let plain = credentials.keep();
+    let plain = credentials.to_stored();
     app.vault
         .seal(&endpoint.tenant, endpoint.id, Purpose::Credentials, &plain)
 }

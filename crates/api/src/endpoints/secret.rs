@@ -20,7 +20,7 @@ use crate::problem::{Problem, ResourceKind};
 use crate::resources::{EndpointSecret, style_name};
 use crate::route::Call;
 use crate::tenants::{MAX_TRIES, contended};
-use crate::{App, body, form};
+use crate::{App, body, body_fields};
 
 /// Default time for which earlier secrets stay in use after a rotation.
 pub(crate) const DEFAULT_OVERLAP: Span = Span::from_hours(24);
@@ -141,7 +141,7 @@ pub(super) fn seal(app: &App, endpoint: &Endpoint, keyring: &SigningKeyring) -> 
         &endpoint.tenant,
         endpoint.id,
         Purpose::SigningKeys,
-        &keyring.keep(),
+        &keyring.to_stored(),
     )
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn read_rotation(document: &Value) -> Result<(RequestedSecret, Span),
     let mut errors = ValidationErrors::default();
     let mut wanted = RequestedSecret::default();
     let mut overlap = DEFAULT_OVERLAP;
-    form::read(document, &mut errors, |fields| {
+    body_fields::read(document, &mut errors, |fields| {
         wanted = read(fields);
         if let Some(given) = fields.span("overlap", Span::ZERO, MAX_OVERLAP) {
             overlap = given;

@@ -10,7 +10,7 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-use super::intake::{Draft, Reader};
+use super::event_parser::{EventParser, ParsedEvent};
 use crate::body;
 use crate::problem::Problem;
 
@@ -18,7 +18,10 @@ use crate::problem::Problem;
 pub const MAX_BATCH: usize = 1_000;
 
 /// Parses `{"events": […]}`, or a list of events. Every error contains the index of its event.
-pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>, Problem> {
+pub(super) fn read(
+    text: &str,
+    reader: &mut EventParser,
+) -> Result<Option<Vec<ParsedEvent>>, Problem> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let listed = Batch
         .deserialize(&mut deserializer)

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::intake::MAX_TEXT_CHARS;
+use super::event_parser::MAX_TEXT_CHARS;
 
 /// Maximum number of known fields.
 pub(super) const MOST_FIELDS: usize = 12;

@@ -7,8 +7,8 @@ mod accepted;
 mod batch;
 mod commit_wait;
 mod due;
+mod event_parser;
 mod fields;
-mod intake;
 mod request;
 mod row;
 mod schema;
@@ -41,12 +41,12 @@ use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN,
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
-use intake::Draft;
+use event_parser::ParsedEvent;
 
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
-pub(crate) use intake::Reader;
-pub use intake::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
+pub(crate) use event_parser::EventParser;
+pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::RequestDraft;
 pub use row::{EventRow, RowsResult};
 pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
@@ -77,7 +77,7 @@ async fn accept_event(
     let limit = event_bytes(&app, &tenant.tenant);
     let bytes = call.take_body(limit).await?;
     let now = app.clock.wall();
-    let mut reader = Reader::new(now, app.payload_bytes(&tenant.tenant));
+    let mut reader = EventParser::new(now, app.payload_bytes(&tenant.tenant));
     let mut draft = reader.event(body::text(&bytes)?, "")?;
     reader.header(call.headers(), &mut draft);
     let draft = reader.finish(draft)?;
@@ -104,7 +104,7 @@ async fn accept_events(
     body::check_json_type(call.headers())?;
     let bytes = call.take_body(app.settings.batch_bytes).await?;
     let now = app.clock.wall();
-    let mut reader = Reader::new(now, app.payload_bytes(&tenant.tenant));
+    let mut reader = EventParser::new(now, app.payload_bytes(&tenant.tenant));
     reader.no_header(call.headers());
     let drafts = batch::read(body::text(&bytes)?, &mut reader)?;
     let drafts = reader.finish(drafts)?;
@@ -149,10 +149,10 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
         trace: None,
     };
     let draft = if bytes.is_empty() {
-        Draft::plain(usual)
+        ParsedEvent::plain(usual)
     } else {
         body::check_json_type(call.headers())?;
-        let mut reader = Reader::new(now, app.payload_bytes(&tenant.tenant));
+        let mut reader = EventParser::new(now, app.payload_bytes(&tenant.tenant));
         let draft = reader.test(body::text(&bytes)?, usual)?;
         reader.finish(draft)?
     };
@@ -264,14 +264,14 @@ async fn commit(
     let answer = app.store.accept_within(now, events, quotas);
     let accepted = CommitWait::new(answer, accept, app.clock.clone(), reservation).await;
     let took = asked_at.elapsed();
-    app.observe.committed(took);
+    app.metrics.committed(took);
     if accepted.is_ok() {
-        app.observe.requests.accept_committed(class, took);
+        app.metrics.requests.accept_committed(class, took);
     }
     let accepted = accepted?;
     if let AcceptResult::Done(accepted) = &accepted {
         let fresh = accepted.iter().filter(|ingested| ingested.is_new).count();
-        app.observe.accepted(fresh as u64);
+        app.metrics.accepted(fresh as u64);
         app.charge(tenant, accepted);
     }
     Ok(accepted)
@@ -369,7 +369,7 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
             ..DeliveryFilter::default()
         };
         let found = app.store.deliveries(tenant.clone(), filter, page).await?;
-        let aloft = app.owner_router.aloft(&found.items).await;
+        let aloft = app.owner_router.in_flight(&found.items).await;
         deliveries.extend(found.items.iter().map(|stored| EventDelivery {
             id: stored.delivery.id().to_string(),
             endpoint_id: stored.delivery.facts().endpoint.to_string(),

@@ -12,7 +12,7 @@ use posthaste_store::Content;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::intake::{Draft, Reader};
+use super::event_parser::{EventParser, ParsedEvent};
 use crate::problem::Problem;
 
 /// Type of the event that carries a one-off request.
@@ -37,7 +37,7 @@ const REQUEST_FIELDS: &[&str] = &[
 /// A one-off request whose URL, headers, retry policy and time limit have not been read yet.
 pub(crate) struct RequestDraft {
     /// The event that carries its body.
-    pub(crate) draft: Draft,
+    pub(crate) draft: ParsedEvent,
     /// Its method.
     pub(crate) method: RequestMethod,
     /// The other fields, to be read with [`Reader::read_http_fields`].
@@ -52,7 +52,7 @@ impl RequestDraft {
     }
 }
 
-impl Reader {
+impl EventParser {
     /// Parses a one-off request.
     pub(crate) fn request(&mut self, text: &str) -> Result<Option<RequestDraft>, Problem> {
         let Some(found) = self.fields(text, "", REQUEST_FIELDS)? else {
@@ -98,7 +98,7 @@ impl Reader {
         // A request without a valid body is read to its end, so that all its mistakes are reported.
         let (payload, content_type) = content.unwrap_or_default();
         Ok(Some(RequestDraft {
-            draft: Draft {
+            draft: ParsedEvent {
                 content: Content {
                     event_type: request_type(),
                     content_type,
@@ -120,7 +120,7 @@ impl Reader {
         http_fields: &Value,
         read: impl FnOnce(&mut Fields<'_, '_>),
     ) {
-        crate::form::read(http_fields, &mut self.errors, read);
+        crate::body_fields::read(http_fields, &mut self.errors, read);
     }
 
     /// Returns the mistakes found so far, to add to them.

@@ -11,7 +11,7 @@ use posthaste_store::{AcceptResult, AcceptedOrStored, Content, NewEvent, StoreEr
 use serde_json::value::RawValue;
 
 use super::due::{Due, check_time};
-use super::intake::{Draft, Reader, check_short};
+use super::event_parser::{EventParser, ParsedEvent, check_short};
 use super::{commit, too_many_deliveries};
 use crate::App;
 use crate::auth::CachedTenant;
@@ -57,7 +57,7 @@ impl App {
         row: &EventRow<'_>,
     ) -> Result<NewEvent, Problem> {
         let now = self.clock.wall();
-        let mut reader = Reader::new(now, self.payload_bytes(&tenant.tenant));
+        let mut reader = EventParser::new(now, self.payload_bytes(&tenant.tenant));
         let draft = reader.row(row, now);
         let draft = reader.finish(draft)?;
         Ok(draft.into_event(now, self.clock.lead(), tenant.tenant.id.clone(), None, None))
@@ -92,9 +92,9 @@ impl App {
     }
 }
 
-impl Reader {
+impl EventParser {
     /// Checks the fields of a row.
-    fn row(&mut self, row: &EventRow<'_>, now: Timestamp) -> Option<Draft> {
+    fn row(&mut self, row: &EventRow<'_>, now: Timestamp) -> Option<ParsedEvent> {
         let event_type = match row.event_type.parse::<EventType>() {
             Ok(event_type) => Some(event_type),
             Err(error) => {
@@ -126,7 +126,7 @@ impl Reader {
                 Due::Now
             }
         };
-        Some(Draft {
+        Some(ParsedEvent {
             content: Content {
                 event_type: event_type?,
                 content_type: None,

@@ -25,8 +25,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Accepts an event. It is persisted before the response, which lists its first 100 deliveries. The idempotency key may also be sent in the header `Idempotency-Key`. The headers `traceparent` and `tracestate` (W3C Trace Context) are stored with the event and sent to its receivers.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Json("NewEvent"),
-            gives: &[ACCEPTED, REPEATED],
+            request_body: RequestBody::Json("NewEvent"),
+            responses: &[ACCEPTED, REPEATED],
             fails: ACCEPT_REFUSALS,
             handler: |call| Box::pin(accept(call)),
         },
@@ -37,8 +37,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Lists events, newest first, without their payloads.",
             access: Access::Tenant,
             query: &[LIMIT, CURSOR, TYPE, EVENT_TYPE, SINCE, UNTIL],
-            takes: RequestBody::Nothing,
-            gives: &[success(
+            request_body: RequestBody::Nothing,
+            responses: &[success(
                 200,
                 "A page of events.",
                 Content::List("EventSummary"),
@@ -53,8 +53,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Accepts up to 1,000 events, all or none. A plain list is also accepted. The headers `traceparent` and `tracestate` apply to all events.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Json("NewEvents"),
-            gives: &[
+            request_body: RequestBody::Json("NewEvents"),
+            responses: &[
                 success(
                     202,
                     "All are accepted; for a known idempotency key the existing event is returned.",
@@ -76,8 +76,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Returns an event, its payload and its newest 1,000 deliveries.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The event.", Content::Json("Event"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The event.", Content::Json("Event"))],
             fails: &[],
             handler: |call| Box::pin(get(call)),
         },
@@ -88,8 +88,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Sends a test event to one endpoint, regardless of its subscriptions.",
             access: Access::Tenant,
             query: &[],
-            takes: RequestBody::OptionalJson("TestEvent"),
-            gives: &[ACCEPTED],
+            request_body: RequestBody::OptionalJson("TestEvent"),
+            responses: &[ACCEPTED],
             fails: &[
                 (409, Code::EndpointDisabled),
                 (403, Code::QuotaExceeded),

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::code::Code;
 use crate::endpoints::headers;
-use crate::events::{Reader, RequestDraft};
+use crate::events::{EventParser, RequestDraft};
 use crate::problem::Problem;
-use crate::{App, form};
+use crate::{App, body_fields};
 
 /// A valid one-off request.
 pub(super) struct RequestForm {
@@ -49,7 +49,7 @@ pub(super) fn read(
     text: &str,
     call_headers: &HeaderMap,
 ) -> Result<RequestForm, Problem> {
-    let mut reader = Reader::new(now, app.payload_bytes(tenant));
+    let mut reader = EventParser::new(now, app.payload_bytes(tenant));
     let Some(mut request_draft) = reader.request(text)? else {
         return reader.finish(None);
     };
@@ -62,7 +62,7 @@ pub(super) fn read(
     reader.read_http_fields(&http_fields, |fields| {
         read_url(app, fields, &mut read);
         read.headers = headers::read(fields).unwrap_or_default();
-        policy = form::policy(fields, "retry_policy");
+        policy = body_fields::policy(fields, "retry_policy");
         read.timeout = fields.span("timeout", MIN_TIMEOUT, MAX_TIMEOUT);
     });
     if let Some((written, policy)) = policy {

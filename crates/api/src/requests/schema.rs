@@ -22,8 +22,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Accepts a one-off request. It is on stable storage when the answer comes. Limits and breaker hold per tenant and origin (scheme, host and port). The idempotency key may also come in the header `Idempotency-Key`.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Json("NewRequest"),
-            gives: &[
+            request_body: RequestBody::Json("NewRequest"),
+            responses: &[
                 success(
                     202,
                     "The request is accepted; this is its delivery.",
@@ -45,8 +45,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Shows the secret that signs the tenant's one-off requests, and earlier ones that still sign along. It is made when it is first needed.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::Nothing,
-            gives: &[success(200, "The secret.", Content::Json("EndpointSecret"))],
+            request_body: RequestBody::Nothing,
+            responses: &[success(200, "The secret.", Content::Json("EndpointSecret"))],
             fails: &[(409, Code::Contended)],
             handler: |call| Box::pin(signing_secret::show(call)),
         },
@@ -57,8 +57,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Changes the tenant's signing secret for a fresh one of either kind, or for one brought along. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
             access: Access::TenantKey,
             query: &[],
-            takes: RequestBody::OptionalJson("Rotation"),
-            gives: &[success(200, "The secret.", Content::Json("EndpointSecret"))],
+            request_body: RequestBody::OptionalJson("Rotation"),
+            responses: &[success(200, "The secret.", Content::Json("EndpointSecret"))],
             fails: &[(409, Code::WrongState), (409, Code::Contended)],
             handler: |call| run_to_completion(signing_secret::rotate(call)),
         },

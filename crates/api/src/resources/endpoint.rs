@@ -243,7 +243,7 @@ pub struct CertificateSummary {
 
 impl From<&ClientCertificate> for CertificateSummary {
     fn from(certificate: &ClientCertificate) -> CertificateSummary {
-        let glance = certificate.glance();
+        let glance = certificate.summary();
         let expires_at = glance.as_ref().and_then(|glance| glance.expires_at);
         CertificateSummary {
             fingerprint: glance.map(|glance| glance.fingerprint),

@@ -31,8 +31,8 @@ use tower::Service;
 use super::MAX_HEAD_BYTES;
 use super::connection_io::{ConnectionIo, RefusedHead};
 use super::head::HeadError;
-use super::slots::{Admission, Slot};
-use super::unread_body::{UnreadBody, throw_away};
+use super::slots::{ConnectionAdmission, Slot};
+use super::unread_body::{UnreadBody, discard};
 use crate::code::Code;
 use crate::origin::Peer;
 use crate::problem::Problem;
@@ -99,12 +99,12 @@ impl ConnectionServer {
         self,
         stream: TcpStream,
         peer: Peer,
-        admission: Admission,
+        admission: ConnectionAdmission,
         stopped: watch::Receiver<bool>,
     ) {
         match admission {
-            Admission::Regular(slot) => self.serve_all(stream, peer, slot, stopped).await,
-            Admission::HealthChecksOnly(slot, ended, limit) => {
+            ConnectionAdmission::Regular(slot) => self.serve_all(stream, peer, slot, stopped).await,
+            ConnectionAdmission::HealthChecksOnly(slot, ended, limit) => {
                 let checks = self.serve_health_checks(stream, peer, slot, limit);
                 tokio::select! {
                     _ = timeout(RESERVED_DURATION, checks) => {}
@@ -195,7 +195,7 @@ impl ConnectionServer {
                     None => answer(router, request).await,
                     Some(problem) => {
                         if !request.headers().contains_key(EXPECT) {
-                            throw_away(request.into_body()).await;
+                            discard(request.into_body()).await;
                         }
                         Ok(last_response(problem))
                     }
@@ -254,7 +254,7 @@ fn attributed(
     peer: Peer,
     trusted_proxies: &[IpNet],
 ) -> Request<Incoming> {
-    let asking = peer.asking(request.headers(), trusted_proxies);
+    let asking = peer.client_address(request.headers(), trusted_proxies);
     request.extensions_mut().insert(asking);
     request
 }
@@ -277,7 +277,7 @@ async fn answer(
         && !waits
         && !is_late
     {
-        throw_away(body).await;
+        discard(body).await;
     }
     Ok(response)
 }

@@ -69,7 +69,7 @@ enum SlotKind {
 }
 
 /// A slot, and its use.
-pub(super) enum Admission {
+pub(super) enum ConnectionAdmission {
     /// All requests are served.
     Regular(Slot),
     /// Only health checks are served, until the receiver completes.
@@ -87,7 +87,7 @@ impl ConnectionSlots {
     }
 
     /// Returns a slot for a connection from this address.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Admission {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionAdmission {
         let address = address.to_canonical();
         let peer = peer_of(address);
         let mut networks = self.limits.trusted_proxies.iter();
@@ -106,9 +106,9 @@ impl ConnectionSlots {
         self.reserved(&mut taken, peer, limit)
     }
 
-    fn regular(self: &Arc<Self>, taken: &mut Taken, peer: Option<IpAddr>) -> Admission {
+    fn regular(self: &Arc<Self>, taken: &mut Taken, peer: Option<IpAddr>) -> ConnectionAdmission {
         taken.connections += 1;
-        Admission::Regular(self.slot(SlotKind::Regular(peer)))
+        ConnectionAdmission::Regular(self.slot(SlotKind::Regular(peer)))
     }
 
     fn reserved(
@@ -116,7 +116,7 @@ impl ConnectionSlots {
         taken: &mut Taken,
         peer: IpAddr,
         limit: ConnectionLimit,
-    ) -> Admission {
+    ) -> ConnectionAdmission {
         if taken.reserved.len() >= RESERVED_SLOTS {
             let index = taken.to_end();
             taken.reserved.remove(index);
@@ -129,7 +129,7 @@ impl ConnectionSlots {
             peer,
             _keep: keep,
         });
-        Admission::HealthChecksOnly(self.slot(SlotKind::Reserved(number)), ended, limit)
+        ConnectionAdmission::HealthChecksOnly(self.slot(SlotKind::Reserved(number)), ended, limit)
     }
 
     fn slot(self: &Arc<Self>, kind: SlotKind) -> Slot {
@@ -207,15 +207,15 @@ mod tests {
         ConnectionSlots::new(limits, Arc::default())
     }
 
-    fn admit(slots: &Arc<ConnectionSlots>, address: &str) -> Admission {
+    fn admit(slots: &Arc<ConnectionSlots>, address: &str) -> ConnectionAdmission {
         slots.admit(address.parse().expect("an address"))
     }
 
     /// Returns the limit that keeps a connection from a regular slot.
-    fn limit(admission: &Admission) -> Option<ConnectionLimit> {
+    fn limit(admission: &ConnectionAdmission) -> Option<ConnectionLimit> {
         match admission {
-            Admission::Regular(_) => None,
-            Admission::HealthChecksOnly(_, _, limit) => Some(*limit),
+            ConnectionAdmission::Regular(_) => None,
+            ConnectionAdmission::HealthChecksOnly(_, _, limit) => Some(*limit),
         }
     }
 
@@ -255,14 +255,15 @@ mod tests {
     #[test]
     fn a_peer_takes_reserved_slots_from_itself() {
         let slots = slots(0, 1);
-        let is_ended = |admission: &mut Admission| match admission {
-            Admission::Regular(_) => panic!("there are no regular slots"),
-            Admission::HealthChecksOnly(_, ended, _) => {
+        let is_ended = |admission: &mut ConnectionAdmission| match admission {
+            ConnectionAdmission::Regular(_) => panic!("there are no regular slots"),
+            ConnectionAdmission::HealthChecksOnly(_, ended, _) => {
                 ended.try_recv() == Err(oneshot::error::TryRecvError::Closed)
             }
         };
         let mut prober = admit(&slots, "192.0.2.1");
-        let mut flood: Vec<Admission> = (0..100).map(|_| admit(&slots, "192.0.2.2")).collect();
+        let mut flood: Vec<ConnectionAdmission> =
+            (0..100).map(|_| admit(&slots, "192.0.2.2")).collect();
         assert!(!is_ended(&mut prober));
         let ended = flood
             .iter_mut()

@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 
 /// Maximum number of bytes to discard. With more, the connection is closed.
-const MAX_THROWN_AWAY_BYTES: u64 = 64 << 20;
+const MAX_DISCARDED_BYTES: u64 = 64 << 20;
 /// Maximum time for discarding.
 const THROWING_TIME: Duration = Duration::from_secs(5);
 
@@ -81,15 +81,15 @@ impl Drop for RecoverableBody {
 }
 
 /// Reads a body to its end and discards it, within the limits.
-pub(super) async fn throw_away(mut body: Incoming) {
-    if body.size_hint().lower() > MAX_THROWN_AWAY_BYTES {
+pub(super) async fn discard(mut body: Incoming) {
+    if body.size_hint().lower() > MAX_DISCARDED_BYTES {
         return;
     }
     let read = async {
         let mut seen_bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             seen_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
-            if seen_bytes > MAX_THROWN_AWAY_BYTES {
+            if seen_bytes > MAX_DISCARDED_BYTES {
                 break;
             }
         }

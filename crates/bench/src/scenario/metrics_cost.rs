@@ -9,10 +9,10 @@ use serde_json::json;
 use super::relay_comparison::{EVENTS, MetricsUse, Run, endpoints_text, measure};
 use crate::failure::Failure;
 use crate::fixture::NodeLayout;
+use crate::measured_process::Kind;
 use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{median, ratio};
-use crate::subject::Kind;
 
 /// Settings that switch off metrics and attempt logs.
 const METRICS_OFF: [&str; 2] = [

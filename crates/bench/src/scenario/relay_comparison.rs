@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{full_speed, unlimited};
 use crate::failure::Failure;
 use crate::fixture::{Fixture, NodeLayout};
+use crate::measured_process::Kind;
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::prometheus::Histogram;
@@ -18,7 +19,6 @@ use crate::recorder::Recorder;
 use crate::report::{Measurements, Outcome, Round, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::Percentiles;
-use crate::subject::Kind;
 use crate::usage::Usage;
 
 /// Default number of events of a run at full speed.

@@ -217,8 +217,8 @@ struct SimulationResult {
     outage_ms: u64,
     capacity_per_second: f64,
     limits: Limits,
-    posthaste: RecoveryCourse,
-    naive: RecoveryCourse,
+    posthaste: SenderOutcome,
+    naive: SenderOutcome,
     words: String,
 }
 
@@ -235,7 +235,7 @@ struct Rate {
 }
 
 #[derive(Deserialize)]
-struct RecoveryCourse {
+struct SenderOutcome {
     attempts: u64,
     delivered: u64,
     dead_lettered: u64,
@@ -252,7 +252,7 @@ struct Bucket {
     peak_failed: u64,
 }
 
-impl RecoveryCourse {
+impl SenderOutcome {
     fn end_ms(&self) -> u64 {
         self.series.last().map_or(0, |bucket| bucket.to_ms)
     }
@@ -300,7 +300,7 @@ impl SimulationResult {
         }
     }
 
-    fn panel(&self, name: &str, course: &RecoveryCourse, drained: &str) -> Markup {
+    fn panel(&self, name: &str, course: &SenderOutcome, drained: &str) -> Markup {
         let end_ms = self.chart_end_ms();
         let share = |ms: u64| (ms as f64 / end_ms as f64).min(1.0);
         let visible = course

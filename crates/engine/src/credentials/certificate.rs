@@ -36,7 +36,7 @@ impl ClientCertificate {
     }
 
     /// Returns the parts that may be shown, or `None` if the PEM contains no certificate.
-    pub fn glance(&self) -> Option<CertificateSummary> {
+    pub fn summary(&self) -> Option<CertificateSummary> {
         let der = first_certificate(&self.certificate)?;
         let hash = digest(&SHA256, &der);
         let digits: String = hash.as_ref().iter().map(|b| format!("{b:02x}")).collect();
@@ -155,7 +155,7 @@ mod tests {
             // From 2050 on, certificates use four-digit years.
             ((2050, 1, 1), "2050-01-01T00:00:00.000Z"),
         ] {
-            let glance = certificate(until).glance().expect("a certificate");
+            let glance = certificate(until).summary().expect("a certificate");
             let expires_at = glance.expires_at.map(|at| at.to_string());
             assert_eq!(expires_at.as_deref(), Some(expected));
             let digits = glance.fingerprint.strip_prefix("sha256:").expect("a hash");

@@ -114,7 +114,7 @@ impl Credentials {
     }
 
     /// Returns the credentials as bytes, to be sealed.
-    pub fn keep(&self) -> Vec<u8> {
+    pub fn to_stored(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain data")
     }
 
@@ -127,7 +127,7 @@ impl Credentials {
     pub fn mark(&self) -> CredentialsFingerprint {
         let mut context = Context::new(&SHA256);
         context.update(&*SALT);
-        context.update(&self.keep());
+        context.update(&self.to_stored());
         let hash = context.finish();
         CredentialsFingerprint(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn credentials_are_read_back_and_never_shown() {
         for credentials in every_kind() {
-            let again = Credentials::open(&credentials.keep()).expect("what was kept");
+            let again = Credentials::open(&credentials.to_stored()).expect("what was kept");
             assert!(again == credentials);
             assert_eq!(again.mark(), credentials.mark());
             assert_ne!(again.mark(), Credentials::default().mark());

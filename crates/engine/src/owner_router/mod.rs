@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::protocol::{NodeRequest, NodeResponse, TextId};
-use crate::{Cancelled, Engine, EngineError};
+use crate::{CancelResult, Engine, EngineError};
 
 pub use self::lanes::{LimitedEndpoints, MAX_LIMITED_REPORTED};
 pub use self::protocol::{BreakerReport, HeldBackReport, LaneReport, LimitedReport, LimitsReport};
@@ -167,7 +167,7 @@ impl OwnerRouter {
         &self,
         endpoint: EndpointId,
         delivery: DeliveryId,
-    ) -> Result<Cancelled, EngineError> {
+    ) -> Result<CancelResult, EngineError> {
         let Some(cluster) = &self.cluster else {
             return self.engine.cancel(endpoint, delivery).await;
         };
@@ -190,8 +190,8 @@ impl OwnerRouter {
                     let now = self.clock.wall();
                     let cancelling = cluster.cancel_unowned(now, endpoint, delivery);
                     match cancelling.await? {
-                        Some(Written::Applied) => Ok(Cancelled::Done),
-                        Some(Written::Superseded) => Ok(Cancelled::Ended),
+                        Some(Written::Applied) => Ok(CancelResult::Done),
+                        Some(Written::Superseded) => Ok(CancelResult::Ended),
                         None => Err(EngineError::NotOwner),
                     }
                 }
@@ -253,7 +253,7 @@ impl OwnerRouter {
     }
 
     /// Returns those of the deliveries that are in flight on any node.
-    pub async fn aloft(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
+    pub async fn in_flight(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
         let mut in_flight = FxHashSet::default();
         let mut elsewhere: FxHashMap<NodeNo, Vec<TextId<DeliveryId>>> = FxHashMap::default();
         for item in stored {
@@ -286,12 +286,15 @@ impl OwnerRouter {
     }
 
     /// Returns true if the delivery is in flight on any node.
-    pub async fn is_aloft(&self, stored: &StoredDelivery) -> bool {
-        !self.aloft(std::slice::from_ref(stored)).await.is_empty()
+    pub async fn is_in_flight(&self, stored: &StoredDelivery) -> bool {
+        !self
+            .in_flight(std::slice::from_ref(stored))
+            .await
+            .is_empty()
     }
 
     /// Returns those of the deliveries that their owner holds after repeated internal faults.
-    pub async fn held_after_faults(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
+    pub async fn quarantined(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
         let mut held = FxHashSet::default();
         let mut others: FxHashSet<NodeNo> = FxHashSet::default();
         for item in stored {
@@ -305,7 +308,7 @@ impl OwnerRouter {
                     others.insert(node);
                 }
                 Some(Owner::Me | Owner::None) | None => {
-                    if self.engine.is_held_after_faults(facts.id) {
+                    if self.engine.is_quarantined(facts.id) {
                         held.insert(facts.id);
                     }
                 }
@@ -324,8 +327,8 @@ impl OwnerRouter {
     }
 
     /// Returns the deliveries that are held after repeated internal faults on any node that answers, newest first.
-    pub async fn all_held_after_faults(&self) -> Vec<DeliveryId> {
-        let mut held = self.engine.held_after_faults();
+    pub async fn all_quarantined(&self) -> Vec<DeliveryId> {
+        let mut held = self.engine.quarantined();
         for reply in self.ask_all(&NodeRequest::HeldAfterFaults).await {
             if let NodeResponse::HeldAfterFaults { deliveries, .. } = reply {
                 held.extend(deliveries.into_iter().map(|TextId(id)| id));
@@ -338,8 +341,8 @@ impl OwnerRouter {
 
     /// Returns the number of deliveries that are held after repeated internal faults, or cannot be read, on all nodes that
     /// answer.
-    pub async fn held_after_faults_count(&self) -> u64 {
-        let mut held = self.engine.held_after_faults_count() as u64;
+    pub async fn quarantined_count(&self) -> u64 {
+        let mut held = self.engine.quarantined_count() as u64;
         for reply in self.ask_all(&NodeRequest::HeldAfterFaults).await {
             if let NodeResponse::HeldAfterFaults { count, .. } = reply {
                 held += count;
@@ -383,7 +386,7 @@ impl OwnerRouter {
     }
 
     /// Returns every delivery in flight on any node that answers, newest first.
-    pub async fn flights(&self) -> Vec<DeliveryId> {
+    pub async fn all_in_flight(&self) -> Vec<DeliveryId> {
         let mut in_flight = self.engine.deliveries_in_flight();
         for reply in self.ask_all(&NodeRequest::AllInFlight).await {
             if let NodeResponse::Deliveries { deliveries } = reply {

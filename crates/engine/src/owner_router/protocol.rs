@@ -18,7 +18,7 @@ use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::Cancelled;
+use crate::CancelResult;
 
 /// Maximum number of ids in one request, and in one answer.
 pub(super) const MAX_IDS_PER_MESSAGE: usize = 10_000;
@@ -166,7 +166,7 @@ pub(super) enum NodeResponse {
     #[serde(rename = "stands")]
     StatusSet,
     /// Outcome of the cancellation.
-    Cancelled { outcome: Cancelled },
+    Cancelled { outcome: CancelResult },
     /// State of the endpoint.
     Lane {
         #[serde(default)]
@@ -458,7 +458,7 @@ mod tests {
         let replies = [
             NodeResponse::StatusSet,
             NodeResponse::Cancelled {
-                outcome: Cancelled::TooLate,
+                outcome: CancelResult::TooLate,
             },
             NodeResponse::Lane {
                 lane: Some(lane.clone()),

@@ -90,10 +90,10 @@ impl OwnerRouter {
                 Err(error) => error_response(error),
             },
             NodeRequest::HeldAfterFaults => {
-                let held = self.engine.held_after_faults().into_iter();
+                let held = self.engine.quarantined().into_iter();
                 NodeResponse::HeldAfterFaults {
                     deliveries: held.take(MAX_IDS_PER_MESSAGE).map(TextId).collect(),
-                    count: self.engine.held_after_faults_count() as u64,
+                    count: self.engine.quarantined_count() as u64,
                 }
             }
             NodeRequest::Outboxes => NodeResponse::Outboxes {

@@ -124,7 +124,7 @@ impl EngineTask {
         let status = request.status;
         self.callers.wait_for_status(endpoint, request);
         self.dispatch(Input::SetStatus { endpoint, status });
-        self.disown_again(endpoint);
+        self.revoke_again(endpoint);
     }
 
     /// Persists the status of an endpoint, then answers the callers that requested it.

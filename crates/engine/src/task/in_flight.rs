@@ -18,11 +18,11 @@ use crate::attempt_reporter::attempt_event;
 use crate::attempt_result::{AttemptResult, CompletedAttempt};
 use crate::attempt_runner::{self, AttemptJob};
 use crate::inbox::Message;
-use crate::reply::{Cancelled, EngineError};
+use crate::reply::{CancelResult, EngineError};
 
 /// Data of an attempt in flight, or of a cancellation or late delivery that is being recorded, that the dispatcher does
 /// not need.
-pub(super) struct InFlight {
+pub(super) struct InFlightDetails {
     delivery: DeliveryId,
     /// Time at which the event arrived, if still known.
     received: Option<Instant>,
@@ -37,7 +37,7 @@ pub(super) struct InFlight {
     dropped_at: Option<EndpointId>,
 }
 
-impl InFlight {
+impl InFlightDetails {
     /// Aborts the attempt if it is still being sent. It is then reported as ended by an internal error.
     pub(super) fn abort(&self) {
         if let Some(task) = &self.task {
@@ -45,8 +45,8 @@ impl InFlight {
         }
     }
 
-    fn new(delivery: DeliveryId) -> InFlight {
-        InFlight {
+    fn new(delivery: DeliveryId) -> InFlightDetails {
+        InFlightDetails {
             delivery,
             received: None,
             task: None,
@@ -88,7 +88,7 @@ impl EngineTask {
             1 => self.payloads.take(attempt.event),
             _ => None,
         };
-        let mut in_flight = InFlight::new(attempt.delivery);
+        let mut in_flight = InFlightDetails::new(attempt.delivery);
         in_flight.received = payload.as_ref().and_then(|payload| payload.received);
         let job = AttemptJob {
             attempt,
@@ -125,7 +125,7 @@ impl EngineTask {
     }
 
     /// Removes an attempt of which nothing remains to be recorded.
-    fn remove_in_flight(&mut self, ticket: Ticket) -> Option<InFlight> {
+    fn remove_in_flight(&mut self, ticket: Ticket) -> Option<InFlightDetails> {
         let in_flight = self.in_flight.remove(&ticket)?;
         self.shared.in_flight().remove(&in_flight.delivery);
         Some(in_flight)
@@ -143,14 +143,14 @@ impl EngineTask {
                 in_flight.prepare_report(&self.context.clock, attempt)
             }
             Record::Cancel { delivery, .. } => {
-                let cancelling = || InFlight::new(*delivery);
+                let cancelling = || InFlightDetails::new(*delivery);
                 self.in_flight.entry(ticket).or_insert_with(cancelling);
                 AttemptDetail::default()
             }
             Record::Expire(expired) => {
-                let dropping = || InFlight {
+                let dropping = || InFlightDetails {
                     dropped_at: Some(expired.facts().endpoint),
-                    ..InFlight::new(expired.id())
+                    ..InFlightDetails::new(expired.id())
                 };
                 self.in_flight.entry(ticket).or_insert_with(dropping);
                 AttemptDetail::default()
@@ -194,7 +194,7 @@ impl EngineTask {
         }
     }
 
-    fn report(&mut self, in_flight: InFlight, written: Written) {
+    fn report(&mut self, in_flight: InFlightDetails, written: Written) {
         let delivery = in_flight.delivery;
         if let Some(endpoint) = in_flight.dropped_at {
             if written == Written::Applied {
@@ -211,12 +211,13 @@ impl EngineTask {
             (Some(_), Written::Superseded) => {}
             (None, Written::Applied) => {
                 self.reporter.cancelled();
-                self.callers.answer_cancel(delivery, &Ok(Cancelled::Done));
+                self.callers
+                    .answer_cancel(delivery, &Ok(CancelResult::Done));
             }
             (None, Written::Superseded) => {
                 // Either the delivery had ended, or this node no longer owned the endpoint.
                 let answer = match self.context.holds_lease() {
-                    true => Ok(Cancelled::Ended),
+                    true => Ok(CancelResult::Ended),
                     false => Err(EngineError::NotOwner),
                 };
                 self.callers.answer_cancel(delivery, &answer);

@@ -34,7 +34,7 @@ use posthaste_telemetry::traces::Telemetry;
 use rustc_hash::FxHashMap;
 use tokio::time::{sleep, timeout};
 
-use self::in_flight::InFlight;
+use self::in_flight::InFlightDetails;
 use self::ownership::{BacklogQuery, Release};
 use crate::attempt_reporter::AttemptReporter;
 use crate::concurrency_share;
@@ -45,7 +45,7 @@ use crate::inbox::Message;
 use crate::owned_shards::OwnedShards;
 use crate::payload_cache::{CachedPayload, PayloadCache};
 use crate::pending_status_writes::PendingStatusWrites;
-use crate::reply::{Cancelled, EngineError, Reply};
+use crate::reply::{CancelResult, EngineError, Reply};
 use crate::tokens::TokenCache;
 use crate::vault::Vault;
 use crate::waiting_callers::WaitingCallers;
@@ -68,7 +68,7 @@ pub struct EngineSettings {
     /// Decrypts secrets.
     pub vault: Arc<Vault>,
     /// Counts what happens.
-    pub observe: Arc<Metrics>,
+    pub metrics: Arc<Metrics>,
     /// Exports spans of attempts.
     pub telemetry: Telemetry,
     /// The clock.
@@ -125,7 +125,7 @@ struct EngineTask {
     payloads: PayloadCache,
     callers: WaitingCallers,
     pending_status_writes: PendingStatusWrites,
-    in_flight: FxHashMap<Ticket, InFlight>,
+    in_flight: FxHashMap<Ticket, InFlightDetails>,
     /// Buffer for the dispatcher's commands, reused to avoid allocations.
     commands: Vec<Command>,
     /// Nothing that was sent is in flight, and no attempt will start.
@@ -184,7 +184,7 @@ impl EngineTask {
             context: Arc::new(context),
             dispatcher,
             reporter: AttemptReporter {
-                metrics: settings.observe,
+                metrics: settings.metrics,
                 clock: settings.clock,
                 telemetry: settings.telemetry,
             },
@@ -364,7 +364,7 @@ impl EngineTask {
             } => self.persist_status(endpoint, status, health),
             Command::TooLateToCancel(delivery) => {
                 self.callers
-                    .answer_cancel(delivery, &Ok(Cancelled::TooLate));
+                    .answer_cancel(delivery, &Ok(CancelResult::TooLate));
             }
             Command::Sweep {
                 ticket,
@@ -384,8 +384,8 @@ impl EngineTask {
 
     /// Publishes the deliveries that are held after internal faults.
     fn held_changed(&self) {
-        let mut held = self.shared.held();
-        held.set_held(self.dispatcher.quarantined());
+        let mut held = self.shared.quarantine();
+        held.set(self.dispatcher.quarantined());
         held.retain(|endpoint| self.context.owned_shards.owns(endpoint));
         self.reporter.held_after_faults(held.count());
     }
@@ -420,14 +420,14 @@ impl EngineTask {
     }
 
     /// Cancels a delivery, as a caller requests.
-    fn cancel(&mut self, endpoint: EndpointId, delivery: DeliveryId, reply: Reply<Cancelled>) {
+    fn cancel(&mut self, endpoint: EndpointId, delivery: DeliveryId, reply: Reply<CancelResult>) {
         if !self.context.owned_shards.owns(endpoint) {
             let _ = reply.send(Err(EngineError::NotOwner));
             return;
         }
         self.callers.wait_for_cancel(delivery, reply);
         self.dispatch(Input::Cancel { endpoint, delivery });
-        self.disown_again(endpoint);
+        self.revoke_again(endpoint);
     }
 
     /// Applies the concurrency shares that the store granted.
@@ -461,7 +461,7 @@ impl EngineTask {
                 Ok(fetched) => {
                     let complete = fetched.next_due.is_none();
                     let is_owned = context.owned_shards.owns(endpoint);
-                    let mut held = shared.held();
+                    let mut held = shared.quarantine();
                     if is_owned && held.fetched(endpoint, &fetched.unreadable, complete) {
                         reporter.held_after_faults(held.count());
                     }

@@ -93,7 +93,7 @@ impl EngineTask {
 
     /// Disowns an endpoint again if its shard is being released, because a caller's request may have created new work
     /// for it.
-    pub(super) fn disown_again(&mut self, endpoint: EndpointId) {
+    pub(super) fn revoke_again(&mut self, endpoint: EndpointId) {
         let shard = Shard::of(endpoint);
         let mut is_releasing = false;
         for release in &mut self.releases {

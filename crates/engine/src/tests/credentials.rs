@@ -101,7 +101,7 @@ impl Fixture {
             &endpoint.tenant,
             endpoint.id,
             Purpose::Credentials,
-            &credentials.keep(),
+            &credentials.to_stored(),
         );
     }
 

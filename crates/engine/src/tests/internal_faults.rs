@@ -12,7 +12,7 @@ use posthaste_system::clock::Clock;
 use tokio::time::{sleep, timeout};
 
 use super::{Fixture, Receiver, TEST_TIMEOUT};
-use crate::{Cancelled, Engine};
+use crate::{CancelResult, Engine};
 
 /// Returns the system clock, which a test can advance by the returned number of milliseconds.
 pub(super) fn adjustable_clock() -> (Clock, Arc<AtomicU64>) {
@@ -63,7 +63,7 @@ async fn a_delivery_whose_attempts_panic_is_held_after_ten() {
     let delivery = fixture.events(1).await[0];
     let until_held = async || {
         let held = async {
-            while !fixture.engine.is_held_after_faults(delivery) {
+            while !fixture.engine.is_quarantined(delivery) {
                 fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
                 // Any message makes the engine read the clock again.
                 fixture.engine.work(endpoint, fixture.clock.wall());
@@ -75,15 +75,15 @@ async fn a_delivery_whose_attempts_panic_is_held_after_ten() {
     until_held().await;
     let panics = || *fixture.panics.borrow();
     assert_eq!(panics(), FAULTS_TO_QUARANTINE as usize);
-    assert_eq!(fixture.engine.held_after_faults(), [delivery]);
-    assert_eq!(fixture.engine.held_after_faults_count(), 1);
+    assert_eq!(fixture.engine.quarantined(), [delivery]);
+    assert_eq!(fixture.engine.quarantined_count(), 1);
     assert_eq!(fixture.stored(delivery).await.delivery.facts().attempts, 0);
 
     // A healthy delivery passes it.
     fixture.resolver_panics.store(false, Ordering::SeqCst);
     let other = fixture.events(1).await[0];
     fixture.until(other, Status::Succeeded).await;
-    assert!(fixture.engine.is_held_after_faults(delivery));
+    assert!(fixture.engine.is_quarantined(delivery));
     assert_eq!(receiver.count(), 1);
 
     // A retry by hand releases it.
@@ -93,7 +93,7 @@ async fn a_delivery_whose_attempts_panic_is_held_after_ten() {
     fixture.engine.work(endpoint, now);
     let stored = fixture.until(delivery, Status::Succeeded).await;
     assert_eq!(stored.delivery.facts().attempts, 1);
-    assert_eq!(fixture.engine.held_after_faults_count(), 0);
+    assert_eq!(fixture.engine.quarantined_count(), 0);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_held_delivery_can_be_cancelled_and_is_tried_by_the_next_process() {
     let endpoint = fixture.endpoint(url).await;
     let delivery = fixture.events(1).await[0];
     let held = async {
-        while !fixture.engine.is_held_after_faults(delivery) {
+        while !fixture.engine.is_quarantined(delivery) {
             fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
             fixture.engine.work(endpoint, fixture.clock.wall());
             sleep(Duration::from_millis(2)).await;
@@ -122,15 +122,18 @@ async fn a_held_delivery_can_be_cancelled_and_is_tried_by_the_next_process() {
     let is_tried = timeout(TEST_TIMEOUT, tried).await.is_ok();
     assert!(is_tried, "a restart does not try it again");
     let held = async {
-        while !next.is_held_after_faults(delivery) {
+        while !next.is_quarantined(delivery) {
             fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
             next.work(endpoint, fixture.clock.wall());
             sleep(Duration::from_millis(2)).await;
         }
     };
     timeout(TEST_TIMEOUT, held).await.expect("it is held");
-    assert_eq!(next.cancel(endpoint, delivery).await, Ok(Cancelled::Done));
-    assert_eq!(next.held_after_faults_count(), 0);
+    assert_eq!(
+        next.cancel(endpoint, delivery).await,
+        Ok(CancelResult::Done)
+    );
+    assert_eq!(next.quarantined_count(), 0);
     assert_eq!(
         fixture.stored(delivery).await.shown_status(),
         Status::Cancelled

@@ -111,7 +111,7 @@ async fn a_revoked_shard_is_released_when_nothing_is_in_flight() {
     assert!(revoked.try_recv().is_err(), "ten are in flight");
     // Until the release it still answers requests that only an owner can answer.
     let cancelled = pair.engine().cancel(endpoint, deliveries[29]).await;
-    assert_eq!(cancelled, Ok(Cancelled::Done));
+    assert_eq!(cancelled, Ok(CancelResult::Done));
     let paused = pair
         .engine()
         .set_status(endpoint, EndpointStatus::Paused, None)
@@ -423,12 +423,12 @@ async fn every_node_routes_requests_to_the_owner() {
     receiver.arrivals(10).await;
     let router = &pair.routers[1];
     let in_flight = fixture.engine.deliveries_in_flight();
-    assert_eq!(router.flights().await, in_flight);
+    assert_eq!(router.all_in_flight().await, in_flight);
     let mut stored = Vec::new();
     for delivery in &deliveries {
         stored.push(fixture.stored(*delivery).await);
     }
-    let found = router.aloft(&stored).await;
+    let found = router.in_flight(&stored).await;
     assert_eq!(found.len(), 10);
     assert!(in_flight.iter().all(|id| found.contains(id)));
     // Asked about many endpoints at once, the other node reports the same as about one.
@@ -446,8 +446,11 @@ async fn every_node_routes_requests_to_the_owner() {
         .find(|id| !in_flight.contains(id))
         .unwrap();
     let too_late = router.cancel(endpoint, in_flight[0]).await;
-    assert_eq!(too_late, Ok(Cancelled::TooLate));
-    assert_eq!(router.cancel(endpoint, waiting).await, Ok(Cancelled::Done));
+    assert_eq!(too_late, Ok(CancelResult::TooLate));
+    assert_eq!(
+        router.cancel(endpoint, waiting).await,
+        Ok(CancelResult::Done)
+    );
     let (lane, _) = router.lane_and_stats(endpoint).await.unwrap();
     assert_eq!(lane.unwrap().in_flight, 10);
     let reason = Some(DisabledReason::Manual);

@@ -103,8 +103,8 @@ impl TokenFixture {
 
     async fn failure(&self, grant: &Arc<Grant>) -> TokenFailure {
         match self.get(grant).await {
-            Err(NoToken::Theirs(failure)) => failure,
-            other @ (Ok(_) | Err(NoToken::Ours(_))) => panic!("{other:?}"),
+            Err(NoToken::TokenServer(failure)) => failure,
+            other @ (Ok(_) | Err(NoToken::Internal(_))) => panic!("{other:?}"),
         }
     }
 }
@@ -222,7 +222,7 @@ async fn an_outdated_fetch_does_not_end_a_newer_one() {
     let second = tokio::spawn(async move { tokens.get(&asking, LIMIT).await });
     server.requests(2).await;
     let old = timeout(TEST_TIMEOUT, waiting).await.expect("the call ends");
-    assert!(matches!(old, Err(NoToken::Theirs(_))), "{old:?}");
+    assert!(matches!(old, Err(NoToken::TokenServer(_))), "{old:?}");
     // The second fetch is still in progress, and this caller waits for it.
     let mut third = Box::pin(fixture.tokens.get(&grant, LIMIT));
     let early = timeout(Duration::ZERO, &mut third).await;
@@ -288,8 +288,8 @@ async fn an_unreachable_server_fails_with_the_fault_of_the_connection() {
     let grant = fixture.grant(&server.url(), 3);
     let getting = fixture.tokens.get(&grant, Duration::from_millis(50));
     match timeout(TEST_TIMEOUT, getting).await.expect("the call ends") {
-        Err(NoToken::Theirs(failure)) => assert_eq!(failure.fault, TransportError::Timeout),
-        other @ (Ok(_) | Err(NoToken::Ours(_))) => panic!("{other:?}"),
+        Err(NoToken::TokenServer(failure)) => assert_eq!(failure.fault, TransportError::Timeout),
+        other @ (Ok(_) | Err(NoToken::Internal(_))) => panic!("{other:?}"),
     }
 }
 
@@ -299,7 +299,7 @@ async fn an_internal_fault_is_not_cached() {
     let grant = fixture.grant("http://falls.example/token", 1);
     for _ in 0..2 {
         let absent = fixture.get(&grant).await.expect_err("it fell over");
-        assert!(matches!(absent, NoToken::Ours(_)), "{absent:?}");
+        assert!(matches!(absent, NoToken::Internal(_)), "{absent:?}");
     }
 }
 

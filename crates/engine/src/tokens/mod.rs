@@ -73,7 +73,7 @@ impl TokenCache {
             let entry = entries.entry(grant.key).or_default();
             match entry.state.decide(now) {
                 Decision::Use(token) => return Ok(token),
-                Decision::Fail(failure) => return Err(NoToken::Theirs(failure)),
+                Decision::Fail(failure) => return Err(NoToken::TokenServer(failure)),
                 Decision::Renew(token) => {
                     entry.result = Some(self.begin(grant, now, time_limit));
                     return Ok(token);
@@ -93,7 +93,7 @@ impl TokenCache {
             Ok(Err(_)) => Err(fetch_aborted()),
             Err(_) => {
                 let why = "timeout while waiting for the token server";
-                Err(NoToken::Theirs(TokenFailure::new(
+                Err(NoToken::TokenServer(TokenFailure::new(
                     TransportError::Timeout,
                     why,
                 )))
@@ -147,7 +147,7 @@ impl TokenCache {
 }
 
 fn fetch_aborted() -> NoToken {
-    NoToken::Ours("the fetch of an access token panicked".to_owned())
+    NoToken::Internal("the fetch of an access token panicked".to_owned())
 }
 
 fn evict(entries: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {

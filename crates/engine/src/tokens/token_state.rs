@@ -35,9 +35,9 @@ pub(super) const MAX_REJECTED: Span = Span::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoToken {
     /// The token server gave none, or could not be reached.
-    Theirs(TokenFailure),
+    TokenServer(TokenFailure),
     /// An internal error of posthaste. The delivery is not counted as attempted.
-    Ours(String),
+    Internal(String),
 }
 
 /// A token that the token server did not provide.
@@ -201,9 +201,9 @@ impl TokenState {
                     until: now.after(pause),
                     failure: failure.clone(),
                 });
-                Err(NoToken::Theirs(failure))
+                Err(NoToken::TokenServer(failure))
             }
-            FetchOutcome::Ours(why) => Err(NoToken::Ours(why)),
+            FetchOutcome::Ours(why) => Err(NoToken::Internal(why)),
         }
     }
 
@@ -387,7 +387,7 @@ mod tests {
         let mut state = TokenState::default();
         assert_eq!(state.decide(Tick(0)), Decision::Fetch);
         let result = state.fetched(Tick(0), Tick(0), FetchOutcome::Ours("no room".to_owned()));
-        assert_eq!(result, Err(NoToken::Ours("no room".to_owned())));
+        assert_eq!(result, Err(NoToken::Internal("no room".to_owned())));
         assert_eq!(state.decide(Tick(0)), Decision::Fetch);
         state.fetch_aborted();
         assert_eq!(state.decide(Tick(0)), Decision::Fetch);

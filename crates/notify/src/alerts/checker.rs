@@ -29,12 +29,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::endpoint_alerts::AlertState;
+use super::endpoint_alerts::EndpointAlertState;
 use super::readings::{FROM_COUNTERS, buckets, from_counters};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
 use super::{disk_space, endpoint_alerts, held_back, text};
 use crate::notifications::Audience;
-use crate::owner_task::{OwnerTask, run_while_owner};
+use crate::shard_owner_task::{ShardOwnerTask, run_while_shard_owner};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::alerts::watch";
@@ -103,7 +103,7 @@ type OpenAlerts = FxHashMap<(AlertName, SubjectScope), Alert>;
 /// Values read in a round.
 type Readings = Vec<(AlertName, SubjectScope, Reading)>;
 
-impl OwnerTask for AlertChecker {
+impl ShardOwnerTask for AlertChecker {
     fn interval(&self) -> Duration {
         Duration::from_millis(self.settings.every.as_millis())
     }
@@ -147,7 +147,7 @@ impl AlertChecker {
         let held_router = owner_router.clone();
         let held_count: HeldCount = Box::new(move || {
             let owner_router = held_router.clone();
-            Box::pin(async move { owner_router.held_after_faults_count().await })
+            Box::pin(async move { owner_router.quarantined_count().await })
         });
         let outbox_router = owner_router.clone();
         let unreachable_outboxes: OutboxSource = Box::new(move || {
@@ -201,7 +201,9 @@ impl AlertChecker {
         stopped: watch::Receiver<bool>,
     ) -> JoinHandle<()> {
         let shard = Shard::all().next().expect("the cluster has shards");
-        tokio::spawn(async move { run_while_owner(self, &owner_router, shard, stopped).await })
+        tokio::spawn(
+            async move { run_while_shard_owner(self, &owner_router, shard, stopped).await },
+        )
     }
 
     /// Returns all open alerts, newest first.
@@ -263,12 +265,12 @@ impl AlertChecker {
     /// for a while.
     async fn is_finished(&mut self, now: Tick, alert: &Alert) -> Result<bool, StoreError> {
         match state_of(&*self.store, alert).await? {
-            AlertState::Finished => Ok(true),
-            AlertState::Normal => {
+            EndpointAlertState::Finished => Ok(true),
+            EndpointAlertState::Normal => {
                 let since = *self.passing_since.entry(alert.id).or_insert(now);
                 Ok(now.since(since) >= self.settings.calm)
             }
-            AlertState::Ongoing => {
+            EndpointAlertState::Ongoing => {
                 self.passing_since.remove(&alert.id);
                 Ok(false)
             }
@@ -566,12 +568,12 @@ fn tenant_of(scope: &SubjectScope) -> Option<TenantId> {
 }
 
 /// Returns the state of an alert, as far as its subject determines it.
-async fn state_of(store: &dyn Store, alert: &Alert) -> Result<AlertState, StoreError> {
+async fn state_of(store: &dyn Store, alert: &Alert) -> Result<EndpointAlertState, StoreError> {
     match &alert.scope {
-        SubjectScope::Everything | SubjectScope::Tenant(_) => Ok(AlertState::Ongoing),
+        SubjectScope::Everything | SubjectScope::Tenant(_) => Ok(EndpointAlertState::Ongoing),
         SubjectScope::Endpoint(endpoint) => {
             let row = store.endpoint(*endpoint).await?;
-            Ok(row.map_or(AlertState::Finished, |row| {
+            Ok(row.map_or(EndpointAlertState::Finished, |row| {
                 endpoint_alerts::state_of(alert.name, &row)
             }))
         }

@@ -154,7 +154,7 @@ fn alert_of(notification: &Notification, name: AlertName) -> Alert {
 
 /// State of an alert, as far as its endpoint alone determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AlertState {
+pub(super) enum EndpointAlertState {
     /// The alert stays open, or something other than the endpoint decides.
     Ongoing,
     /// The alert is resolved if this lasts for a while.
@@ -163,34 +163,36 @@ pub(super) enum AlertState {
     Finished,
 }
 
-impl AlertState {
-    fn finished_if(is_finished: bool) -> AlertState {
+impl EndpointAlertState {
+    fn finished_if(is_finished: bool) -> EndpointAlertState {
         match is_finished {
-            true => AlertState::Finished,
-            false => AlertState::Ongoing,
+            true => EndpointAlertState::Finished,
+            false => EndpointAlertState::Ongoing,
         }
     }
 }
 
 /// Returns the state of an alert about this endpoint.
-pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
+pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> EndpointAlertState {
     if row.status == EndpointStatus::Deleted {
-        return AlertState::Finished;
+        return EndpointAlertState::Finished;
     }
     let health = &row.health;
     match name {
-        AlertName::BreakerTripped if row.status != EndpointStatus::Enabled => AlertState::Finished,
+        AlertName::BreakerTripped if row.status != EndpointStatus::Enabled => {
+            EndpointAlertState::Finished
+        }
         AlertName::BreakerTripped => match health.trip {
-            Some(_) => AlertState::Ongoing,
-            None => AlertState::Normal,
+            Some(_) => EndpointAlertState::Ongoing,
+            None => EndpointAlertState::Normal,
         },
         AlertName::DisableWarning => {
             let warned = health.warned_of_days_at.is_some();
-            AlertState::finished_if(row.status == EndpointStatus::Disabled || !warned)
+            EndpointAlertState::finished_if(row.status == EndpointStatus::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {
             let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
-            AlertState::finished_if(row.status != EndpointStatus::Disabled || !by_itself)
+            EndpointAlertState::finished_if(row.status != EndpointStatus::Disabled || !by_itself)
         }
         AlertName::RetryRatio
         | AlertName::DeadLetterRatio
@@ -204,6 +206,6 @@ pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck
         | AlertName::HeldAfterFaults
-        | AlertName::OutboxUnreachable => AlertState::Ongoing,
+        | AlertName::OutboxUnreachable => EndpointAlertState::Ongoing,
     }
 }

@@ -25,7 +25,7 @@ use posthaste_system::clock::Clock;
 use super::checker::Sources;
 use super::{AlertChecker, AlertSettings, EndpointAlerts};
 use crate::notifications::Audience;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 use crate::testing;
 
 /// Start time of the tests.

@@ -19,7 +19,7 @@ use ring::digest::{SHA256, digest};
 use super::mail::compose::ConfirmationEmail;
 use super::mail::{EmailError, SendEmail};
 use super::public_url::host_of;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 
 /// Log target of this module.
 const LOG_TARGET: &str = "posthaste::notices::confirmations";
@@ -52,7 +52,7 @@ pub(super) struct ConfirmationMailer {
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl OwnerTask for ConfirmationMailer {
+impl ShardOwnerTask for ConfirmationMailer {
     fn interval(&self) -> Duration {
         POLL_INTERVAL
     }

@@ -22,7 +22,7 @@ use posthaste_telemetry::metrics::Metrics;
 use super::events;
 use super::outputs::{Outputs, Subject};
 use super::settings::Audience;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::herald";
@@ -57,7 +57,7 @@ pub(super) struct NotificationDispatcher {
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl OwnerTask for NotificationDispatcher {
+impl ShardOwnerTask for NotificationDispatcher {
     fn interval(&self) -> Duration {
         POLL_INTERVAL
     }

@@ -18,7 +18,7 @@ use posthaste_telemetry::metrics::notification_counters::EmailOutcome;
 use tokio::task::JoinSet;
 
 use super::mail::{EmailError, SendEmail};
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::letters";
@@ -52,7 +52,7 @@ pub(super) struct Mailer {
     pub(super) metrics: Arc<Metrics>,
 }
 
-impl OwnerTask for Mailer {
+impl ShardOwnerTask for Mailer {
     fn interval(&self) -> Duration {
         POLL_INTERVAL
     }

@@ -38,7 +38,7 @@ use tokio::task::JoinHandle;
 pub use dispatcher::{NotificationObserver, ObserverFuture};
 pub use settings::{Audience, NotificationSettings};
 
-use crate::owner_task::run_while_owner;
+use crate::shard_owner_task::run_while_shard_owner;
 use confirmations::ConfirmationMailer;
 use dispatcher::{NotificationDispatcher, dispatching_shard};
 use mail::{MailSettings, SendEmail};
@@ -56,7 +56,7 @@ pub struct Channels {
     /// Settings of emails: recipients and intervals.
     pub mail: MailSettings,
     /// Sends emails, if there is a mail server.
-    pub post: Option<Arc<dyn SendEmail>>,
+    pub mailer: Option<Arc<dyn SendEmail>>,
     /// URL at which browsers reach this server, for the links in confirmation emails. Without it none are sent.
     pub base_url: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Channels {
     pub fn audience(&self) -> Audience {
         Audience {
             tenant: self.settings.tenant.clone(),
-            operator_emails: self.post.is_some().then(|| self.mail.to.clone()),
+            operator_emails: self.mailer.is_some().then(|| self.mail.to.clone()),
             allowed_domains: self.mail.allowed_domains.clone(),
         }
     }
@@ -83,7 +83,7 @@ pub struct NotificationTasks {
     /// Observer that processes every notification first.
     pub observer: Arc<dyn NotificationObserver>,
     /// Counters, and the wake-up for new notifications.
-    pub observe: Arc<Metrics>,
+    pub metrics: Arc<Metrics>,
     /// Channels and settings.
     pub channels: Channels,
     /// Becomes true to stop the tasks.
@@ -109,7 +109,7 @@ pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
         clock,
         owner_router,
         observer,
-        observe: metrics,
+        metrics,
         channels,
         stopped,
     } = telling;
@@ -125,8 +125,8 @@ pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
     };
     tokio::spawn(async move {
         let shard = dispatching_shard();
-        let dispatching = run_while_owner(dispatcher, &owner_router, shard, stopped.clone());
-        match channels.post {
+        let dispatching = run_while_shard_owner(dispatcher, &owner_router, shard, stopped.clone());
+        match channels.mailer {
             Some(sender) => {
                 let confirmations = channels.base_url.map(|base_url| ConfirmationMailer {
                     store: store.clone(),
@@ -145,17 +145,17 @@ pub fn start(telling: NotificationTasks) -> JoinHandle<()> {
                     operator: channels.mail.to,
                     metrics,
                 };
-                let mailing = run_while_owner(mailer, &owner_router, shard, stopped.clone());
+                let mailing = run_while_shard_owner(mailer, &owner_router, shard, stopped.clone());
                 let confirming = async {
                     if let Some(confirmations) = confirmations {
-                        run_while_owner(confirmations, &owner_router, shard, stopped).await;
+                        run_while_shard_owner(confirmations, &owner_router, shard, stopped).await;
                     }
                 };
                 tokio::join!(dispatching, mailing, confirming);
             }
             None => {
                 let unsent = UnsentEmails { store, clock };
-                let dropping = run_while_owner(unsent, &owner_router, shard, stopped);
+                let dropping = run_while_shard_owner(unsent, &owner_router, shard, stopped);
                 tokio::join!(dispatching, dropping);
             }
         }

@@ -33,7 +33,7 @@ use super::mail::compose::ConfirmationEmail;
 use super::mail::{EmailError, SendEmail, SendFuture};
 use super::mailer::Mailer;
 use super::settings::Audience;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 use crate::testing::{self, event, tenant_id as tenant};
 
 const START: u64 = 1_700_000_000_000;

@@ -11,7 +11,7 @@ use posthaste_store::{EmailResult, MaxEmailDelay, Store, StoreError};
 use posthaste_system::clock::Clock;
 
 use super::mailer::MAX_RETRY_TIME;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::unposted";
@@ -29,7 +29,7 @@ pub(super) struct UnsentEmails {
     pub(super) clock: Clock,
 }
 
-impl OwnerTask for UnsentEmails {
+impl ShardOwnerTask for UnsentEmails {
     fn interval(&self) -> Duration {
         INTERVAL
     }

@@ -5,6 +5,7 @@
 
 use clap::{Parser, Subcommand};
 
+use super::api_commands::{ApiCommand, RequestArgs, SendArgs};
 use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;
 use super::copy::StoreCommand;
@@ -14,7 +15,6 @@ use super::mail::MailCommand;
 use super::maintenance::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 use super::outbox::OutboxCommand;
 use super::policy::PolicyCommand;
-use super::remote::{ApiCommand, RequestArgs, SendArgs};
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 
 /// First steps for new users, below the help.

@@ -6,9 +6,9 @@
 use clap::Args;
 use posthaste_api::rate;
 use posthaste_bench as bench;
+use posthaste_bench::measured_process::Kind;
 use posthaste_bench::payload::{MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES};
 use posthaste_bench::settings::{MAX_ENDPOINTS, MAX_EVENTS, Scenario, Settings};
-use posthaste_bench::subject::Kind;
 use posthaste_charts::terminal;
 use posthaste_core::lane::MAX_PER_SECOND;
 
@@ -80,12 +80,12 @@ pub struct BenchArgs {
     pub json: bool,
     /// Run only the relay or only the server
     #[arg(long, hide = true, value_enum)]
-    pub only: Option<Only>,
+    pub only: Option<MeasuredSide>,
 }
 
 /// One of the two, for whoever works on it.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Only {
+pub enum MeasuredSide {
     /// The raw relay, without store and engine
     Relay,
     /// The server
@@ -111,8 +111,8 @@ impl BenchArgs {
             config: None,
             scenarios,
             only: self.only.map(|only| match only {
-                Only::Relay => Kind::Relay,
-                Only::Server => Kind::Server,
+                MeasuredSide::Relay => Kind::Relay,
+                MeasuredSide::Server => Kind::Server,
             }),
         }
     }
@@ -128,7 +128,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CommandError> {
     }
     let width = output::width();
     let mut pages: Vec<String> = outcomes.iter().map(|outcome| outcome.page(width)).collect();
-    let circumstances = bench::circumstances(&settings).join("; ");
+    let circumstances = bench::environment(&settings).join("; ");
     let circumstances = terminal::wrapped(&format!("{circumstances}."), width);
     pages.push(format!("{circumstances}\n"));
     output::print(&pages.join("\n"))

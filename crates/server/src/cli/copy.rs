@@ -92,7 +92,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CommandError> {
     let key = if args.verify {
         KeyLocation::NotRequested
     } else {
-        place_keys(&to, keys.as_deref())?
+        copy_master_keys(&to, keys.as_deref())?
     };
     output::print(&report(&counts, key, from, args.json))?;
     if agree {
@@ -115,7 +115,7 @@ enum KeyLocation {
     Elsewhere,
 }
 
-fn place_keys(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, CommandError> {
+fn copy_master_keys(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, CommandError> {
     let placed = match keys {
         Some(keys) => copy::copy_master_keys(to, keys).map_err(CommandError::Copy)?,
         None => false,

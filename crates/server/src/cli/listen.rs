@@ -22,9 +22,9 @@ use super::error::CommandError;
 use super::output;
 use super::runtime::StopSignals;
 use super::value_parsers::{address, span_up_to};
-use crate::listener::{
-    Answer, Behaviour, FailureCondition, ReceivedRequest, ReceiverServer, RequestTotals, Settings,
-    SignatureCheck,
+use crate::webhook_receiver::{
+    Answer, Behaviour, FailureCondition, ReceivedRequest, ReceiverServer, ReceiverSettings,
+    RequestTotals, SignatureCheck,
 };
 
 const EXAMPLES: &str = "\
@@ -178,7 +178,7 @@ async fn listen(args: ListenArgs) -> Result<(), CommandError> {
                 .map_err(|error| CommandError::Input(error.to_string()))?,
         ),
     };
-    let settings = Settings {
+    let settings = ReceiverSettings {
         address: args.listen,
         behaviour,
         keys,

@@ -71,7 +71,7 @@ pub fn test(args: &TestArgs) -> Result<(), CommandError> {
     };
     let config = Config::load(flags, std::env::vars_os()).map_err(CommandError::Config)?;
     config.check_mail().map_err(CommandError::Config)?;
-    let mailer = config.post().map_err(CommandError::Roots)?;
+    let mailer = config.mailer().map_err(CommandError::Roots)?;
     let (Some(mailer), Some(server)) = (mailer, &config.mail.server) else {
         return Err(CommandError::NoMail(
             "mail.server is not set, so no emails are sent: set it in the file, in POSTHASTE_MAIL_SERVER or with --set mail.server=smtp://user@host",

@@ -4,6 +4,7 @@
 //! [`run`] is the entry point. A command returns a [`CommandError`], which has a message and an exit code.
 //! Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
+pub mod api_commands;
 pub mod args;
 pub mod bench;
 pub mod completions;
@@ -18,7 +19,6 @@ pub mod outbox;
 pub mod output;
 pub mod policy;
 pub mod progress;
-pub mod remote;
 pub mod runtime;
 pub mod serve;
 pub mod serve_args;
@@ -81,10 +81,10 @@ fn run_command(cli: Cli) -> Result<(), CommandError> {
         Command::Policy { command } => policy::run(&command),
         Command::Bench(args) => bench::run(&args),
         Command::BenchRelay => bench::relay(),
-        Command::Send(args) => remote::run_send(&args),
-        Command::Request(args) => remote::run_request(&args),
+        Command::Send(args) => api_commands::run_send(&args),
+        Command::Request(args) => api_commands::run_request(&args),
         Command::Listen(args) => listen::run(args),
-        Command::Remote(command) => remote::run(command),
+        Command::Remote(command) => api_commands::run(command),
         Command::Backup(args) => maintenance::backup(&args),
         Command::Store { command } => match command {
             StoreCommand::Copy(args) => copy::run(&args),

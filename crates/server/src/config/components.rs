@@ -55,10 +55,10 @@ impl Config {
 
     /// Returns the client that sends emails, if an SMTP server is set. Emails link to the dashboard, if that
     /// is enabled.
-    pub fn post(&self) -> Result<Option<SmtpMailer>, String> {
+    pub fn mailer(&self) -> Result<Option<SmtpMailer>, String> {
         let dashboard = &self.dashboard;
         let url = dashboard.public_url.clone().filter(|_| dashboard.enabled);
-        Ok(self.mail.post(url, self.roots()?))
+        Ok(self.mail.mailer(url, self.roots()?))
     }
 
     /// Returns the proxy for all outbound requests.

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::error::ConfigError;
-use super::layer::{Layer, Origin};
+use super::layer::{Layer, SettingSource};
 use super::toml_source::{self, Lines};
 
 /// Maximum size of the configuration file.
@@ -26,7 +26,7 @@ pub(super) fn layer(path: &Path, named_by: &str, error: &mut ConfigError) -> Opt
     match toml_source::parse(text) {
         Ok(document) => Some(Layer {
             document,
-            origin: Origin::File {
+            origin: SettingSource::File {
                 name,
                 lines: Lines::new(text),
             },

@@ -11,11 +11,11 @@ use super::types::Config;
 /// The settings of one source.
 pub(super) struct Layer {
     pub(super) document: Value,
-    pub(super) origin: Origin,
+    pub(super) origin: SettingSource,
 }
 
 /// The kind of source, used to describe the location of a field in messages.
-pub(super) enum Origin {
+pub(super) enum SettingSource {
     File { name: String, lines: Lines },
     Environment,
     Flags,
@@ -33,7 +33,7 @@ impl Layer {
     }
 }
 
-impl Origin {
+impl SettingSource {
     /// Describes where this source sets the field at `path`.
     fn of(&self, path: &str) -> String {
         let by_name = |name: &dyn Fn(&Setting) -> String| match Setting::containing(path) {
@@ -45,12 +45,12 @@ impl Origin {
             }
         };
         match self {
-            Origin::File { name, lines } => match lines.of(path) {
+            SettingSource::File { name, lines } => match lines.of(path) {
                 Some(line) => format!("{name} line {line}, {path}"),
                 None => format!("{name}, {path}"),
             },
-            Origin::Environment => by_name(&Setting::variable),
-            Origin::Flags => by_name(&Setting::flag),
+            SettingSource::Environment => by_name(&Setting::variable),
+            SettingSource::Flags => by_name(&Setting::flag),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use super::error::ConfigError;
-use super::layer::{Layer, Origin};
+use super::layer::{Layer, SettingSource};
 use super::settings::{SETTINGS, Setting, nearest};
 
 const PREFIX: &str = "POSTHASTE_";
@@ -72,7 +72,7 @@ pub(super) fn environment(
     }
     let layer = Layer {
         document: Value::Object(document),
-        origin: Origin::Environment,
+        origin: SettingSource::Environment,
     };
     Environment {
         layer,
@@ -155,7 +155,7 @@ pub(super) fn flags(flags: &Flags, error: &mut ConfigError) -> Layer {
     }
     Layer {
         document: Value::Object(document),
-        origin: Origin::Flags,
+        origin: SettingSource::Flags,
     }
 }
 

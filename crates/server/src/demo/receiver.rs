@@ -10,7 +10,7 @@ use super::error::DemoError;
 use super::request_counts::RequestCounter;
 use super::scenario::{ReceiverKind, Scenario, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
-use crate::listener::{Behaviour, ReceiverServer, Settings};
+use crate::webhook_receiver::{Behaviour, ReceiverServer, ReceiverSettings};
 
 /// A receiver and its endpoint.
 pub struct Receiver {
@@ -34,12 +34,12 @@ impl Receiver {
         let secret = random::fresh_secret();
         let secret_text = secret.reveal().to_owned();
         let keys = VerifyingKeys::new(vec![SigningKey::Shared(secret).verifying_key()]);
-        let (server, requests) = ReceiverServer::start(Settings {
+        let (server, requests) = ReceiverServer::start(ReceiverSettings {
             keys: Some(keys.expect("one key is not too many")),
             opens_after: scenario.opens_after(kind),
             seed: scenario.seed(kind),
             clock: Clock::system(),
-            ..Settings::local(scenario.behaviour(kind))
+            ..ReceiverSettings::local(scenario.behaviour(kind))
         })
         .map_err(DemoError::System)?;
         let counter = RequestCounter::default();

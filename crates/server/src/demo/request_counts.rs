@@ -9,7 +9,7 @@ use http::StatusCode;
 use posthaste_core::time::Span;
 use tokio::sync::mpsc;
 
-use crate::listener::{Answer, ReceivedRequest, SignatureCheck};
+use crate::webhook_receiver::{Answer, ReceivedRequest, SignatureCheck};
 
 /// The counts of a receiver so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

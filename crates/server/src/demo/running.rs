@@ -19,8 +19,8 @@ use super::receiver::Receiver;
 use super::scenario::{ReceiverKind, Scenario, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 use crate::config::{Config, StoreLocation};
-use crate::listener::Behaviour;
 use crate::node::{Node, NodeSettings, StartError};
+use crate::webhook_receiver::Behaviour;
 
 /// Prefix of the temporary folder's name.
 const FOLDER_PREFIX: &str = "posthaste-demo-";

@@ -9,7 +9,7 @@ use posthaste_core::lane::BreakerSettings;
 use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
-use crate::listener::{Answer, Behaviour, FailureCondition};
+use crate::webhook_receiver::{Answer, Behaviour, FailureCondition};
 
 /// The tenant that the receivers' endpoints belong to.
 pub const TENANT: &str = "demo";
@@ -258,7 +258,7 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::RequestInfo;
+    use crate::webhook_receiver::RequestInfo;
     use posthaste_core::policy::RetryPolicy;
     use posthaste_core::rng::Rng;
 

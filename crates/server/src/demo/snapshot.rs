@@ -93,7 +93,7 @@ pub struct EndpointState {
 
 /// The drain of an endpoint's backlog after a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drain {
+pub struct BacklogDrain {
     /// Start of the drain.
     pub since: Span,
     /// Arrivals per second, by snapshot.
@@ -108,7 +108,7 @@ pub struct EndpointSnapshot {
     /// Arrivals per second over the last snapshots, newest last.
     pub recent: Vec<u64>,
     /// The drain of its backlog, if there is one.
-    pub drain: Option<Drain>,
+    pub drain: Option<BacklogDrain>,
 }
 
 /// The state of the demo at one time.
@@ -176,12 +176,12 @@ impl EndpointSnapshot {
         }
     }
 
-    fn next_drain(&self, state: &EndpointState, at: Span, rate: u64) -> Option<Drain> {
+    fn next_drain(&self, state: &EndpointState, at: Span, rate: u64) -> Option<BacklogDrain> {
         let is_drained = state.pending <= MAX_PENDING_WHEN_DRAINED.max(rate / 2);
         match (self.state.breaker, state.breaker, &self.drain) {
             (_, Breaker::Tripped { .. } | Breaker::Probing { .. }, _) => None,
             (Breaker::Tripped { .. } | Breaker::Probing { .. }, Breaker::Passing, _) => {
-                Some(Drain {
+                Some(BacklogDrain {
                     since: at,
                     rates: vec![rate],
                 })

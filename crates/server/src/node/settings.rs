@@ -128,11 +128,11 @@ impl NodeSettings {
 
 /// Returns the channels for notifications.
 fn channels(config: &Config) -> Result<Channels, String> {
-    let mailer = config.post()?;
+    let mailer = config.mailer()?;
     Ok(Channels {
         settings: config.notices.clone(),
         mail: config.mail.clone(),
-        post: mailer.map(|mailer| Arc::new(mailer) as Arc<dyn SendEmail>),
+        mailer: mailer.map(|mailer| Arc::new(mailer) as Arc<dyn SendEmail>),
         base_url: config.dashboard.public_url.clone(),
     })
 }

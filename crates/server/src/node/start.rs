@@ -83,7 +83,7 @@ impl Node {
                 client: delivery_client(&rules, &settings.roots, settings.proxy),
                 rules,
                 vault: vault.clone(),
-                observe: metrics.clone(),
+                metrics: metrics.clone(),
                 telemetry: telemetry.clone(),
                 clock: clock.clone(),
                 rng: random::seed(),
@@ -107,7 +107,7 @@ impl Node {
             random::seed(),
             settings.api,
         );
-        let app = Arc::new(app.telling(telemetry));
+        let app = Arc::new(app.with_telemetry(telemetry));
         cluster_events.set_app(&app);
         let exporter = start_exporter(&app, settings.roots);
         let mut background_tasks = start_background_tasks(
@@ -149,7 +149,7 @@ fn set_confirmation_url(settings: &mut NodeSettings, address: SocketAddr) {
         channels.base_url = Some(format!("http://{address}"));
     }
     settings.api.owner_emails.sends_confirmations =
-        channels.post.is_some() && channels.base_url.is_some();
+        channels.mailer.is_some() && channels.base_url.is_some();
 }
 
 /// Opens the vault with the configured master keys; `None` if the nodes share a key through their store.
@@ -298,11 +298,11 @@ fn start_background_tasks(
             app.clock.clone(),
             alerts,
         )),
-        observe: app.observe.clone(),
+        metrics: app.metrics.clone(),
         channels,
         stopped: stopped.clone(),
     });
-    let stats = flush::start(app.store.clone(), app.observe.clone(), stopped.clone());
+    let stats = flush::start(app.store.clone(), app.metrics.clone(), stopped.clone());
     let clock = clock::start(app.clock.clone(), machine_clock, stopped.clone());
     let replays = tokio::spawn(replayer.run());
     // The names are part of an error message.
@@ -330,7 +330,7 @@ fn start_api(
 ) -> JoinHandle<io::Result<()>> {
     tokio::spawn(async move {
         let settings = app.settings.clone();
-        let metrics = app.observe.clone();
+        let metrics = app.metrics.clone();
         let stop = stop_requested(stopped.clone());
         let router = match role.answers() {
             true => {

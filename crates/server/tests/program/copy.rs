@@ -18,9 +18,9 @@ use posthaste_testbed::{Database, without_settings};
 const EVENTS: usize = 20_000;
 
 /// A hand-over that ignores all deliveries.
-struct IgnoreHandOver;
+struct NoHandOver;
 
-impl HandOver for IgnoreHandOver {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
 
     fn broken(&self, why: &StoreError) {
@@ -32,8 +32,7 @@ impl HandOver for IgnoreHandOver {
 async fn filled(directory: &Path, events: usize) -> PathBuf {
     let path = directory.join("posthaste.db");
     let settings = StoreSettings::new(Rng::seeded(1));
-    let store =
-        SqliteStore::open(&path, settings, Arc::new(IgnoreHandOver)).expect("the store opens");
+    let store = SqliteStore::open(&path, settings, Arc::new(NoHandOver)).expect("the store opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
         id: "acme".parse().expect("an id"),

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use evaluate::{RowCounts, RowScope, Verdict};
-use rows::{EVENTS_PER_SECOND, Offer, Row};
+use rows::{EVENTS_PER_SECOND, OfferedLoad, Row};
 use watch::HealthWatch;
 
 use crate::api::{Api, NewEndpoint};
@@ -149,8 +149,8 @@ fn start_loads(
     let mut loads = JoinSet::new();
     for (index, (row, range)) in rows.iter().zip(ranges).enumerate() {
         let per_second = match row.offer {
-            Offer::AtOnce(_) => None,
-            Offer::Paced { per_second, .. } => Some(per_second),
+            OfferedLoad::AtOnce(_) => None,
+            OfferedLoad::Paced { per_second, .. } => Some(per_second),
         };
         let load = Load {
             events: range.clone(),

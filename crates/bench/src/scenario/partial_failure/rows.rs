@@ -46,7 +46,7 @@ const OFFERED_PART: f64 = 0.8;
 
 /// The events of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Offer {
+pub enum OfferedLoad {
     /// All at once.
     AtOnce(usize),
     /// At a rate.
@@ -58,9 +58,9 @@ pub enum Offer {
     },
 }
 
-impl Offer {
-    fn paced(per_second: f64, seconds: f64) -> Offer {
-        Offer::Paced {
+impl OfferedLoad {
+    fn paced(per_second: f64, seconds: f64) -> OfferedLoad {
+        OfferedLoad::Paced {
             events: (per_second * seconds).round() as usize,
             per_second,
         }
@@ -69,7 +69,7 @@ impl Offer {
     /// Returns the number of events.
     pub fn events(self) -> usize {
         match self {
-            Offer::AtOnce(events) | Offer::Paced { events, .. } => events,
+            OfferedLoad::AtOnce(events) | OfferedLoad::Paced { events, .. } => events,
         }
     }
 }
@@ -84,7 +84,7 @@ pub struct Row {
     /// Its response time.
     pub latency: Duration,
     /// The events.
-    pub offer: Offer,
+    pub offer: OfferedLoad,
     /// Limits of the endpoint; the server's defaults if `None`.
     pub limits: Option<Limits>,
     /// Retry policy of the endpoint; the server's default if `None`.
@@ -103,7 +103,7 @@ pub fn full_speed(events: usize) -> Vec<Row> {
         receiver: receiver.to_owned(),
         faults,
         latency: FAST_ANSWER,
-        offer: Offer::AtOnce(events),
+        offer: OfferedLoad::AtOnce(events),
         limits: Some(Limits {
             max_in_flight: IN_FLIGHT,
             rate: Settings::unlimited(),
@@ -157,7 +157,7 @@ pub fn paced(seconds: f64) -> Vec<Row> {
         one_in: POISON_ONE_IN,
         status: StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let at_pace = Offer::paced(PACE, seconds);
+    let at_pace = OfferedLoad::paced(PACE, seconds);
     let at_capacity = Target::AtCapacity {
         min_per_second: 8.0,
         max_refused: 0.15,
@@ -173,7 +173,7 @@ pub fn paced(seconds: f64) -> Vec<Row> {
     };
     let too_many = limited(StatusCode::TOO_MANY_REQUESTS);
     let unavailable = limited(StatusCode::SERVICE_UNAVAILABLE);
-    let backlog = Offer::AtOnce(at_pace.events());
+    let backlog = OfferedLoad::AtOnce(at_pace.events());
     vec![
         row("20/s, 20 % 503", random, at_pace, Target::OfOffered(0.9)),
         row("20/s, 429 above 10/s", too_many, at_pace, at_capacity),
@@ -184,7 +184,7 @@ pub fn paced(seconds: f64) -> Vec<Row> {
             backlog,
             at_capacity,
         ),
-        row("403 for 3 s", wave, Offer::AtOnce(WAVE_EVENTS), held),
+        row("403 for 3 s", wave, OfferedLoad::AtOnce(WAVE_EVENTS), held),
         row("20/s, only 404", missing, at_pace, trips),
         Row {
             retry_policy: Some(fixed_policy("500ms", POISON_ATTEMPTS)),
@@ -196,7 +196,7 @@ pub fn paced(seconds: f64) -> Vec<Row> {
             ..row(
                 "40/s, 5 % poison (500)",
                 poison,
-                Offer::paced(POISON_PACE, seconds * OFFERED_PART),
+                OfferedLoad::paced(POISON_PACE, seconds * OFFERED_PART),
                 never_trips,
             )
         },

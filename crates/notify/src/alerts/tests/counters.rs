@@ -13,7 +13,7 @@ use posthaste_store_testing::model::ModelStore;
 
 use super::{Fixture, HOOK, NoHandOver, START, acme};
 use crate::alerts::readings::FROM_COUNTERS;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 use crate::testing;
 
 /// Returns counters that cross the threshold of this alert only.

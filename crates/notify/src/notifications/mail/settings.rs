@@ -113,7 +113,7 @@ impl MailSettings {
     }
 
     /// Returns the email sender, if there is a mail server. Links in emails lead to `base_url`, if it is set.
-    pub fn post(&self, base_url: Option<String>, roots: Roots) -> Option<SmtpMailer> {
+    pub fn mailer(&self, base_url: Option<String>, roots: Roots) -> Option<SmtpMailer> {
         let (server, from) = (self.server.as_ref()?, self.from.clone()?);
         let password = self.password.as_ref().or(server.password.as_ref());
         let login = server.user.as_ref().zip(password);
@@ -381,7 +381,7 @@ mod tests {
     fn debug_output_contains_no_passwords() {
         let mut settings = settings("smtp://u:hunter2@mx.example");
         settings.password = Some(Secret::new("swordfish"));
-        let mailer = settings.post(None, Roots::none()).expect("a mailer");
+        let mailer = settings.mailer(None, Roots::none()).expect("a mailer");
         let shown = format!("{settings:?} {settings:#?} {mailer:?}");
         assert!(
             !shown.contains("hunter2") && !shown.contains("swordfish"),

@@ -9,7 +9,7 @@ use posthaste_telemetry::metrics::Gauges;
 use super::{FakeSmtp, Fixture, GATHER, NoObserver, OPS, tripped};
 use crate::notifications::mail::{SendEmail, SendFuture};
 use crate::notifications::unsent_emails::UnsentEmails;
-use crate::owner_task::OwnerTask;
+use crate::shard_owner_task::ShardOwnerTask;
 
 #[tokio::test]
 async fn without_a_mail_server_emails_are_kept_for_a_while_and_then_dropped() {

@@ -67,7 +67,7 @@ fn mail_settings_reach_the_mailer() {
     assert_eq!(config.check_mail(), Ok(()));
     assert_eq!(config.mail.to, ["ops@xn--bcher-kva.example"]);
     assert_eq!(config.mail.every, Span::from_hours(1));
-    let post = config.post().expect("certificates").expect("a server");
+    let post = config.mailer().expect("certificates").expect("a server");
     let shown = format!("{config:?} {post:?} {:?}", config.warnings());
     assert!(shown.contains("is sent unencrypted"), "{shown}");
     assert!(
@@ -75,5 +75,5 @@ fn mail_settings_reach_the_mailer() {
         "{shown}"
     );
     let default = posthaste::config::Config::default();
-    assert!(default.post().expect("certificates").is_none());
+    assert!(default.mailer().expect("certificates").is_none());
 }

@@ -114,7 +114,7 @@ async fn an_audit_entry_names_the_created_resource_without_secrets() {
     // Sending events and one-off requests is not audited: each is its own record.
     let creating = routes::all().filter(|route| {
         let creates = route.name.starts_with("create_") || route.name == "test_endpoint";
-        let creates = creates || route.gives.iter().any(|it| it.status == 201);
+        let creates = creates || route.responses.iter().any(|it| it.status == 201);
         let is_sending = route.name.starts_with("create_event") || route.name == "create_request";
         creates && !is_sending
     });

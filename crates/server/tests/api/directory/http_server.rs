@@ -27,7 +27,7 @@ pub(super) async fn start(
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
     let router = server.router.clone();
-    let metrics = server.app.observe.clone();
+    let metrics = server.app.metrics.clone();
     let mut settings = ApiSettings::default();
     adjust(&mut settings);
     let task = tokio::spawn(async move {

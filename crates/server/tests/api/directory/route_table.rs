@@ -23,7 +23,7 @@ async fn every_route_of_the_table_is_served() {
 /// Returns the schemas of request bodies.
 fn taken() -> Vec<&'static str> {
     routes::all()
-        .filter_map(|route| match route.takes {
+        .filter_map(|route| match route.request_body {
             RequestBody::Nothing => None,
             RequestBody::Json(name) | RequestBody::OptionalJson(name) => Some(name),
         })
@@ -58,14 +58,17 @@ fn every_referenced_schema_exists_and_every_schema_is_used() {
         assert!(text.contains(&reference), "no route uses the schema {name}");
     }
     for route in routes::all() {
-        let taken = match route.takes {
+        let taken = match route.request_body {
             RequestBody::Nothing => None,
             RequestBody::Json(name) | RequestBody::OptionalJson(name) => Some(name),
         };
-        let given = route.gives.iter().filter_map(|gives| match gives.content {
-            Content::Json(name) | Content::List(name) => Some(name),
-            Content::Nothing | Content::Other(_) => None,
-        });
+        let given = route
+            .responses
+            .iter()
+            .filter_map(|gives| match gives.content {
+                Content::Json(name) | Content::List(name) => Some(name),
+                Content::Nothing | Content::Other(_) => None,
+            });
         for name in given.chain(taken) {
             assert!(schemas.contains_key(name), "{} has no {name}", route.name);
         }

@@ -328,7 +328,7 @@ async fn fail(fixture: &mut CanaryFixture) {
 }
 
 /// Stops and kills the server during attempts, and copies the store.
-async fn stop_and_go(fixture: &mut CanaryFixture, setting: Setting) -> Search {
+async fn restart_with(fixture: &mut CanaryFixture, setting: Setting) -> Search {
     let mut search = Search::default();
     let url = format!("http://{}/slow", fixture.receiver.address);
     fixture
@@ -387,7 +387,7 @@ async fn live(setting: Setting) {
     search.problems(&fixture.canaries, &fixture.admin);
     search.assert_clean();
 
-    let mut search = stop_and_go(&mut fixture, setting).await;
+    let mut search = restart_with(&mut fixture, setting).await;
     search
         .search_metrics(&fixture.canaries, &mut fixture.admin)
         .await;

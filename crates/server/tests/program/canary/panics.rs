@@ -151,7 +151,7 @@ fn fixture(canaries: &Canaries) -> PanicFixture {
         }),
         rules: rules.clone(),
         vault: vault.clone(),
-        observe: observe.clone(),
+        metrics: observe.clone(),
         telemetry: posthaste_telemetry::traces::Telemetry::off(),
         clock: engine_clock,
         rng: Rng::seeded(2),

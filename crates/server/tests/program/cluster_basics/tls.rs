@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use super::start::{PROGRAM, failing};
 
 /// Creates an authority and a certificate for one name: authority, certificate and key.
-fn made_out_for(name: &str) -> (String, String, String) {
+fn certificate_for(name: &str) -> (String, String, String) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");
@@ -21,8 +21,8 @@ fn made_out_for(name: &str) -> (String, String, String) {
 
 #[test]
 fn the_certificate_of_the_database_is_verified() {
-    let (authority, certificate, key) = made_out_for("localhost");
-    let (other, _, _) = made_out_for("localhost");
+    let (authority, certificate, key) = certificate_for("localhost");
+    let (other, _, _) = certificate_for("localhost");
     let server = PrivatePostgres::start_with_tls(&certificate, &key);
     let database = Database::on(&server);
     let sessions = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";

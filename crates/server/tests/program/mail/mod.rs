@@ -47,7 +47,7 @@ fn trusting(server: &MailServer) -> Roots {
 
 fn post(server: &MailServer, settings: &MailSettings) -> SmtpMailer {
     let page = Some("https://hooks.example.com".to_owned());
-    let post = settings.post(page, trusting(server)).expect("a server");
+    let post = settings.mailer(page, trusting(server)).expect("a server");
     post.within(PATIENCE)
 }
 

@@ -76,7 +76,7 @@ async fn nothing_is_sent_to_a_server_with_an_invalid_certificate() {
         let setup = MailSetup::new(serves).require_login("me", PASSWORD);
         let unknown = setup.start();
         let settings_of_unknown = settings(&unknown, tls, Some("me"));
-        let post_to_unknown = settings_of_unknown.post(None, Roots::mozilla());
+        let post_to_unknown = settings_of_unknown.mailer(None, Roots::mozilla());
         let another = setup.named("mail.customer.com").start();
         let post_to_another = post(&another, &settings(&another, tls, Some("me")));
         for (server, post) in [

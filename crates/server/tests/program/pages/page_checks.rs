@@ -40,7 +40,7 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
         page.emulate(look).await;
         let wide = page.ask("document.documentElement.scrollWidth").await;
         if wide.as_u64() > Some(u64::from(look.width)) {
-            let over = overhanging(page).await;
+            let over = overflowing_elements(page).await;
             faults.push(format!(
                 "the page is {wide} pixels wide at {}: {over:#}",
                 look.width
@@ -60,7 +60,7 @@ pub(crate) fn assert_no_errors(page: &Page, named: &str) {
 }
 
 /// Returns the elements that extend beyond the window.
-async fn overhanging(page: &Page) -> Value {
+async fn overflowing_elements(page: &Page) -> Value {
     page.ask(
         "[...document.body.querySelectorAll('*')].filter(one => one.getBoundingClientRect().right > innerWidth + 1)
          .slice(0, 8).map(one => one.outerHTML.slice(0, 120))",

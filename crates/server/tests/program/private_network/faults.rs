@@ -119,13 +119,18 @@ fn gzip_bomb(matches: usize) -> Vec<u8> {
 
 /// Returns all misbehaviours in HTTP.
 pub(crate) fn in_http() -> Vec<Fault> {
-    [heads(), bodies(), endings(), frames::in_http2()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        malformed_heads(),
+        malformed_bodies(),
+        endings(),
+        frames::receivers_that_violate_http2_do_no_harm(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
-fn heads() -> Vec<Fault> {
+fn malformed_heads() -> Vec<Fault> {
     let late = ExpectedOutcome::Exhausted("timeout");
     let broken = ExpectedOutcome::Exhausted("connection");
     vec![
@@ -256,7 +261,7 @@ fn heads() -> Vec<Fault> {
     ]
 }
 
-fn bodies() -> Vec<Fault> {
+fn malformed_bodies() -> Vec<Fault> {
     let late = ExpectedOutcome::Exhausted("timeout");
     let broken = ExpectedOutcome::Exhausted("connection");
     vec![

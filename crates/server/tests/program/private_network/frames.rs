@@ -89,7 +89,7 @@ macro_rules! endless {
 }
 
 /// Returns all misbehaviours in HTTP/2.
-pub(crate) fn in_http2() -> Vec<Fault> {
+pub(crate) fn receivers_that_violate_http2_do_no_harm() -> Vec<Fault> {
     let late = ExpectedOutcome::Exhausted("timeout");
     let broken = ExpectedOutcome::Exhausted("connection");
     vec![

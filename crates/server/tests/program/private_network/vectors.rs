@@ -82,10 +82,10 @@ fn address_of(host: &str) -> Option<IpAddr> {
 #[test]
 fn every_url_vector_has_its_verdict_and_accepted_ones_are_called() {
     let test = "vectors::every_url_vector_has_its_verdict_and_accepted_ones_are_called";
-    inside(test, judge_and_call);
+    inside(test, register_and_call_every_vector);
 }
 
-async fn judge_and_call() {
+async fn register_and_call_every_vector() {
     let mut network = PrivateNetwork::start().await;
     for (name, list) in NAMES {
         network.names.set_replies(name, &[addresses(list)]);

@@ -18,7 +18,7 @@ async fn deliver(api: &mut Api) {
 }
 
 /// Returns true if any file of a directory contains a text.
-fn rests_in(directory: &Path, text: &str) -> bool {
+fn is_stored_in(directory: &Path, text: &str) -> bool {
     let files = std::fs::read_dir(directory).expect("a directory");
     files.into_iter().any(|file| {
         let path = file.expect("an entry").path();
@@ -39,9 +39,9 @@ async fn credentials_are_sent_and_survive_a_master_key_rotation() {
     let made = api.endpoint("acme", fields).await;
     assert_eq!(made["auth"], json!({"kind": "basic", "username": "ann"}));
     deliver(&mut api).await;
-    assert!(!rests_in(server.directory(), CANARY));
+    assert!(!is_stored_in(server.directory(), CANARY));
     assert!(
-        rests_in(server.directory(), "a.b"),
+        is_stored_in(server.directory(), "a.b"),
         "the search finds text that exists"
     );
 
@@ -147,7 +147,7 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
     let detail = "no access token: the token server responded with 401 (invalid_client)";
     assert_eq!(shown["last_error"]["detail"], detail, "{shown}");
     assert!(!shown.to_string().contains(CANARY), "{shown}");
-    assert!(!rests_in(server.directory(), CANARY));
+    assert!(!is_stored_in(server.directory(), CANARY));
 }
 
 #[tokio::test]

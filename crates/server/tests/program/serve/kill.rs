@@ -33,27 +33,27 @@ type Answered = Arc<Mutex<BTreeMap<usize, String>>>;
 #[tokio::test]
 async fn killed_while_events_come_in() {
     for number in [1, 3, 10, 37, 90] {
-        survives(&[Kill::Accepted(number)]).await;
+        acknowledged_events_survive_a_kill(&[Kill::Accepted(number)]).await;
     }
 }
 
 #[tokio::test]
 async fn killed_while_requests_go_out() {
     for number in [1, 2, 11, 30, 75, 118] {
-        survives(&[Kill::Arrived(number)]).await;
+        acknowledged_events_survive_a_kill(&[Kill::Arrived(number)]).await;
     }
 }
 
 #[tokio::test]
 async fn killed_while_results_are_recorded() {
     for number in [1, 4, 19, 50, 100, 119] {
-        survives(&[Kill::Answered(number)]).await;
+        acknowledged_events_survive_a_kill(&[Kill::Answered(number)]).await;
     }
 }
 
 #[tokio::test]
 async fn killed_again_and_again() {
-    survives(&[
+    acknowledged_events_survive_a_kill(&[
         Kill::Accepted(2),
         Kill::Arrived(9),
         Kill::Answered(25),
@@ -64,7 +64,7 @@ async fn killed_again_and_again() {
     .await;
 }
 
-async fn survives(kills: &[Kill]) {
+async fn acknowledged_events_survive_a_kill(kills: &[Kill]) {
     let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|_| Answer::status(200)).await;
     let endpoint = json!({

@@ -26,8 +26,8 @@ pub(super) static GROUP: Group = Group {
             "The id of a delivery, an event or an endpoint.",
             || json!({"type": "string", "pattern": "^(dlv|evt|ep)_[0-9a-hjkmnp-tv-z]{26}$"}),
         )],
-        takes: RequestBody::Nothing,
-        gives: &[success(
+        request_body: RequestBody::Nothing,
+        responses: &[success(
             200,
             "The kind of resource and its tenant.",
             Content::Json("Found"),

@@ -52,7 +52,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Settings of a receiver.
 #[derive(Clone)]
-pub struct Settings {
+pub struct ReceiverSettings {
     /// Address to listen on; port 0 picks a free port.
     pub address: SocketAddr,
     /// Decides the answers.
@@ -67,10 +67,10 @@ pub struct Settings {
     pub clock: Clock,
 }
 
-impl Settings {
+impl ReceiverSettings {
     /// Returns the settings of a receiver on a free local port that verifies nothing.
-    pub fn local(behaviour: Behaviour) -> Settings {
-        Settings {
+    pub fn local(behaviour: Behaviour) -> ReceiverSettings {
+        ReceiverSettings {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             behaviour,
             keys: None,
@@ -127,7 +127,7 @@ impl State {
 impl ReceiverServer {
     /// Starts a receiver. Returns it with the channel of received requests.
     pub fn start(
-        settings: Settings,
+        settings: ReceiverSettings,
     ) -> io::Result<(ReceiverServer, mpsc::Receiver<ReceivedRequest>)> {
         let socket = match settings.address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,

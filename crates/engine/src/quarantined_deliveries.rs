@@ -27,40 +27,40 @@ struct Unreadable {
 
 /// The held and the unreadable deliveries of this node.
 #[derive(Debug, Default)]
-pub(super) struct HeldDeliveries {
-    held: FxHashMap<DeliveryId, EndpointId>,
+pub(super) struct QuarantinedDeliveries {
+    quarantined: FxHashMap<DeliveryId, EndpointId>,
     /// At most [`MAX_HELD_LISTED`].
     unreadable: FxHashMap<DeliveryId, Unreadable>,
 }
 
-impl HeldDeliveries {
+impl QuarantinedDeliveries {
     /// Returns true if the delivery is held after repeated internal faults.
-    pub(super) fn is_held(&self, delivery: DeliveryId) -> bool {
-        self.held.contains_key(&delivery)
+    pub(super) fn contains(&self, delivery: DeliveryId) -> bool {
+        self.quarantined.contains_key(&delivery)
     }
 
     /// Returns the deliveries that are held after repeated internal faults.
-    pub(super) fn held(&self) -> Vec<DeliveryId> {
-        self.held.keys().copied().collect()
+    pub(super) fn list(&self) -> Vec<DeliveryId> {
+        self.quarantined.keys().copied().collect()
     }
 
     /// Returns the number of held and unreadable deliveries.
     pub(super) fn count(&self) -> usize {
-        self.held.len() + self.unreadable.len()
+        self.quarantined.len() + self.unreadable.len()
     }
 
     /// Replaces the held deliveries.
-    pub(super) fn set_held(&mut self, now_held: Vec<QuarantinedDelivery>) {
-        let before = std::mem::take(&mut self.held);
+    pub(super) fn set(&mut self, now_held: Vec<QuarantinedDelivery>) {
+        let before = std::mem::take(&mut self.quarantined);
         for QuarantinedDelivery { endpoint, delivery } in now_held {
-            self.held.insert(delivery, endpoint);
+            self.quarantined.insert(delivery, endpoint);
             if !before.contains_key(&delivery) {
                 tracing::error!(target: LOG_TARGET, %endpoint, %delivery, min_faults = FAULTS_TO_QUARANTINE,
                     "delivery held after repeated internal errors; retry or cancel it manually");
             }
         }
         for (delivery, endpoint) in before {
-            if !self.held.contains_key(&delivery) {
+            if !self.quarantined.contains_key(&delivery) {
                 tracing::info!(target: LOG_TARGET, %endpoint, %delivery, "held delivery released");
             }
         }
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn unreadable_deliveries_are_bounded_and_forgotten_when_they_can_be_read() {
-        let mut deliveries = HeldDeliveries::default();
+        let mut deliveries = QuarantinedDeliveries::default();
         let (one, other) = (EndpointId(1), EndpointId(2));
         let ids = [DeliveryId(1), DeliveryId(2)];
         deliveries.fetched(one, &ids, true);

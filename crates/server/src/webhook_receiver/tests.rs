@@ -31,7 +31,7 @@ fn always(failure: Answer) -> Behaviour {
 #[tokio::test]
 async fn it_reports_each_request_with_its_answer() {
     let failing = always(Answer::status(429).retry_after(Span::from_millis(1_500)));
-    let (listener, mut request) = ReceiverServer::start(Settings::local(failing)).unwrap();
+    let (listener, mut request) = ReceiverServer::start(ReceiverSettings::local(failing)).unwrap();
     let answer = post(&listener, "{}").await.unwrap();
     assert_eq!(answer.status(), 429);
     // 1.5 s is rounded up: a retry after 1 s would be too early.
@@ -55,7 +55,8 @@ async fn it_reports_each_request_with_its_answer() {
 
 #[tokio::test]
 async fn its_behaviour_can_be_changed() {
-    let (listener, request) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
+    let (listener, request) =
+        ReceiverServer::start(ReceiverSettings::local(Behaviour::healthy())).unwrap();
     // The reader of the channel is dropped, and the receiver continues.
     drop(request);
     assert_eq!(post(&listener, "").await.unwrap().status(), 200);
@@ -67,7 +68,7 @@ async fn its_behaviour_can_be_changed() {
 #[tokio::test]
 async fn it_reports_requests_that_it_never_answers() {
     let hanging = always(Answer::Hang);
-    let (listener, mut request) = ReceiverServer::start(Settings::local(hanging)).unwrap();
+    let (listener, mut request) = ReceiverServer::start(ReceiverSettings::local(hanging)).unwrap();
     tokio::select! {
         _ = post(&listener, "x") => panic!("it answered"),
         request = request.recv() => assert_eq!(request.unwrap().answer, Answer::Hang),
@@ -77,7 +78,7 @@ async fn it_reports_requests_that_it_never_answers() {
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
     let (listener, _request) =
-        ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
+        ReceiverServer::start(ReceiverSettings::local(Behaviour::healthy())).unwrap();
     let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES + 1]).await;
     // The receiver may close the connection before the sender has read the answer.
     let status = answer.map(|answer| answer.status().as_u16());
@@ -91,17 +92,17 @@ async fn a_body_that_is_too_large_is_refused() {
 
 #[tokio::test]
 async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port() {
-    let settings = Settings {
+    let settings = ReceiverSettings {
         opens_after: Span::from_hours(1),
-        ..Settings::local(Behaviour::healthy())
+        ..ReceiverSettings::local(Behaviour::healthy())
     };
     let (closed, _request) = ReceiverServer::start(settings).unwrap();
     let refused = post(&closed, "").await;
     assert!(matches!(refused, Err(TrustedClientError::NotConnected(_))));
 
-    let settings = Settings {
+    let settings = ReceiverSettings {
         opens_after: Span::from_millis(1),
-        ..Settings::local(Behaviour::healthy())
+        ..ReceiverSettings::local(Behaviour::healthy())
     };
     let (opening, _request) = ReceiverServer::start(settings).unwrap();
     let opened = tokio::time::timeout(TEST_TIMEOUT, async {
@@ -118,7 +119,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
 #[tokio::test]
 async fn dropping_it_closes_its_connections() {
     let (listener, _request) =
-        ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
+        ReceiverServer::start(ReceiverSettings::local(Behaviour::healthy())).unwrap();
     let origin = BaseUrl::plain(listener.address());
     let mut connection = trusted_client::connect(&origin, &Roots::none(), TEST_TIMEOUT)
         .await

@@ -57,7 +57,7 @@ const TEST_FIELDS: &[&str] = &["type", "payload"];
 
 /// A valid event, before it gets its tenant and time.
 #[derive(Clone, Debug)]
-pub(crate) struct Draft {
+pub(crate) struct ParsedEvent {
     pub(super) content: Content,
     pub(super) idempotency_key: Option<String>,
     pub(super) due: Due,
@@ -66,17 +66,17 @@ pub(crate) struct Draft {
 
 /// Parses events and collects their errors.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct EventParser {
     now: Timestamp,
     payload_limit_bytes: u64,
     pub(super) errors: ValidationErrors,
     too_large: bool,
 }
 
-impl Reader {
+impl EventParser {
     /// Creates a reader for events received at `now`, with payloads of at most this many bytes.
-    pub(crate) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
-        Reader {
+    pub(crate) fn new(now: Timestamp, payload_limit_bytes: u64) -> EventParser {
+        EventParser {
             now,
             payload_limit_bytes,
             errors: ValidationErrors::default(),
@@ -106,7 +106,7 @@ impl Reader {
     }
 
     /// Parses the event in `text`. `path` precedes the field names in errors.
-    pub(super) fn event(&mut self, text: &str, path: &str) -> Result<Option<Draft>, Problem> {
+    pub(super) fn event(&mut self, text: &str, path: &str) -> Result<Option<ParsedEvent>, Problem> {
         let Some(found) = self.fields(text, path, EVENT_FIELDS)? else {
             return Ok(None);
         };
@@ -132,7 +132,7 @@ impl Reader {
         let (Some(event_type), Some((payload, content_type))) = (event_type, content) else {
             return Ok(None);
         };
-        Ok(Some(Draft {
+        Ok(Some(ParsedEvent {
             content: Content {
                 event_type,
                 content_type,
@@ -146,7 +146,11 @@ impl Reader {
     }
 
     /// Parses a test event. Absent fields are taken from `usual`.
-    pub(super) fn test(&mut self, text: &str, usual: Content) -> Result<Option<Draft>, Problem> {
+    pub(super) fn test(
+        &mut self,
+        text: &str,
+        usual: Content,
+    ) -> Result<Option<ParsedEvent>, Problem> {
         let Some([event_type, payload, ..]) = self.fields(text, "", TEST_FIELDS)? else {
             return Ok(None);
         };
@@ -161,7 +165,7 @@ impl Reader {
         let (Some(event_type), Some(payload)) = (event_type, payload) else {
             return Ok(None);
         };
-        Ok(Some(Draft::plain(Content {
+        Ok(Some(ParsedEvent::plain(Content {
             event_type,
             content_type: None,
             payload,
@@ -170,7 +174,7 @@ impl Reader {
     }
 
     /// Takes the idempotency key from the headers, if there is one.
-    pub(crate) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
+    pub(crate) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<ParsedEvent>) {
         let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
         let Some(value) = values.next() else {
             return;
@@ -403,10 +407,10 @@ impl Reader {
     }
 }
 
-impl Draft {
+impl ParsedEvent {
     /// Creates an event with content only.
-    pub(super) fn plain(content: Content) -> Draft {
-        Draft {
+    pub(super) fn plain(content: Content) -> ParsedEvent {
+        ParsedEvent {
             content,
             idempotency_key: None,
             due: Due::Now,

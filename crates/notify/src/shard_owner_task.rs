@@ -14,7 +14,7 @@ use posthaste_system::periodic_task::{PeriodicTask, repeat};
 use tokio::sync::watch;
 
 /// A task that runs in rounds, on the owner of a shard.
-pub(crate) trait OwnerTask: Send + Sync {
+pub(crate) trait ShardOwnerTask: Send + Sync {
     /// Returns the pause between rounds.
     fn interval(&self) -> Duration;
 
@@ -36,8 +36,8 @@ pub(crate) trait OwnerTask: Send + Sync {
 }
 
 /// Runs rounds while this node owns the shard, until `stopped` is true or the store is closed.
-pub(crate) async fn run_while_owner(
-    task: impl OwnerTask,
+pub(crate) async fn run_while_shard_owner(
+    task: impl ShardOwnerTask,
     owner_router: &OwnerRouter,
     shard: Shard,
     stopped: watch::Receiver<bool>,
@@ -56,7 +56,7 @@ struct OwnerRounds<'a, T> {
     shard: Shard,
 }
 
-impl<T: OwnerTask> PeriodicTask for OwnerRounds<'_, T> {
+impl<T: ShardOwnerTask> PeriodicTask for OwnerRounds<'_, T> {
     async fn round(&mut self) -> ControlFlow<(), Duration> {
         if !self.owner_router.is_mine(self.shard) {
             return ControlFlow::Continue(self.task.skip_round());
