@@ -15,7 +15,7 @@ use posthaste_core::id::{AuditId, TenantId};
 use posthaste_store::{AuditEntry, AuditOutcome};
 
 use super::App;
-use super::auth::{Caller, Credential, meter_of};
+use super::auth::{Caller, Credential, limiter_of};
 use super::code::Code;
 use super::origin::Origin;
 use super::problem::Problem;
@@ -54,9 +54,9 @@ fn check_rate(app: &App, caller: &Caller) -> Result<(), Problem> {
         Caller::Tenant(_, tenant) => tenant,
         Caller::Admin(_) | Caller::Anonymous => return Ok(()),
     };
-    let meter = meter_of(&app.audited_meters, tenant);
+    let limiter = limiter_of(&app.audited_limiters, tenant);
     let now = app.clock.now().tick;
-    meter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
+    limiter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
         let detail = format!(
             "A tenant may make {} changes per second, with bursts of {}. Retry after the time in Retry-After.",
             AUDITED_RATE.per_second, AUDITED_RATE.burst

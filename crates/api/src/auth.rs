@@ -6,10 +6,10 @@
 //! events and the audit log. Changes made with a link, for example of an endpoint, stay when the link has expired.
 //! Keys and tenants are cached, so that a typical request needs no store read.
 //!
-//! Failed authentications are limited per peer before the key is looked at (`failed_authentications`). Stored keys that
-//! are in the cache pass without that limit: they have 256 random bits, so an attacker gains nothing from a faster
-//! answer. The configured admin key does not pass, because a person may have chosen it: while a peer's limit is used up,
-//! the answer to this peer is the same for a right guess and a wrong one.
+//! Failed authentications are limited per client address before the key is looked at (`failed_authentications`). Stored
+//! keys that are in the cache pass without that limit: they have 256 random bits, so an attacker gains nothing from a
+//! faster answer. The configured admin key does not pass, because a person may have chosen it: while a peer's limit is
+//! used up, the answer to this peer is the same for a right guess and a wrong one.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Caller {
 /// A cached key.
 pub struct CachedKey {
     pub(super) key: ApiKey,
-    pub(super) meter: RateLimiter,
+    pub(super) limiter: RateLimiter,
 }
 
 /// A cached tenant.
@@ -170,7 +170,7 @@ impl App {
 
     fn may_log_failure(&self) -> bool {
         let now = self.clock.now().tick;
-        self.failure_log_meter
+        self.failure_log_limiter
             .spend(now, FAILURE_LOG_RATE, 1)
             .is_ok()
     }
@@ -178,8 +178,8 @@ impl App {
     /// Returns the caller that has the key with this hash. Does not count failures: for callers that have
     /// authenticated before.
     pub async fn caller_with_key(&self, hash: KeyHash) -> Result<Caller, Problem> {
-        if let Some(meter) = self.admin_keys.get(&hash) {
-            self.check_rate(meter)?;
+        if let Some(limiter) = self.admin_keys.get(&hash) {
+            self.check_rate(limiter)?;
             return Ok(Caller::Admin(Credential::Configured));
         }
         let known = match self.cached(&self.keys, &hash) {
@@ -189,13 +189,13 @@ impl App {
                 let key = stored.ok_or_else(Problem::unauthorized)?;
                 let known = Arc::new(CachedKey {
                     key,
-                    meter: RateLimiter::default(),
+                    limiter: RateLimiter::default(),
                 });
                 self.keys.put(generation, hash, known.clone());
                 known
             }
         };
-        self.check_rate(&known.meter)?;
+        self.check_rate(&known.limiter)?;
         match &known.key.tenant {
             None => Ok(Caller::Admin(Credential::Key(known))),
             Some(tenant) => {
@@ -217,10 +217,10 @@ impl App {
         }
     }
 
-    fn check_rate(&self, meter: &RateLimiter) -> Result<(), Problem> {
+    fn check_rate(&self, limiter: &RateLimiter) -> Result<(), Problem> {
         let limit = self.settings.key_rate;
         let now = self.clock.now().tick;
-        meter.spend(now, limit, 1).map_err(|wait| {
+        limiter.spend(now, limit, 1).map_err(|wait| {
             let detail = format!(
                 "This key may make {} requests per second, with bursts of {}. Retry after the time in Retry-After.",
                 limit.per_second, limit.burst
@@ -329,16 +329,16 @@ impl App {
 
 /// Returns the rate-limit state of a tenant. It is not part of the cached tenant, because every change of the
 /// tenant would reset it.
-pub(super) fn meter_of(
-    meters: &Cache<TenantId, Arc<RateLimiter>>,
+pub(super) fn limiter_of(
+    limiters: &Cache<TenantId, Arc<RateLimiter>>,
     tenant: &TenantId,
 ) -> Arc<RateLimiter> {
-    match meters.find(tenant) {
-        Ok(meter) => meter,
+    match limiters.find(tenant) {
+        Ok(limiter) => limiter,
         Err(generation) => {
-            let meter = Arc::new(RateLimiter::default());
-            meters.put(generation, tenant.clone(), meter.clone());
-            meter
+            let limiter = Arc::new(RateLimiter::default());
+            limiters.put(generation, tenant.clone(), limiter.clone());
+            limiter
         }
     }
 }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 /// A bounded cache with approximate LRU eviction.
 pub struct Cache<K, V> {
-    halves: Mutex<Generations<K, V>>,
+    generations: Mutex<Generations<K, V>>,
     half_size: usize,
 }
 
@@ -31,7 +31,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Creates a cache of at most `size` entries.
     pub fn new(size: usize) -> Cache<K, V> {
         Cache {
-            halves: Mutex::new(Generations {
+            generations: Mutex::new(Generations {
                 young: FxHashMap::default(),
                 old: FxHashMap::default(),
                 generation: 0,
@@ -42,7 +42,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 
     fn lock(&self) -> MutexGuard<'_, Generations<K, V>> {
         // No operation on the halves panics before it is complete.
-        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+        self.generations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the cached value, or the generation to pass to [`put`](Cache::put) after a store read.
@@ -51,16 +53,16 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         K: std::borrow::Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut halves = self.lock();
-        if let Some(value) = halves.young.get(key) {
+        let mut generations = self.lock();
+        if let Some(value) = generations.young.get(key) {
             return Ok(value.clone());
         }
-        match halves.old.remove_entry(key) {
+        match generations.old.remove_entry(key) {
             Some((key, value)) => {
-                self.insert_young(&mut halves, key, value.clone());
+                self.insert_young(&mut generations, key, value.clone());
                 Ok(value)
             }
-            None => Err(Generation(halves.generation)),
+            None => Err(Generation(generations.generation)),
         }
     }
 
@@ -71,25 +73,25 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 
     /// Inserts a value that was read from the store, unless something was removed since `read_at`.
     pub fn put(&self, read_at: Generation, key: K, value: V) {
-        let mut halves = self.lock();
-        if halves.generation == read_at.0 {
-            self.insert_young(&mut halves, key, value);
+        let mut generations = self.lock();
+        if generations.generation == read_at.0 {
+            self.insert_young(&mut generations, key, value);
         }
     }
 
-    fn insert_young(&self, halves: &mut Generations<K, V>, key: K, value: V) {
-        if halves.young.len() >= self.half_size {
-            halves.old = std::mem::take(&mut halves.young);
+    fn insert_young(&self, generations: &mut Generations<K, V>, key: K, value: V) {
+        if generations.young.len() >= self.half_size {
+            generations.old = std::mem::take(&mut generations.young);
         }
-        halves.young.insert(key, value);
+        generations.young.insert(key, value);
     }
 
     /// Removes all entries that `unwanted` matches.
     pub fn forget(&self, unwanted: impl Fn(&K, &V) -> bool) {
-        let mut halves = self.lock();
-        halves.generation += 1;
-        halves.young.retain(|key, value| !unwanted(key, value));
-        halves.old.retain(|key, value| !unwanted(key, value));
+        let mut generations = self.lock();
+        generations.generation += 1;
+        generations.young.retain(|key, value| !unwanted(key, value));
+        generations.old.retain(|key, value| !unwanted(key, value));
     }
 }
 
@@ -129,8 +131,8 @@ mod tests {
         for key in 1..100 {
             put(&cache, key, "once");
             assert_eq!(known(&cache, 0), Some("used"), "after {key}");
-            let halves = cache.lock();
-            assert!(halves.young.len() + halves.old.len() <= 8);
+            let generations = cache.lock();
+            assert!(generations.young.len() + generations.old.len() <= 8);
         }
         assert_eq!(known(&cache, 5), None);
     }

@@ -1,4 +1,4 @@
-//! Limits failed authentications per peer, before a key is looked at.
+//! Limits failed authentications per client address, before a key is looked at.
 //!
 //! [`FailedAuthentications`] counts the wrong keys of each peer: of an IPv4 address, or of an IPv6 /64 network. A peer may
 //! be wrong [`MAX_FAILURES`] times at once, and is forgiven one failure per [`RECOVERY`]. Keys that are being checked

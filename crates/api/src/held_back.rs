@@ -1,8 +1,9 @@
 //! The reasons that hold deliveries of an endpoint back, from its owner or else from its stored state.
 //!
 //! The owner of an endpoint knows the first of its checks that fails. An endpoint that is idle has no lane, and an owner
-//! may not answer; then the stored status, breaker and pause decide ([`Obstacle::of`]). [`Obstacle::for_delivery`]
-//! applies the result to one delivery: a limit holds it back only if it is due, a tripped breaker or a pause also before.
+//! may not answer; then the stored status, breaker and pause decide ([`EndpointHold::of`]).
+//! [`EndpointHold::for_delivery`] applies the result to one delivery: a limit holds it back only if it is due, a
+//! tripped breaker or a pause also before.
 
 use posthaste_core::lane::{EndpointLimits, EndpointStatus, HeldBackBy, TripReason};
 use posthaste_core::time::Timestamp;
@@ -55,7 +56,7 @@ impl DeliveryHold {
 }
 
 impl EndpointHold {
-    /// Derives the obstacle from the owner's report, or else from the stored row.
+    /// Derives the hold from the owner's report, or else from the stored row.
     pub(crate) fn of(lane: Option<&LaneReport>, row: &EndpointRow, now: Timestamp) -> EndpointHold {
         let quiet_until = match lane {
             Some(lane) => Some(lane.quiet_until),
@@ -117,7 +118,7 @@ fn applies(by: HeldBackBy, is_due: bool) -> bool {
     is_due || by.holds_all()
 }
 
-/// Returns the obstacle that follows from the stored state.
+/// Returns the hold that follows from the stored state.
 fn stored_hold(
     breaker: Breaker,
     status: EndpointStatus,

@@ -133,10 +133,10 @@ pub struct App {
     keys: Cache<KeyHash, Arc<CachedKey>>,
     failed_authentications: FailedAuthentications,
     /// Rate-limit state of log lines about failed authentications.
-    failure_log_meter: RateLimiter,
+    failure_log_limiter: RateLimiter,
     tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
-    audited_meters: Cache<TenantId, Arc<RateLimiter>>,
+    audited_limiters: Cache<TenantId, Arc<RateLimiter>>,
     /// The part of its rates that each tenant has spent, of those that this node enforces.
     tenant_rates: Cache<TenantId, Arc<TenantRates>>,
     id_generator: Mutex<IdGenerator>,
@@ -163,7 +163,7 @@ impl App {
         store: Arc<dyn Store>,
         engine: Engine,
         vault: Arc<Vault>,
-        observe: Arc<Metrics>,
+        metrics: Arc<Metrics>,
         clock: Clock,
         rng: Rng,
         settings: ApiSettings,
@@ -171,7 +171,7 @@ impl App {
         let admin_keys = settings.admin_keys.iter();
         let owner_router = OwnerRouter::new(
             engine.clone(),
-            observe.clone(),
+            metrics.clone(),
             clock.clone(),
             store.clone(),
             store.cluster(),
@@ -180,14 +180,14 @@ impl App {
         let body_budget = BodyBudget::new(
             settings.body_memory_bytes,
             settings.body_memory_per_tenant(),
-            observe.clone(),
+            metrics.clone(),
         );
         App {
             store,
             engine,
             owner_router: Arc::new(owner_router),
             vault,
-            metrics: observe,
+            metrics,
             telemetry: Telemetry::off(),
             queue_age: Arc::new(queue_age),
             clock,
@@ -197,9 +197,9 @@ impl App {
             settings,
             keys: Cache::new(MAX_KNOWN_KEYS),
             failed_authentications: FailedAuthentications::new(),
-            failure_log_meter: RateLimiter::default(),
+            failure_log_limiter: RateLimiter::default(),
             tenants: Cache::new(MAX_KNOWN_TENANTS),
-            audited_meters: Cache::new(MAX_KNOWN_TENANTS),
+            audited_limiters: Cache::new(MAX_KNOWN_TENANTS),
             tenant_rates: Cache::new(MAX_KNOWN_TENANTS),
             id_generator: Mutex::new(IdGenerator::new(rng)),
             documentation: Documentation {

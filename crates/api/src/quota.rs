@@ -55,7 +55,7 @@ impl App {
         let rates = plans.node_rates(limits);
         let spent = &tenant.rates;
         let now = self.clock.now().tick;
-        for (limit, per_second, meter) in [
+        for (limit, per_second, limiter) in [
             (
                 LimitName::EventsPerSecond,
                 rates.events_per_second,
@@ -71,7 +71,7 @@ impl App {
                 None => None,
                 // Waiting does not help.
                 Some(0) => Some(None),
-                Some(_) => meter.wait(now).map(Some),
+                Some(_) => limiter.wait(now).map(Some),
             };
             if let Some(wait) = wait {
                 let shown = plans.with_default_rates(limits);

@@ -1,8 +1,8 @@
 //! Rate limiter for callers of the API.
 //!
-//! [`Meter`] implements GCRA: it stores one number, the theoretical arrival time of the next request, in an
+//! [`RateLimiter`] implements GCRA: it stores one number, the theoretical arrival time of the next request, in an
 //! atomic. A check costs one exchange and no lock. A batch larger than the burst is accepted when the full
-//! burst is available, and later requests wait longer for it. So the average rate holds. [`DebtMeter`] is charged
+//! burst is available, and later requests wait longer for it. So the average rate holds. [`PostpaidLimiter`] is charged
 //! afterwards, with what a request turned out to cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,22 +82,26 @@ mod tests {
 
     #[test]
     fn a_debt_is_paid_off_at_the_rate() {
-        let meter = PostpaidLimiter::default();
-        assert_eq!(meter.wait(Tick(5_000)), None);
-        meter.charge(Tick(5_000), 10, 10);
-        assert_eq!(meter.wait(Tick(5_000)), None, "it is empty, not below zero");
-        meter.charge(Tick(5_000), 10, 25);
-        assert_eq!(meter.wait(Tick(5_000)), Some(Span::from_millis(2_500)));
-        assert_eq!(meter.wait(Tick(7_499)), Some(Span::from_millis(1)));
-        assert_eq!(meter.wait(Tick(7_500)), None);
+        let limiter = PostpaidLimiter::default();
+        assert_eq!(limiter.wait(Tick(5_000)), None);
+        limiter.charge(Tick(5_000), 10, 10);
+        assert_eq!(
+            limiter.wait(Tick(5_000)),
+            None,
+            "it is empty, not below zero"
+        );
+        limiter.charge(Tick(5_000), 10, 25);
+        assert_eq!(limiter.wait(Tick(5_000)), Some(Span::from_millis(2_500)));
+        assert_eq!(limiter.wait(Tick(7_499)), Some(Span::from_millis(1)));
+        assert_eq!(limiter.wait(Tick(7_500)), None);
         // At 7.5 s it is empty again, and every token more is a debt.
-        meter.charge(Tick(7_500), 10, 1);
-        assert_eq!(meter.wait(Tick(7_500)), Some(Span::from_millis(100)));
+        limiter.charge(Tick(7_500), 10, 1);
+        assert_eq!(limiter.wait(Tick(7_500)), Some(Span::from_millis(100)));
         // An idle time fills it with no more than one second's tokens.
-        meter.charge(Tick(1_000_000), 10, 11);
-        assert_eq!(meter.wait(Tick(1_000_000)), Some(Span::from_millis(100)));
-        meter.charge(Tick(2_000_000), u32::MAX, u64::MAX);
-        assert!(meter.wait(Tick(2_000_000)).is_some(), "no overflow");
+        limiter.charge(Tick(1_000_000), 10, 11);
+        assert_eq!(limiter.wait(Tick(1_000_000)), Some(Span::from_millis(100)));
+        limiter.charge(Tick(2_000_000), u32::MAX, u64::MAX);
+        assert!(limiter.wait(Tick(2_000_000)).is_some(), "no overflow");
     }
 
     const PACE: RequestRate = RequestRate {
@@ -107,35 +111,41 @@ mod tests {
 
     #[test]
     fn burst_is_followed_by_the_sustained_rate() {
-        let meter = RateLimiter::default();
+        let limiter = RateLimiter::default();
         for _ in 0..5 {
-            assert_eq!(meter.spend(Tick(1_000), PACE, 1), Ok(()));
+            assert_eq!(limiter.spend(Tick(1_000), PACE, 1), Ok(()));
         }
         assert_eq!(
-            meter.spend(Tick(1_000), PACE, 1),
+            limiter.spend(Tick(1_000), PACE, 1),
             Err(Span::from_millis(100))
         );
-        assert_eq!(meter.spend(Tick(1_099), PACE, 1), Err(Span::from_millis(1)));
-        assert_eq!(meter.spend(Tick(1_100), PACE, 1), Ok(()));
-        assert!(meter.spend(Tick(1_100), PACE, 1).is_err());
+        assert_eq!(
+            limiter.spend(Tick(1_099), PACE, 1),
+            Err(Span::from_millis(1))
+        );
+        assert_eq!(limiter.spend(Tick(1_100), PACE, 1), Ok(()));
+        assert!(limiter.spend(Tick(1_100), PACE, 1).is_err());
     }
 
     #[test]
     fn request_larger_than_the_burst_is_granted_once_and_charged() {
-        let meter = RateLimiter::default();
-        assert_eq!(meter.spend(Tick(0), PACE, 20), Ok(()));
+        let limiter = RateLimiter::default();
+        assert_eq!(limiter.spend(Tick(0), PACE, 20), Ok(()));
         // 20 requests at 10 per second take 2 s; the burst covers part of that time.
-        assert_eq!(meter.spend(Tick(0), PACE, 1), Err(Span::from_millis(1_600)));
-        assert_eq!(meter.spend(Tick(1_600), PACE, 1), Ok(()));
+        assert_eq!(
+            limiter.spend(Tick(0), PACE, 1),
+            Err(Span::from_millis(1_600))
+        );
+        assert_eq!(limiter.spend(Tick(1_600), PACE, 1), Ok(()));
     }
 
     #[test]
     fn idle_time_grants_at_most_the_burst() {
-        let meter = RateLimiter::default();
+        let limiter = RateLimiter::default();
         let later = Tick(1_000_000);
         for _ in 0..5 {
-            assert_eq!(meter.spend(later, PACE, 1), Ok(()));
+            assert_eq!(limiter.spend(later, PACE, 1), Ok(()));
         }
-        assert!(meter.spend(later, PACE, 1).is_err());
+        assert!(limiter.spend(later, PACE, 1).is_err());
     }
 }

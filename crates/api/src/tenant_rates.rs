@@ -1,6 +1,6 @@
 //! The part of a tenant's rates that it has spent on this node.
 //!
-//! [`TenantRates`] holds a meter for each rate that this node enforces in memory: events and deliveries per second. The
+//! [`TenantRates`] has a limiter for each rate that this node enforces in memory: events and deliveries per second. The
 //! cached tenant carries it, so that a request needs no second look-up; module `quota` charges and checks it.
 
 use super::rate_limit::PostpaidLimiter;

@@ -44,7 +44,7 @@ pub struct LogScale {
 }
 
 impl LogScale {
-    /// Creates a scale with `max_ms` at `length` that becomes logarithmic at `knee_ms`.
+    /// Creates a scale with `max_ms` at `length` that becomes logarithmic at `linear_until_ms`.
     pub fn new(knee_ms: u64, max_ms: u64, length: f64) -> LogScale {
         LogScale {
             knee_ms: knee_ms.max(1) as f64,

@@ -1,6 +1,6 @@
 //! Groups requests into a bounded number of buckets.
 //!
-//! A [`Course`] has one entry for each second with a request, possibly hundreds of thousands. Each request is
+//! A [`SenderOutcome`] has one entry for each second with a request, possibly hundreds of thousands. Each request is
 //! counted in exactly one [`Bucket`], and each bucket keeps its busiest second, because a mean would hide a
 //! burst.
 

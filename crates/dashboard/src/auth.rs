@@ -158,16 +158,16 @@ pub(super) async fn authenticate_portal(
 
 /// Refuses a portal link that exceeds its rate limit, as the API does with a key.
 fn check_link_rate(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
-    let meter = match dashboard.link_meters.find(&link) {
-        Ok(meter) => meter,
+    let limiter = match dashboard.link_limiters.find(&link) {
+        Ok(limiter) => limiter,
         Err(miss) => {
-            let meter = Arc::new(RateLimiter::default());
-            dashboard.link_meters.put(miss, link, meter.clone());
-            meter
+            let limiter = Arc::new(RateLimiter::default());
+            dashboard.link_limiters.put(miss, link, limiter.clone());
+            limiter
         }
     };
     let now = dashboard.app.clock.now().tick;
-    meter.spend(now, LINK_RATE_LIMIT, 1).map_err(|wait| {
+    limiter.spend(now, LINK_RATE_LIMIT, 1).map_err(|wait| {
         let detail = "Too many requests with this link. Wait a moment, then reload the page.";
         Problem::new(Code::RateLimited, detail).after(wait)
     })

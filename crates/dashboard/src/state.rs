@@ -24,7 +24,7 @@ pub struct Dashboard {
     pub(super) assets: Assets,
     pub(super) live_slots: Arc<LiveSlots>,
     /// Request rate of each portal link.
-    pub(super) link_meters: Cache<KeyHash, Arc<RateLimiter>>,
+    pub(super) link_limiters: Cache<KeyHash, Arc<RateLimiter>>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -41,7 +41,7 @@ impl Dashboard {
             brand: Brand::default(),
             app,
             settings,
-            link_meters: Cache::new(MAX_METERED_LINKS),
+            link_limiters: Cache::new(MAX_METERED_LINKS),
             stopping,
         }
     }

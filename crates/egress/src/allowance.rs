@@ -5,7 +5,7 @@
 //! has an *allowance*. Each request adds the maximum that an honest response could need, each byte that arrives
 //! uses it up, and the connection ends when none is left. An idle connection gets no allowance.
 //!
-//! [`Meter`] takes no lock for counting: one task only adds received bytes, the other only grants them.
+//! [`ConnectionAllowance`] takes no lock for counting: one task only adds received bytes, the other only grants them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +29,7 @@ pub(crate) struct AllowanceExceeded;
 #[derive(Debug)]
 pub(crate) struct ConnectionAllowance {
     since: Instant,
-    /// Nanoseconds after `since`; [`Meter::NOT_SENT`] before the first byte was sent.
+    /// Nanoseconds after `since`; [`ConnectionAllowance::NOT_SENT`] before the first byte was sent.
     first_byte: AtomicU64,
     /// Number of bytes that have arrived since the connection was opened.
     arrived: AtomicU64,
@@ -49,12 +49,12 @@ pub(crate) struct PermitEnded;
 impl ConnectionAllowance {
     const NOT_SENT: u64 = u64::MAX;
 
-    /// Creates a meter whose allowance covers the handshakes.
+    /// Creates an allowance that covers the handshakes.
     pub(crate) fn new() -> ConnectionAllowance {
         ConnectionAllowance::granting(HANDSHAKE_BYTES)
     }
 
-    /// Creates a meter without a limit.
+    /// Creates an allowance without a limit.
     pub(crate) fn unlimited() -> ConnectionAllowance {
         ConnectionAllowance::granting(u64::MAX)
     }
@@ -147,39 +147,39 @@ mod tests {
 
     #[test]
     fn exactly_the_granted_bytes_may_arrive() {
-        let meter = ConnectionAllowance::granting(0);
-        meter.grant(100, 1);
-        assert_eq!(meter.record_received(60), Ok(()));
-        assert_eq!(meter.record_received(40), Ok(()));
-        assert!(!meter.is_flooded());
-        assert_eq!(meter.record_received(1), Err(AllowanceExceeded));
-        assert!(meter.is_flooded());
+        let allowance = ConnectionAllowance::granting(0);
+        allowance.grant(100, 1);
+        assert_eq!(allowance.record_received(60), Ok(()));
+        assert_eq!(allowance.record_received(40), Ok(()));
+        assert!(!allowance.is_flooded());
+        assert_eq!(allowance.record_received(1), Err(AllowanceExceeded));
+        assert!(allowance.is_flooded());
     }
 
     #[test]
     fn unused_allowance_is_not_carried_over() {
-        let meter = ConnectionAllowance::granting(0);
+        let allowance = ConnectionAllowance::granting(0);
         for _ in 0..10 {
-            meter.grant(100, 1);
-            assert_eq!(meter.record_received(10), Ok(()));
+            allowance.grant(100, 1);
+            assert_eq!(allowance.record_received(10), Ok(()));
         }
-        assert_eq!(meter.record_received(90), Ok(()));
-        assert_eq!(meter.record_received(1), Err(AllowanceExceeded));
+        assert_eq!(allowance.record_received(90), Ok(()));
+        assert_eq!(allowance.record_received(1), Err(AllowanceExceeded));
     }
 
     #[test]
     fn the_allowance_is_bounded_by_the_number_of_concurrent_requests() {
-        let meter = ConnectionAllowance::granting(0);
+        let allowance = ConnectionAllowance::granting(0);
         for _ in 0..10 {
-            meter.grant(100, 4);
+            allowance.grant(100, 4);
         }
-        assert_eq!(meter.record_received(400), Ok(()));
-        assert_eq!(meter.record_received(1), Err(AllowanceExceeded));
+        assert_eq!(allowance.record_received(400), Ok(()));
+        assert_eq!(allowance.record_received(1), Err(AllowanceExceeded));
     }
 
     #[test]
     fn an_unlimited_meter_stays_unlimited() {
-        let meter = ConnectionAllowance::unlimited();
-        assert_eq!(meter.record_received(usize::MAX / 2), Ok(()));
+        let allowance = ConnectionAllowance::unlimited();
+        assert_eq!(allowance.record_received(usize::MAX / 2), Ok(()));
     }
 }

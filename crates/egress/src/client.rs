@@ -48,7 +48,7 @@ struct Shared {
 struct Progress {
     step: AttemptStep,
     handed_over_at: Option<Instant>,
-    meter: Option<Arc<ConnectionAllowance>>,
+    allowance: Option<Arc<ConnectionAllowance>>,
     reused: bool,
 }
 
@@ -90,14 +90,14 @@ impl Client {
         let mut progress = Progress {
             step: AttemptStep::At(Phase::Resolving),
             handed_over_at: None,
-            meter: None,
+            allowance: None,
             reused: false,
         };
         let shows_nothing = request.identity.is_none();
         let ended = timeout_at(deadline, self.shared.attempt(request, &mut progress)).await;
         let ended = ended.unwrap_or_else(|_| Err(progress.step.timeout_error(started_at)));
-        let first_byte_at = match &progress.meter {
-            Some(meter) => meter.first_byte_at(),
+        let first_byte_at = match &progress.allowance {
+            Some(allowance) => allowance.first_byte_at(),
             None => progress.handed_over_at,
         };
         let (outcome, send_error, headers, snippet, snippet_truncated) = match ended {
@@ -194,7 +194,7 @@ impl Shared {
                 Some(lease) => lease,
                 None => {
                     // Nothing of the request was written to the connection that had ended.
-                    (progress.meter, progress.handed_over_at) = (None, None);
+                    (progress.allowance, progress.handed_over_at) = (None, None);
                     // Boxed because connecting is rare and its future is large. Unboxed, the future of every
                     // request would have that size.
                     let identity = identity.as_ref();
@@ -290,8 +290,8 @@ async fn exchange(
     if permit.as_ref().is_some_and(|permit| !permit.holds()) {
         return Err((LocalFault::PermitEnded.into(), None));
     }
-    progress.meter = lease.connection().begin_request(permit);
-    progress.handed_over_at = progress.meter.is_none().then(Instant::now);
+    progress.allowance = lease.connection().begin_request(permit);
+    progress.handed_over_at = progress.allowance.is_none().then(Instant::now);
     let answered = lease.connection().send(message).await;
     answered.map_err(|unanswered| {
         let connection = lease.connection();

@@ -89,7 +89,7 @@ enum Sender {
 pub(crate) struct Connection {
     sender: Sender,
     guard: Arc<Guard>,
-    meter: Arc<ConnectionAllowance>,
+    allowance: Arc<ConnectionAllowance>,
     /// The allowance that one request adds, in bytes.
     allowance_bytes: u64,
     opened_at: Instant,
@@ -123,7 +123,7 @@ impl Connection {
         protocol: Protocol,
         settings: &ClientSettings,
     ) -> hyper::Result<Connection> {
-        let meter = stream.meter();
+        let allowance = stream.allowance();
         let io = TokioIo::new(stream);
         let tasks = Tasks::default();
         let guard = Arc::new(Guard(tasks.clone()));
@@ -167,7 +167,7 @@ impl Connection {
         Ok(Connection {
             sender,
             guard,
-            meter,
+            allowance,
             allowance_bytes: answer_bytes.saturating_mul(FRAMING_FACTOR),
             opened_at: Instant::now(),
             label: None,
@@ -197,7 +197,7 @@ impl Connection {
         Some(Connection {
             sender,
             guard: Arc::clone(&self.guard),
-            meter: Arc::clone(&self.meter),
+            allowance: Arc::clone(&self.allowance),
             allowance_bytes: self.allowance_bytes,
             opened_at: self.opened_at,
             label: None,
@@ -260,20 +260,20 @@ impl Connection {
         }
     }
 
-    /// Adds the allowance for one more response. For HTTP/1.1 it also returns the meter, which records when the
-    /// first byte of the request is sent and checks the permit at that moment.
+    /// Adds the allowance for one more response. For HTTP/1.1 it also returns the allowance of the connection, which
+    /// records when the first byte of the request is sent and checks the permit at that moment.
     pub(crate) fn begin_request(
         &self,
         permit: Option<SendPermit>,
     ) -> Option<Arc<ConnectionAllowance>> {
         match self.protocol() {
             Protocol::Http1 => {
-                self.meter.grant(self.allowance_bytes, 1);
-                self.meter.rearm(permit);
-                Some(Arc::clone(&self.meter))
+                self.allowance.grant(self.allowance_bytes, 1);
+                self.allowance.rearm(permit);
+                Some(Arc::clone(&self.allowance))
             }
             Protocol::Http2 => {
-                self.meter.grant(self.allowance_bytes, HTTP2_ALLOWANCES);
+                self.allowance.grant(self.allowance_bytes, HTTP2_ALLOWANCES);
                 None
             }
         }
@@ -282,12 +282,12 @@ impl Connection {
     /// Returns true if the connection ended because more bytes arrived than allowed. The error of an HTTP/2
     /// connection cannot carry this: it is copied to every request, without its cause.
     pub(crate) fn is_flooded(&self) -> bool {
-        self.meter.is_flooded()
+        self.allowance.is_flooded()
     }
 
     /// Returns true if the connection ended because the permit of a request had ended.
     pub(crate) fn is_too_late(&self) -> bool {
-        self.meter.is_too_late()
+        self.allowance.is_too_late()
     }
 
     /// Sends a request and waits for the head of the response.

@@ -1,7 +1,7 @@
 //! The reason why a lookup failed, in a form that several callers can share.
 //!
 //! An error about the name has no OS error number. An error of the system (out of file descriptors or memory) has one.
-//! [`Failure::of`] tells them apart. Each caller gets a [`ResolveError`].
+//! [`LookupFailure::of`] tells them apart. Each caller gets a [`ResolveError`].
 
 use std::io;
 

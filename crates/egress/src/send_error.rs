@@ -1,6 +1,6 @@
 //! The reasons why no response arrived, as types.
 //!
-//! A [`SendError`] is caused by the receiver or the network and maps to exactly one [`Fault`]. An
+//! A [`SendError`] is caused by the receiver or the network and maps to exactly one [`TransportError`]. An
 //! [`LocalFault`] is caused by this machine or the operator's proxy and does not count as an attempt. Errors are
 //! classified where they occur, by the type of the underlying error and never by its message. The messages are
 //! shown to operators and tenants: they name what to check, and never contain a resolved address.

@@ -24,31 +24,31 @@ enum Transport {
 #[derive(Debug)]
 pub(crate) struct Stream {
     transport: Transport,
-    meter: Arc<ConnectionAllowance>,
+    allowance: Arc<ConnectionAllowance>,
 }
 
 impl Stream {
     pub(crate) fn plain(wire: Wire) -> Stream {
         Stream {
-            meter: wire.meter(),
+            allowance: wire.allowance(),
             transport: Transport::Plain(wire),
         }
     }
 
     pub(crate) fn tls(secured: TlsStream<Wire>) -> Stream {
         Stream {
-            meter: secured.get_ref().0.meter(),
+            allowance: secured.get_ref().0.allowance(),
             transport: Transport::Tls(Box::new(secured)),
         }
     }
 
-    pub(crate) fn meter(&self) -> Arc<ConnectionAllowance> {
-        Arc::clone(&self.meter)
+    pub(crate) fn allowance(&self) -> Arc<ConnectionAllowance> {
+        Arc::clone(&self.allowance)
     }
 
     fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = written {
-            self.meter.record_sent();
+            self.allowance.record_sent();
         }
         written
     }
@@ -78,7 +78,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.meter.check_permit().map_err(io::Error::other)?;
+        self.allowance.check_permit().map_err(io::Error::other)?;
         let written = match &mut self.transport {
             Transport::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
             Transport::Tls(secured) => Pin::new(secured).poll_write(cx, bytes),
@@ -91,7 +91,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.meter.check_permit().map_err(io::Error::other)?;
+        self.allowance.check_permit().map_err(io::Error::other)?;
         let written = match &mut self.transport {
             Transport::Plain(wire) => Pin::new(wire).poll_write_vectored(cx, slices),
             Transport::Tls(secured) => Pin::new(secured).poll_write_vectored(cx, slices),

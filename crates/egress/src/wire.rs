@@ -1,7 +1,7 @@
 //! The byte stream below TLS: a socket, or a tunnel through the operator's proxy.
 //!
 //! All bytes that arrive pass through [`Wire`], including handshakes, and are counted against the
-//! [allowance](crate::meter).
+//! [allowance](crate::allowance).
 
 use std::io;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ enum Carrier {
 #[derive(Debug)]
 pub(crate) struct Wire {
     carrier: Carrier,
-    meter: Arc<ConnectionAllowance>,
+    allowance: Arc<ConnectionAllowance>,
 }
 
 impl Wire {
@@ -48,7 +48,7 @@ impl Wire {
     pub(crate) fn metered(socket: TcpStream) -> Wire {
         Wire {
             carrier: Carrier::Socket(socket),
-            meter: Arc::new(ConnectionAllowance::new()),
+            allowance: Arc::new(ConnectionAllowance::new()),
         }
     }
 
@@ -56,7 +56,7 @@ impl Wire {
     pub(crate) fn tunnelled(tunnel: Tunnel) -> Wire {
         Wire {
             carrier: Carrier::Tunnel(Box::new(tunnel)),
-            meter: Arc::new(ConnectionAllowance::new()),
+            allowance: Arc::new(ConnectionAllowance::new()),
         }
     }
 
@@ -64,12 +64,12 @@ impl Wire {
     pub(crate) fn unlimited(socket: TcpStream) -> Wire {
         Wire {
             carrier: Carrier::Socket(socket),
-            meter: Arc::new(ConnectionAllowance::unlimited()),
+            allowance: Arc::new(ConnectionAllowance::unlimited()),
         }
     }
 
-    pub(crate) fn meter(&self) -> Arc<ConnectionAllowance> {
-        Arc::clone(&self.meter)
+    pub(crate) fn allowance(&self) -> Arc<ConnectionAllowance> {
+        Arc::clone(&self.allowance)
     }
 }
 
@@ -142,7 +142,7 @@ impl AsyncRead for Wire {
         })?;
         let arrived = buffer.filled().len() - before;
         Poll::Ready(
-            self.meter
+            self.allowance
                 .record_received(arrived)
                 .map_err(io::Error::other),
         )

@@ -1,8 +1,9 @@
 //! Deliveries that this node does not attempt because of its own faults.
 //!
-//! The dispatcher holds a delivery after repeated internal faults, and the store passes over a delivery whose row cannot be
-//! read. [`HeldDeliveries`] is the copy of both that the rest of the program reads: for the API, the alert and the metric.
-//! It is kept in memory only; the next owner of an endpoint finds out for itself. Each delivery is logged once.
+//! The dispatcher quarantines a delivery after repeated internal faults, and the store passes over a delivery whose row
+//! cannot be read. [`QuarantinedDeliveries`] is the copy of both that the rest of the program reads: for the API, the
+//! alert and the metric. It is kept in memory only; the next owner of an endpoint finds out for itself. Each delivery
+//! is logged once.
 
 use posthaste_core::dispatcher::{
     FAULTS_TO_QUARANTINE, MAX_QUARANTINED_LISTED, QuarantinedDelivery,
@@ -25,31 +26,31 @@ struct Unreadable {
     misses: u32,
 }
 
-/// The held and the unreadable deliveries of this node.
+/// The quarantined and the unreadable deliveries of this node.
 #[derive(Debug, Default)]
 pub(super) struct QuarantinedDeliveries {
     quarantined: FxHashMap<DeliveryId, EndpointId>,
-    /// At most [`MAX_HELD_LISTED`].
+    /// At most [`MAX_QUARANTINED_LISTED`].
     unreadable: FxHashMap<DeliveryId, Unreadable>,
 }
 
 impl QuarantinedDeliveries {
-    /// Returns true if the delivery is held after repeated internal faults.
+    /// Returns true if the delivery is quarantined after repeated internal faults.
     pub(super) fn contains(&self, delivery: DeliveryId) -> bool {
         self.quarantined.contains_key(&delivery)
     }
 
-    /// Returns the deliveries that are held after repeated internal faults.
+    /// Returns the deliveries that are quarantined after repeated internal faults.
     pub(super) fn list(&self) -> Vec<DeliveryId> {
         self.quarantined.keys().copied().collect()
     }
 
-    /// Returns the number of held and unreadable deliveries.
+    /// Returns the number of quarantined and unreadable deliveries.
     pub(super) fn count(&self) -> usize {
         self.quarantined.len() + self.unreadable.len()
     }
 
-    /// Replaces the held deliveries.
+    /// Replaces the quarantined deliveries.
     pub(super) fn set(&mut self, now_held: Vec<QuarantinedDelivery>) {
         let before = std::mem::take(&mut self.quarantined);
         for QuarantinedDelivery { endpoint, delivery } in now_held {

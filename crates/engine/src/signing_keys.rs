@@ -62,7 +62,7 @@ impl SigningKeyring {
         }
     }
 
-    /// Parses what [`keep`](SigningKeyring::keep) wrote.
+    /// Parses what [`to_stored`](SigningKeyring::to_stored) wrote.
     pub fn open(json: &[u8]) -> Result<SigningKeyring, KeyringError> {
         // serde's error may quote the text, which may contain a key.
         let kept: StoredKeyring =

@@ -126,7 +126,7 @@ struct Fixture {
     tenant: TenantId,
     resolver_panics: Arc<AtomicBool>,
     panics: watch::Sender<usize>,
-    observe: Arc<Metrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Fixture {
@@ -152,7 +152,7 @@ impl Fixture {
         let vault = Arc::new(vault.unwrap());
         let resolver_panics = Arc::new(AtomicBool::new(false));
         let panics = watch::Sender::new(0);
-        let observe = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new());
         let tenant: TenantId = "acme".parse().unwrap();
         let fixture = Fixture {
             store,
@@ -164,9 +164,9 @@ impl Fixture {
             tenant,
             resolver_panics,
             panics,
-            observe,
+            metrics,
         };
-        fixture.run(&fixture.engine, &fixture.observe, lease);
+        fixture.run(&fixture.engine, &fixture.metrics, lease);
         let created = fixture.store.create_tenant(
             fixture.clock.wall(),
             Tenant {
@@ -187,7 +187,7 @@ impl Fixture {
     }
 
     /// Starts an engine on this fixture's store.
-    fn run(&self, engine: &Engine, observe: &Arc<Metrics>, lease: Option<Lease>) {
+    fn run(&self, engine: &Engine, metrics: &Arc<Metrics>, lease: Option<Lease>) {
         let rules = EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
             allow_http: true,
@@ -208,7 +208,7 @@ impl Fixture {
             client,
             rules,
             vault: self.vault.clone(),
-            metrics: observe.clone(),
+            metrics: metrics.clone(),
             telemetry: posthaste_telemetry::traces::Telemetry::off(),
             clock: self.clock.clone(),
             rng: Rng::seeded(2),

@@ -1,8 +1,8 @@
 //! Runs a background task on one node of the cluster.
 //!
-//! [`run_while_owner`] runs an [`OwnerTask`] on the node that owns a given shard, so that every node can start the task
-//! and only one works. A failed round is logged and repeated after the usual interval. When the node stops, a round in
-//! progress is completed.
+//! [`run_while_shard_owner`] runs a [`ShardOwnerTask`] on the node that owns a given shard, so that every node can
+//! start the task and only one works. A failed round is logged and repeated after the usual interval. When the node
+//! stops, a round in progress is completed.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

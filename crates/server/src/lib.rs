@@ -4,8 +4,8 @@
 //!   [`client`] calls the API of a server.
 //! - [`node`] starts the parts of a server process (store, engine, API, dashboard, notifications) and stops them in
 //!   order.
-//! - [`demo`] shows a server with failing receivers, and [`listener`] is the receiver of `posthaste listen` and of the
-//!   demo.
+//! - [`demo`] shows a server with failing receivers, and [`webhook_receiver`] is the receiver of `posthaste listen` and
+//!   of the demo.
 
 pub mod cli;
 pub mod client;

@@ -1,8 +1,8 @@
 //! Simulator: runs the core in virtual time from a seed.
 //!
 //! - [`simulation`] runs the dispatcher of one process under faults: receivers that hang and flap, a disk that
-//!   fails, a process that crashes between any two commands, a wall clock that jumps. The [`ledger`] checks the
-//!   guarantees of the core, each of which is an [`oracle`]. [`mutations`] prove that the oracles can
+//!   fails, a process that crashes between any two commands, a wall clock that jumps. The [`guarantee_checker`] checks
+//!   the guarantees of the core, each of which is an [`oracle`]. [`mutations`] prove that the oracles can
 //!   fail.
 //! - [`goodput`] measures how much gets through to receivers that fail in part.
 //! - [`clocks`] runs the clocks of nodes that are corrected by the clock of the database.
@@ -12,7 +12,7 @@ pub mod clocks;
 pub mod cluster;
 pub mod disk;
 pub mod goodput;
-pub mod ledger;
+pub mod guarantee_checker;
 pub mod mutations;
 pub mod oracle;
 pub mod receiver;

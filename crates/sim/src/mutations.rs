@@ -272,7 +272,7 @@ impl Mutation {
     }
 
     /// Returns true if a command is dropped on its way to the world.
-    pub(crate) fn swallows(self, command: &Command) -> bool {
+    pub(crate) fn drops(self, command: &Command) -> bool {
         match (self, command) {
             (Mutation::NeverProbes, Command::Send(attempt)) => attempt.trigger == Trigger::Probe,
             (Mutation::LaneStarved, Command::Fetch { endpoint, .. }) => *endpoint == EndpointId(1),

@@ -1,8 +1,8 @@
 //! The oracles: checks of guarantees that must hold under all faults.
 //!
 //! Each [`Oracle`] is one guarantee of the core. The letters are those of the guarantees in
-//! `docs/internals/testing.md`. [`Broken`] is a violated guarantee with the observation that violates it. The ledger decides
-//! which oracle has failed; the mutations prove that each of them can fail.
+//! `docs/internals/testing.md`. [`BrokenGuarantee`] is a violated guarantee with the observation that violates it. The
+//! checker decides which oracle has failed; the mutations prove that each of them can fail.
 
 /// A guarantee that the simulator checks, marked with its letter in `docs/internals/testing.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Oracle {
 
 /// A violated guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenGuarantee {
     /// The oracle that failed.
     pub oracle: Oracle,
     /// The observation that violates it.

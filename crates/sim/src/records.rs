@@ -1,4 +1,4 @@
-//! The ledger's records of deliveries and endpoints.
+//! The checker's records of deliveries and endpoints.
 //!
 //! [`DeliveryRecord`] counts what happened to a delivery: attempts sent, results received, results recorded, faults
 //! that excuse a missing one. [`EndpointRecord`] holds what limits an endpoint: settings, status, breaker, attempts
@@ -15,7 +15,7 @@ use posthaste_core::lane::LaneSettings;
 use posthaste_core::time::Timestamp;
 
 use crate::disk::Epoch;
-use crate::scenario::Site;
+use crate::scenario::SimEndpoint;
 
 /// The record of a delivery.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct EndpointRecord {
 
 impl EndpointRecord {
     /// Creates the record of a new endpoint.
-    pub(crate) fn of(site: &Site) -> EndpointRecord {
+    pub(crate) fn of(site: &SimEndpoint) -> EndpointRecord {
         EndpointRecord {
             tenant: site.tenant.clone(),
             settings: site.settings.clone(),

@@ -1,8 +1,8 @@
 //! The scenario of a seed: endpoints, traffic and faults.
 //!
 //! [`SimScenario::draw`] generates everything that is fixed before a run: the endpoints with their settings and
-//! receivers ([`Site`]), the number of events and operator actions, and the fault rates ([`Faults`]). The same seed
-//! always gives the same scenario. One scenario in four has no faults.
+//! receivers ([`SimEndpoint`]), the number of events and operator actions, and the fault rates ([`Faults`]). The same
+//! seed always gives the same scenario. One scenario in four has no faults.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const TENANTS: usize = 4;
 
 /// One endpoint and its receiver.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct SimEndpoint {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// The tenant that the endpoint belongs to.
@@ -62,7 +62,7 @@ pub struct Faults {
 #[derive(Clone, Debug)]
 pub struct SimScenario {
     /// The endpoints; the first is the watched one.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SimEndpoint>,
     /// Number of events that applications send.
     pub events: u32,
     /// Number of operator actions: pause, disable, cancel, replay and others.
@@ -122,8 +122,8 @@ fn faults(rng: &mut Rng) -> Faults {
     }
 }
 
-fn watched_site() -> Site {
-    Site {
+fn watched_site() -> SimEndpoint {
+    SimEndpoint {
         endpoint: EndpointId(0),
         tenant: "watched".parse().expect("the tenant name is valid"),
         settings: Arc::new(LaneSettings::default()),
@@ -132,7 +132,7 @@ fn watched_site() -> Site {
     }
 }
 
-fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng) -> Site {
+fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng) -> SimEndpoint {
     let tenant = rng.between(1, TENANTS as u64) as usize;
     let tenant_in_flight = caps[tenant - 1];
     let tenant = format!("tenant-{tenant}");
@@ -148,7 +148,7 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], rng: &mut Rng
         tenant_in_flight,
         ..LaneSettings::default()
     };
-    Site {
+    SimEndpoint {
         endpoint: EndpointId(number),
         tenant: tenant.parse().expect("the tenant name is valid"),
         settings: Arc::new(settings),

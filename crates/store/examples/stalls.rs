@@ -78,7 +78,7 @@ fn main() {
 }
 
 async fn measure(store: Arc<PostgresStore>, lasts: Duration) {
-    furnish(&store).await;
+    create_fixture(&store).await;
     let shared = store.clone();
     beside(&store, "nothing", tokio::time::sleep(lasts)).await;
     for (name, events) in [
@@ -245,7 +245,7 @@ async fn retention_run(store: Arc<PostgresStore>) {
     {}
 }
 
-async fn furnish(store: &PostgresStore) {
+async fn create_fixture(store: &PostgresStore) {
     for name in ["hostile", "quiet"] {
         let tenant = Tenant {
             id: tenant_id(name),

@@ -26,7 +26,7 @@ pub struct Alert {
     pub name: AlertName,
     /// The object that it is about.
     pub scope: SubjectScope,
-    /// The tenant of that object; `None` for [`Scope::Everything`]. Set by the store.
+    /// The tenant of that object; `None` for [`SubjectScope::Everything`]. Set by the store.
     pub tenant: Option<TenantId>,
     /// True if that object has been deleted since. A tenant with the same id is a different one. Set by the store.
     pub is_gone: bool,

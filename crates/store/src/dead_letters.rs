@@ -1,7 +1,7 @@
 //! Dead letters, grouped by endpoint and failure kind.
 //!
-//! [`DeadGroup`] is one group. Counting stops at [`MAX_GROUP_COUNT`], and a page at a maximum number of endpoints, so
-//! that the time of a page does not depend on the number of dead letters.
+//! [`DeadLetterGroup`] is one group. Counting stops at [`MAX_GROUP_COUNT`], and a page at a maximum number of
+//! endpoints, so that the time of a page does not depend on the number of dead letters.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::EndpointId;

@@ -1,8 +1,8 @@
 //! Events: as applications send them, as they are stored, and as they are handed over to the engine.
 //!
-//! [`NewEvent`] is an event to accept and [`Ingest`] the result; [`StoredEvent`] is an event read back. [`HandOver`]
-//! receives the deliveries of each commit as [`HandedOver`], with their content, so that a first attempt needs no
-//! read.
+//! [`NewEvent`] is an event to accept and [`AcceptResult`] the result; [`StoredEvent`] is an event read back.
+//! [`HandOver`] receives the deliveries of each commit as [`HandedOver`], with their content, so that a first attempt
+//! needs no read.
 
 use std::fmt;
 use std::sync::Arc;

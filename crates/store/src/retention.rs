@@ -4,7 +4,7 @@
 //! delivery but the last (the last is stored with the delivery). The periods of an event and its payload start when
 //! its last delivery ends, that of attempts when their delivery ends. So an event stays complete while one of its
 //! deliveries waits, and is deleted together with all of them. [`Retention`] computes the periods of a tenant as
-//! [`Kept`].
+//! [`RetentionPeriods`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

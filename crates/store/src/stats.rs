@@ -206,7 +206,7 @@ impl StatCounters {
 /// expire.
 ///
 /// Stats of a deleted tenant or endpoint are neither added nor returned, so a later tenant with the same id sees
-/// nothing of them. They remain part of [`Scope::Everything`].
+/// nothing of them. They remain part of [`SubjectScope::Everything`].
 pub trait StatsStore {
     /// Adds counters to their buckets of every width, at most [`MAX_STAT_ENTRIES`] at once.
     ///

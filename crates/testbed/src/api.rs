@@ -25,7 +25,7 @@ pub struct Api {
 
 /// A response of a node.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct ApiResponse {
     /// The status code.
     pub status: u16,
     /// The headers.
@@ -38,7 +38,7 @@ pub struct Reply {
     pub text: String,
 }
 
-impl Reply {
+impl ApiResponse {
     /// Returns the body. Panics if the status is not the given one.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
@@ -82,7 +82,7 @@ impl Api {
         method: &str,
         path: &str,
         body: Option<&[u8]>,
-    ) -> Option<Reply> {
+    ) -> Option<ApiResponse> {
         let headers: &[(&str, &str)] = match body {
             Some(_) => &[("content-type", "application/json")],
             None => &[],
@@ -98,7 +98,7 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Option<Reply> {
+    ) -> Option<ApiResponse> {
         if self.connection.is_none() {
             let connected = trusted_client::connect(&self.origin, &Roots::none(), PATIENCE).await;
             self.connection = Some(connected.ok()?);
@@ -121,7 +121,7 @@ impl Api {
             return None;
         };
         let (head, bytes) = response.into_parts();
-        Some(Reply {
+        Some(ApiResponse {
             status: head.status.as_u16(),
             headers: head.headers,
             body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
@@ -137,7 +137,7 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Reply {
+    ) -> ApiResponse {
         let body = body.into();
         // The server may have closed an idle connection, so the second try uses a new one.
         for _ in 0..2 {
@@ -150,7 +150,7 @@ impl Api {
     }
 
     /// Sends a request with a JSON body to a server that is expected to run. Panics if no response arrives.
-    pub async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+    pub async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> ApiResponse {
         let headers: &[(&str, &str)] = match body {
             Some(_) => &[("content-type", "application/json")],
             None => &[],
@@ -160,12 +160,12 @@ impl Api {
     }
 
     /// Sends a `GET` request.
-    pub async fn get(&mut self, path: &str) -> Reply {
+    pub async fn get(&mut self, path: &str) -> ApiResponse {
         self.call("GET", path, None).await
     }
 
     /// Sends a `POST` request.
-    pub async fn post(&mut self, path: &str, body: Value) -> Reply {
+    pub async fn post(&mut self, path: &str, body: Value) -> ApiResponse {
         self.call("POST", path, Some(&body)).await
     }
 

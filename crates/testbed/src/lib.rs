@@ -33,16 +33,16 @@ mod node;
 mod postgres;
 mod postgres_programs;
 mod receiver;
-mod sender;
+mod sender_process;
 mod tcp_proxy;
 
-pub use api::{Api, Reply};
+pub use api::{Api, ApiResponse};
 pub use collector::{Collector, METRICS, ReceivedSpan, TRACES};
 pub use database::{Database, SERVER_VARIABLE};
 pub use fake_clock::FakeClock;
 pub use mail::{MailServer, MailSetup, MailStep, MailTls, PYTHON_VARIABLE, ReceivedEmail};
 pub use node::{ADMIN_KEY, Node, NodeOptions, without_settings};
-pub use postgres::{PrivatePostgres, Stop};
+pub use postgres::{PrivatePostgres, StopMode};
 pub use receiver::{Answer, Arrival, Receiver};
 pub use tcp_proxy::{Direction, TcpProxy};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Api, FakeClock, PATIENCE, sender};
+use crate::{Api, FakeClock, PATIENCE, sender_process};
 
 /// Admin key that tests give to a node.
 pub const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
@@ -107,7 +107,7 @@ impl Node {
     pub fn spawn(mut command: Command) -> Node {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
-        sender::started(child.id());
+        sender_process::started(child.id());
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = collect_lines(child.stdout.take().expect("a piped stream"), &log);
         collect_lines(child.stderr.take().expect("a piped stream"), &log);
@@ -166,7 +166,7 @@ impl Node {
     pub fn kill(&mut self) {
         self.child.kill().expect("the program runs");
         self.child.wait().expect("the process ends");
-        sender::ended(self.child.id());
+        sender_process::ended(self.child.id());
     }
 
     /// Freezes the process with SIGSTOP.
@@ -190,7 +190,7 @@ impl Node {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("the own process may do it") {
-                sender::ended(self.child.id());
+                sender_process::ended(self.child.id());
                 return status;
             }
             assert!(Instant::now() < deadline, "the process did not end");
@@ -210,7 +210,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        sender::ended(self.child.id());
+        sender_process::ended(self.child.id());
     }
 }
 

@@ -23,7 +23,7 @@ const RESTART_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The way to stop a server.
 #[derive(Clone, Copy, Debug)]
-pub enum Stop {
+pub enum StopMode {
     /// Sessions are ended and all data is written to disk.
     Fast,
     /// Like a crash: the server recovers from its log at the next start.
@@ -113,10 +113,10 @@ impl PrivatePostgres {
     }
 
     /// Stops the server and waits until it has ended.
-    pub fn stop(&self, how: Stop) {
+    pub fn stop(&self, how: StopMode) {
         let mode = match how {
-            Stop::Fast => "fast",
-            Stop::Immediate => "immediate",
+            StopMode::Fast => "fast",
+            StopMode::Immediate => "immediate",
         };
         let mut stop = self.programs.command("pg_ctl");
         stop.args(["stop", "--silent", "--wait", "--mode", mode])
@@ -149,7 +149,7 @@ impl PrivatePostgres {
     }
 
     /// Stops the server and starts it again.
-    pub fn restart(&self, how: Stop) {
+    pub fn restart(&self, how: StopMode) {
         self.stop(how);
         self.start_again();
     }

@@ -18,7 +18,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use crate::{PATIENCE, background, sender};
+use crate::{PATIENCE, background, sender_process};
 
 /// One received request.
 #[derive(Clone, Debug)]
@@ -172,13 +172,13 @@ impl Receiver {
     }
 
     /// Changes the behaviour for all later requests.
-    pub fn behave(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
+    pub fn set_behaviour(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
         *self.shared.behaviour.lock().unwrap() = Arc::new(Box::new(behaviour));
     }
 
     /// Answers with this status for all later requests.
     pub fn answer(&self, status: u16) {
-        self.behave(move |_| Answer::status(status));
+        self.set_behaviour(move |_| Answer::status(status));
     }
 
     /// Answers like this at one of several endpoints from now on, whatever the behaviour is.
@@ -248,7 +248,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             let sender = OnceCell::new();
             // Looked up when the first request has come, so that the lookup does not delay its recorded time.
             let find = async || {
-                let found = spawn_blocking(move || sender::of(theirs, ours));
+                let found = spawn_blocking(move || sender_process::of(theirs, ours));
                 found.await.unwrap_or_default()
             };
             let service = service_fn(|request| {

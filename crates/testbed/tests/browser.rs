@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use posthaste_testbed::browser::{Browser, Locator, Look, Page, png_size};
+use posthaste_testbed::browser::{Browser, Locator, Page, PageAppearance, png_size};
 use posthaste_testbed::{Answer, Arrival, PATIENCE, Receiver};
 
 /// A web server with these pages: path, content type and body.
@@ -56,7 +56,7 @@ async fn a_page_is_read_clicked_and_typed_into() {
     assert_eq!(page.text("h1").await, "Form");
     assert_eq!(page.text("#later b").await, "it came");
     assert!(!page.has("#secret").await, "hidden elements have no text");
-    assert!(page.has(Locator::saying("button", "Save")).await);
+    assert!(page.has(Locator::with_text("button", "Save")).await);
 
     page.fill(Locator::labelled("Your name"), "Ann & Co").await;
     page.choose("select", "b").await;
@@ -160,19 +160,19 @@ async fn a_page_is_shown_in_every_look() {
         rules.collect::<Vec<_>>()
     };
     assert_eq!(rules(page.axe().await), Vec::<String>::new());
-    let light = page.screenshot(Look::WIDE).await;
+    let light = page.screenshot(PageAppearance::WIDE).await;
     assert_eq!(png_size(&light), (1_280, 800));
 
-    let dark = page.screenshot(Look::DARK).await;
+    let dark = page.screenshot(PageAppearance::DARK).await;
     assert_ne!(light, dark);
     // Grey on black is unreadable, so axe-core must report it.
     assert_eq!(rules(page.axe().await), ["color-contrast"]);
 
-    let narrow = page.screenshot(Look::NARROW).await;
+    let narrow = page.screenshot(PageAppearance::NARROW).await;
     assert_eq!(png_size(&narrow), (380, 800));
     assert_eq!(page.ask("innerWidth").await, 380);
 
-    page.emulate(Look::WITHOUT_SCRIPT).await;
+    page.emulate(PageAppearance::WITHOUT_SCRIPT).await;
     page.open(&url).await;
     assert_eq!(page.text("#script").await, "none");
     assert_eq!(page.complaints(), Vec::<String>::new());

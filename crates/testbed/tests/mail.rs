@@ -83,7 +83,7 @@ async fn it_refuses_at_the_configured_step() {
     server.refuse(MailStep::Message, "452 full");
     assert_eq!(codes(&said(&server, &EMAIL)).last(), Some(&"452"));
     assert!(server.emails().is_empty());
-    server.behave();
+    server.reset_behaviour();
     said(&server, &EMAIL);
     server.arrivals(1).await;
 }

@@ -11,8 +11,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use posthaste_testbed::{
-    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, TcpProxy,
-    checks,
+    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, StopMode,
+    TcpProxy, checks,
 };
 
 /// Starts a server that sends back everything that it receives.
@@ -179,7 +179,7 @@ fn a_private_server_keeps_committed_data_after_a_stop_or_kill() {
     assert_eq!(name, [[Some("it's me".to_owned())]]);
     database.query("CREATE TABLE ends (way text)");
     let first = server.pid();
-    for stop in [Stop::Fast, Stop::Immediate] {
+    for stop in [StopMode::Fast, StopMode::Immediate] {
         database.query(&format!("INSERT INTO ends VALUES ('{stop:?}')"));
         server.restart(stop);
     }

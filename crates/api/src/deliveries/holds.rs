@@ -1,7 +1,7 @@
 //! The reasons why the deliveries in one response are held back.
 //!
-//! [`Holds::look_up`] asks the owner of each endpoint once, at most one request per node. An owner that does not answer
-//! in time delays the response by a second at most; then the stored state of its endpoints decides.
+//! [`DeliveryHolds::look_up`] asks the owner of each endpoint once, at most one request per node. An owner that does
+//! not answer in time delays the response by a second at most; then the stored state of its endpoints decides.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
@@ -12,10 +12,10 @@ use super::Policies;
 use crate::App;
 use crate::held_back::{DeliveryHold, EndpointHold};
 
-/// The obstacles of the endpoints in one response.
+/// The holds of the endpoints in one response.
 pub(super) struct DeliveryHolds {
     now: Timestamp,
-    obstacles: FxHashMap<EndpointId, EndpointHold>,
+    holds: FxHashMap<EndpointId, EndpointHold>,
 }
 
 impl DeliveryHolds {
@@ -33,14 +33,14 @@ impl DeliveryHolds {
         endpoints.dedup();
         let lanes = app.owner_router.lanes(&endpoints).await;
         let now = app.clock.wall();
-        let mut obstacles = FxHashMap::default();
+        let mut holds = FxHashMap::default();
         for endpoint in endpoints {
             if let Some(row) = policies.row_of(endpoint) {
-                let obstacle = EndpointHold::of(lanes.get(&endpoint), row, now);
-                obstacles.insert(endpoint, obstacle);
+                let hold = EndpointHold::of(lanes.get(&endpoint), row, now);
+                holds.insert(endpoint, hold);
             }
         }
-        DeliveryHolds { now, obstacles }
+        DeliveryHolds { now, holds }
     }
 
     /// Returns the time at which the owners were asked.
@@ -51,8 +51,8 @@ impl DeliveryHolds {
     /// Returns what holds a delivery back.
     pub(super) fn of(&self, stored: &StoredDelivery, in_flight: bool) -> DeliveryHold {
         let due = stored.delivery.next_attempt_at().filter(|_| !in_flight);
-        match self.obstacles.get(&stored.delivery.facts().endpoint) {
-            Some(obstacle) => obstacle.for_delivery(due, self.now),
+        match self.holds.get(&stored.delivery.facts().endpoint) {
+            Some(hold) => hold.for_delivery(due, self.now),
             None => DeliveryHold::none(self.now),
         }
     }

@@ -107,10 +107,10 @@ async fn in_flight(
     query: &DeliveryQuery,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let mut flights = app.owner_router.all_in_flight().await;
-    flights.retain(|id| page.before.is_none_or(|before| *id < before));
+    let mut all_in_flight = app.owner_router.all_in_flight().await;
+    all_in_flight.retain(|id| page.before.is_none_or(|before| *id < before));
     let mut items: Vec<StoredDelivery> = Vec::new();
-    for ids in flights.chunks(MAX_PARALLEL_READS) {
+    for ids in all_in_flight.chunks(MAX_PARALLEL_READS) {
         let read = |id: &DeliveryId| app.store.delivery(tenant.clone(), *id);
         let reads: Vec<_> = ids.iter().map(read).collect();
         for found in reads {

@@ -214,7 +214,7 @@ pub(super) fn read_certificate(
     if let Some(read) = &read {
         match read.identity() {
             Ok(_) => {
-                let expires_at = read.summary().and_then(|glance| glance.expires_at);
+                let expires_at = read.summary().and_then(|summary| summary.expires_at);
                 if let Some(expired) = expires_at.filter(|end| *end <= now) {
                     let message = format!("has expired at {expired}");
                     inner.wrong("certificate", message);

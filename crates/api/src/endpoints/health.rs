@@ -51,8 +51,8 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let due = due.filter(|_| pending > u64::from(in_flight));
     let stored_failures = row.health.consecutive_failures;
     let failures = lane.as_ref().map(|lane| lane.consecutive_failures);
-    let obstacle = EndpointHold::of(lane.as_ref(), &row, now);
-    let held_back = obstacle.for_endpoint(lane.as_ref(), due, now);
+    let hold = EndpointHold::of(lane.as_ref(), &row, now);
+    let held_back = hold.for_endpoint(lane.as_ref(), due, now);
     let configured = configured_limits(app, &call.tenant().tenant, endpoint);
     let limits = limits_in_force(lane.as_ref(), &configured);
     let health = EndpointHealth {
@@ -60,7 +60,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
         pending,
         in_flight,
         next_attempt_at: due
-            .and_then(|due| next_attempt(due, &row, &obstacle, breaker, now))
+            .and_then(|due| next_attempt(due, &row, &hold, breaker, now))
             .map(|at| at.to_string()),
         consecutive_failures: failures.unwrap_or(stored_failures),
         success_ratio: stats.success_ratio,
@@ -74,7 +74,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
             in_flight: limits.in_flight,
             per_second: limits.per_second,
         },
-        quiet_until: obstacle.quiet_until().map(|at| at.to_string()),
+        quiet_until: hold.quiet_until().map(|at| at.to_string()),
     };
     Ok(body::answer(StatusCode::OK, &health))
 }
@@ -111,7 +111,7 @@ async fn earliest_due(
 fn next_attempt(
     due: Timestamp,
     row: &EndpointRow,
-    obstacle: &EndpointHold,
+    hold: &EndpointHold,
     breaker: Breaker,
     now: Timestamp,
 ) -> Option<Timestamp> {
@@ -119,7 +119,7 @@ fn next_attempt(
         EndpointStatus::Enabled => {}
         EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => return None,
     }
-    let allowed = obstacle.for_delivery(Some(due), now).not_before;
+    let allowed = hold.for_delivery(Some(due), now).not_before;
     let next = match breaker {
         Breaker::Passing | Breaker::Probing(_) => due,
         // The next attempt is the probe, also if the delivery is due before.

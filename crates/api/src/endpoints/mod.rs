@@ -224,8 +224,8 @@ const fn route(
     name: &'static str,
     summary: &'static str,
     query: &'static [Parameter],
-    takes: RequestBody,
-    gives: &'static [SuccessResponse],
+    request_body: RequestBody,
+    responses: &'static [SuccessResponse],
     fails: &'static [(u16, Code)],
     handler: Handler,
 ) -> Route {
@@ -236,8 +236,8 @@ const fn route(
         summary,
         access: Access::Tenant,
         query,
-        request_body: takes,
-        responses: gives,
+        request_body,
+        responses,
         fails,
         handler,
     }

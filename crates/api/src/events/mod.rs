@@ -369,11 +369,11 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
             ..DeliveryFilter::default()
         };
         let found = app.store.deliveries(tenant.clone(), filter, page).await?;
-        let aloft = app.owner_router.in_flight(&found.items).await;
+        let in_flight = app.owner_router.in_flight(&found.items).await;
         deliveries.extend(found.items.iter().map(|stored| EventDelivery {
             id: stored.delivery.id().to_string(),
             endpoint_id: stored.delivery.facts().endpoint.to_string(),
-            status: status_now(stored, aloft.contains(&stored.delivery.id())),
+            status: status_now(stored, in_flight.contains(&stored.delivery.id())),
         }));
         before = found.next;
         if before.is_none() {

@@ -40,7 +40,7 @@ pub(crate) struct RequestDraft {
     pub(crate) draft: ParsedEvent,
     /// Its method.
     pub(crate) method: RequestMethod,
-    /// The other fields, to be read with [`Reader::read_http_fields`].
+    /// The other fields, to be read with [`EventParser::read_http_fields`].
     pub(crate) http_fields: Value,
 }
 

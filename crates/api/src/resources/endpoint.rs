@@ -243,10 +243,10 @@ pub struct CertificateSummary {
 
 impl From<&ClientCertificate> for CertificateSummary {
     fn from(certificate: &ClientCertificate) -> CertificateSummary {
-        let glance = certificate.summary();
-        let expires_at = glance.as_ref().and_then(|glance| glance.expires_at);
+        let summary = certificate.summary();
+        let expires_at = summary.as_ref().and_then(|summary| summary.expires_at);
         CertificateSummary {
-            fingerprint: glance.map(|glance| glance.fingerprint),
+            fingerprint: summary.map(|summary| summary.fingerprint),
             expires_at: expires_at.map(|at| at.to_string()),
         }
     }

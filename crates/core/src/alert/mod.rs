@@ -8,7 +8,7 @@
 //!   either, because little traffic is not a recovery.
 //! - **No decision without data.** While nothing can be read, nothing is raised or resolved.
 //!
-//! [`Course::after`] is a pure function: it takes the reading, the [`Rule`], the current state and the time, and
+//! [`AlertPhase::after`] is a pure function: it takes the reading, the [`Rule`], the current state and the time, and
 //! returns the new state and the [`Change`].
 
 mod name;

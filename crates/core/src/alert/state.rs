@@ -1,10 +1,10 @@
 //! The state machine of one alert: raised and resolved by readings.
 //!
-//! [`Course::after`] takes the current state, a reading ([`Reading`]) and the [`Rule`], and returns the new state and
-//! the [`Change`] to make, if any. A critical reading with enough samples raises the alert. Readings outside the
+//! [`AlertPhase::after`] takes the current state, a reading ([`Reading`]) and the [`Rule`], and returns the new state
+//! and the [`Change`] to make, if any. A critical reading with enough samples raises the alert. Readings outside the
 //! critical range ([`Bound`]) for the whole calm time resolve it. A value that could not be read never does either.
 //!
-//! The functions are pure. After a restart the caller starts from [`Course::RAISED`] or [`Course::Quiet`].
+//! The functions are pure. After a restart the caller starts from [`AlertPhase::RAISED`] or [`AlertPhase::Quiet`].
 
 use std::fmt;
 
@@ -182,12 +182,12 @@ mod tests {
 
     /// Takes one reading per minute and returns the readings that caused an action.
     fn changes(rule: &Rule, readings: &[Reading]) -> Vec<(usize, Change)> {
-        let mut course = AlertPhase::Quiet;
+        let mut phase = AlertPhase::Quiet;
         let mut found = Vec::new();
         for (minute, seen) in readings.iter().enumerate() {
             let now = Tick::default().after(Span::from_mins(minute as u64));
-            let (next, change) = course.after(now, rule, *seen);
-            course = next;
+            let (next, change) = phase.after(now, rule, *seen);
+            phase = next;
             found.extend(change.map(|change| (minute, change)));
         }
         found

@@ -2,8 +2,8 @@
 //!
 //! [`classify`] is called once, where the attempt ended. The result is a [`Classification`]: success, or a [`Failure`]
 //! with a verdict (retry or not), a kind (what went wrong) and a scope (this delivery or the destination). The
-//! default table is total: every status from 100 to 599 and every [`Fault`] has exactly one row. The [`Rules`] of a
-//! policy are checked before it.
+//! default table is total: every status from 100 to 599 and every [`TransportError`] has exactly one row. The [`Rules`]
+//! of a policy are checked before it.
 
 mod retry_after;
 mod rule;

@@ -1,6 +1,6 @@
 //! Classification rules of a retry policy, which are checked before the default table.
 //!
-//! A [`Rule`] says what to do ([`Then`]: retry or fail) for the outcomes that it matches ([`RuleMatch`]: one
+//! A [`Rule`] says what to do ([`RuleAction`]: retry or fail) for the outcomes that it matches ([`RuleMatch`]: one
 //! status, a class of statuses or a failure kind). Rules are read from the JSON of a retry policy and written back
 //! in the same form. A policy has at most [`MAX_RULES`] of its own, besides those of its preset ([`Rules`]). No rule
 //! names a success or an interim (1xx) status; the kind `http` matches interim statuses too.

@@ -1,8 +1,8 @@
 //! Forecast of the remaining attempts of a delivery.
 //!
-//! [`Delivery::upcoming`] returns the earliest, expected and latest time of each attempt that may still be made
-//! ([`Upcoming`]), under the assumption that every attempt fails at once. It is computed from the retry policy and
-//! changes nothing. A delivery that has ended has no upcoming attempts.
+//! [`Delivery::expected_attempts`] returns the earliest, expected and latest time of each attempt that may still be
+//! made ([`ExpectedAttempt`]), under the assumption that every attempt fails at once. It is computed from the retry
+//! policy and changes nothing. A delivery that has ended has no upcoming attempts.
 
 use super::{Delivery, State};
 use crate::policy::{AttemptWindow, LateAction, RetryPolicy};

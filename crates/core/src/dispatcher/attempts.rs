@@ -49,7 +49,10 @@ impl Dispatcher {
     /// Starts attempts while there are free slots and a lane is waiting for its turn.
     pub(super) fn start_attempts(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.phase == Phase::Running && !self.suspended && self.in_flight.free() > 0 {
-            if self.single_attempt.is_some_and(|trial| trial.at > now.tick) {
+            if self
+                .single_attempt
+                .is_some_and(|single_attempt| single_attempt.at > now.tick)
+            {
                 break;
             }
             let Some(lane) = self.turns.next(self.in_flight.spare()) else {
@@ -58,9 +61,9 @@ impl Dispatcher {
             self.lanes[lane].queued = false;
             let sent = self.send_one(now, lane, commands);
             self.update_lane(now, lane, commands);
-            if sent && let Some(trial) = &mut self.single_attempt {
-                trial.pause = trial.pause.times(2).min(MAX_TRIAL_DELAY);
-                trial.at = now.tick.after(trial.pause);
+            if sent && let Some(single_attempt) = &mut self.single_attempt {
+                single_attempt.pause = single_attempt.pause.times(2).min(MAX_TRIAL_DELAY);
+                single_attempt.at = now.tick.after(single_attempt.pause);
             }
         }
     }

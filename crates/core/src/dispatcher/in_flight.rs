@@ -1,9 +1,9 @@
 //! Attempts in flight and results being recorded, up to a limit.
 //!
-//! [`Flights`] holds one [`InFlight`] per attempt from its start until its result is recorded, and one per
-//! cancellation or late delivery that is being recorded. A [`Ticket`] identifies it; a ticket is not valid any more once its flight
-//! has ended. Attempts start only while [`Flights::free`] is above zero. Some slots are a reserve for tenants with
-//! nothing in flight.
+//! [`InFlightTable`] holds one [`InFlight`] per attempt from its start until its result is recorded, and one per
+//! cancellation or late delivery that is being recorded. A [`Ticket`] identifies it; a ticket is not valid any more
+//! once its attempt has ended. Attempts start only while [`InFlightTable::free`] is above zero. Some slots are a
+//! reserve for tenants with nothing in flight.
 
 use slab::Slab;
 
@@ -36,7 +36,7 @@ pub(super) enum Stage {
     Recording(Record),
 }
 
-/// All flights. Each one occupies one of a limited number of slots until its result is recorded. A slow store
+/// Everything in flight. Each one occupies one of a limited number of slots until its result is recorded. A slow store
 /// therefore slows down sending, instead of letting results pile up.
 #[derive(Debug)]
 pub(super) struct InFlightTable {
@@ -93,14 +93,14 @@ impl InFlightTable {
         flight.is_some_and(|(serial, _)| *serial == ticket.serial)
     }
 
-    /// Returns the flight with this ticket, or `None` if it has ended.
+    /// Returns the attempt with this ticket, or `None` if it has ended.
     pub(super) fn get(&self, ticket: Ticket) -> Option<&InFlight> {
         let slot = self.slots.get(ticket.index as usize);
         slot.filter(|(serial, _)| *serial == ticket.serial)
             .map(|(_, flight)| flight)
     }
 
-    /// Returns the flight with this ticket, to change it, or `None` if it has ended.
+    /// Returns the attempt with this ticket, to change it, or `None` if it has ended.
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
         self.slots
             .get_mut(ticket.index as usize)
@@ -108,7 +108,7 @@ impl InFlightTable {
             .map(|(_, flight)| flight)
     }
 
-    /// Ends all flights. Their tickets are not reused.
+    /// Ends all attempts. Their tickets are not reused.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
     }

@@ -65,7 +65,7 @@ pub(super) struct Lane {
     /// Deliveries taken back after internal faults, with the end of their waiting time.
     pub(super) waiting_after_fault: VecDeque<(Tick, Delivery)>,
     pub(super) faults: FaultBackoff,
-    /// Deliveries held after repeated internal faults, and the faults that may lead to that.
+    /// Deliveries that are quarantined after repeated internal faults, and the faults that may lead to that.
     pub(super) quarantine: Quarantine,
     /// True while the lane is being released to another node.
     pub(super) is_revoked: bool,

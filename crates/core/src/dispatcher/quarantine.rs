@@ -1,14 +1,15 @@
-//! Deliveries that are held after repeated internal faults.
+//! Deliveries that are quarantined after repeated internal faults.
 //!
 //! Some deliveries cannot be attempted at all: their content cannot be read, or the attempt panics. Retrying them for ever
-//! would only fill the log. After [`FAULTS_TO_HOLD`] internal faults in a row such a delivery is held, until a person
-//! retries or cancels it, the endpoint is changed or enabled, another node owns the endpoint, or the process restarts.
-//! Holds are kept in memory only, so a fault of posthaste never delays a delivery beyond a restart.
+//! would only fill the log. After [`FAULTS_TO_QUARANTINE`] internal faults in a row such a delivery is quarantined,
+//! until a person retries or cancels it, the endpoint is changed or enabled, another node owns the endpoint, or the
+//! process restarts. The quarantine is kept in memory only, so a fault of posthaste never delays a delivery beyond a
+//! restart.
 //!
-//! A fault that other deliveries have too is not the delivery's own, and must hold nothing. Faults with the scope
-//! [`FaultScope::Shared`](super::FaultScope) never count. The others count, and [`FaultHolds::add`] compares the
-//! delivery with the others of its lane and of this node. If nothing but two to four deliveries is attempted and all of them
-//! fault, each is held in the end, after more faults.
+//! A fault that other deliveries have too is not the delivery's own, and must quarantine nothing. Faults with the scope
+//! [`InternalFaultScope::Shared`](super::InternalFaultScope) never count. The others count, and [`Quarantine::add`]
+//! compares the delivery with the others of its lane and of this node. If nothing but two to four deliveries is
+//! attempted and all of them fault, each is quarantined in the end, after more faults.
 
 use std::collections::VecDeque;
 
@@ -18,21 +19,21 @@ use crate::id::{DeliveryId, EndpointId};
 use crate::lane::Fetched;
 use crate::time::Now;
 
-/// Number of internal faults in a row after which a delivery is held.
+/// Number of internal faults in a row after which a delivery is quarantined.
 pub const FAULTS_TO_QUARANTINE: u32 = 10;
-/// For each other delivery that has as many faults, a delivery is held only after this many times as many: the more
-/// deliveries fault, the less likely the fault is their own.
+/// For each other delivery that has as many faults, a delivery is quarantined only after this many times as many: the
+/// more deliveries fault, the less likely the fault is their own.
 const FACTOR_PER_OTHER: u32 = 3;
 /// Above this number of other deliveries with faults, the fault is taken for a shared one and holds nothing.
 const MAX_OTHERS: u64 = 3;
-/// Maximum number of held deliveries of one lane. Further ones are retried after growing pauses.
+/// Maximum number of quarantined deliveries of one lane. Further ones are retried after growing pauses.
 pub const MAX_QUARANTINED_PER_LANE: usize = 64;
-/// Maximum number of held deliveries that [`Dispatcher::held_after_faults`] returns.
+/// Maximum number of quarantined deliveries that [`Dispatcher::quarantined`] returns.
 pub const MAX_QUARANTINED_LISTED: usize = 1_000;
 /// Maximum number of deliveries of one lane whose faults are counted. Beyond it, the oldest count is dropped.
 const MAX_STREAKS: usize = 256;
 
-/// A delivery that is held after repeated internal faults.
+/// A delivery that is quarantined after repeated internal faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuarantinedDelivery {
     /// The endpoint.
@@ -76,9 +77,9 @@ impl Comparison {
         }
     }
 
-    /// Returns the number of faults in a row after which the delivery is held, or `None` while its faults look like shared
-    /// ones. They look like its own if another attempt has ended normally since its last fault. Otherwise each other
-    /// delivery that had about as many faults since its first one raises the number.
+    /// Returns the number of faults in a row after which the delivery is quarantined, or `None` while its faults look
+    /// like shared ones. They look like its own if another attempt has ended normally since its last fault. Otherwise
+    /// each other delivery that had about as many faults since its first one raises the number.
     fn faults_to_hold(self, ended: EndedAttempts, own_faults: u32) -> Option<u32> {
         if ended.normal > self.normal_before {
             return Some(FAULTS_TO_QUARANTINE);
@@ -93,7 +94,7 @@ impl Comparison {
     }
 }
 
-/// The internal faults and the held deliveries of one lane.
+/// The internal faults and the quarantined deliveries of one lane.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     ended: EndedAttempts,
@@ -109,7 +110,7 @@ impl Quarantine {
         self.forget(delivery);
     }
 
-    /// Counts a fault of a delivery. Returns true if the delivery must be held now.
+    /// Counts a fault of a delivery. Returns true if the delivery must be quarantined now.
     fn add(&mut self, delivery: DeliveryId, node: &mut EndedAttempts) -> bool {
         let mut streaks = self.streaks.iter();
         let known = streaks.position(|streak| streak.delivery == delivery);
@@ -143,7 +144,7 @@ impl Quarantine {
         self.deliveries.len() >= MAX_QUARANTINED_PER_LANE
     }
 
-    /// Forgets the faults of a delivery, so that it is held after ten further ones.
+    /// Forgets the faults of a delivery, so that it is quarantined after ten further ones.
     fn forget(&mut self, delivery: DeliveryId) {
         self.streaks.retain(|streak| streak.delivery != delivery);
     }
@@ -154,7 +155,7 @@ impl Quarantine {
 }
 
 impl Dispatcher {
-    /// Returns the deliveries that are held after repeated internal faults, at most [`MAX_HELD_LISTED`].
+    /// Returns the deliveries that are quarantined after repeated internal faults, at most [`MAX_QUARANTINED_LISTED`].
     pub fn quarantined(&self) -> Vec<QuarantinedDelivery> {
         let of_lanes = self.lanes.iter().flat_map(|(_, lane)| {
             lane.quarantine
@@ -168,7 +169,7 @@ impl Dispatcher {
         of_lanes.take(MAX_QUARANTINED_LISTED).collect()
     }
 
-    /// Returns true if [`Dispatcher::held_after_faults`] may have changed since the last call. Resets the flag.
+    /// Returns true if [`Dispatcher::quarantined`] may have changed since the last call. Resets the flag.
     pub fn take_quarantine_changed(&mut self) -> bool {
         std::mem::take(&mut self.quarantine_changed)
     }
@@ -179,8 +180,8 @@ impl Dispatcher {
         holds.ended_normally(delivery, &mut self.ended);
     }
 
-    /// Counts an internal fault that may be the delivery's own, and holds the delivery if it was one too many. Returns
-    /// true if it is held.
+    /// Counts an internal fault that may be the delivery's own, and quarantines the delivery if it was one too many.
+    /// Returns true if it is quarantined.
     pub(super) fn quarantine_after_fault(
         &mut self,
         now: Now,
@@ -191,7 +192,7 @@ impl Dispatcher {
         if !entry.quarantine.add(delivery.id(), &mut self.ended) {
             return false;
         }
-        // The held delivery explains the faults, so the others of the lane need not wait for long.
+        // The quarantined delivery explains the faults, so the others of the lane need not wait for long.
         entry.reset_faults(now.tick);
         self.hold(lane, delivery);
         true
@@ -205,7 +206,7 @@ impl Dispatcher {
         self.quarantine_changed = true;
     }
 
-    /// Releases one held delivery, which gets its tries anew.
+    /// Releases one quarantined delivery, which gets its tries anew.
     pub(super) fn release_quarantined(&mut self, now: Now, lane: usize, delivery: DeliveryId) {
         let entry = &mut self.lanes[lane];
         entry.quarantine.forget(delivery);
@@ -218,7 +219,7 @@ impl Dispatcher {
         }
     }
 
-    /// Releases all held deliveries of a lane, and forgets its faults.
+    /// Releases all quarantined deliveries of a lane, and forgets its faults.
     pub(super) fn release_all_quarantined(&mut self, now: Now, lane: usize) {
         let entry = &mut self.lanes[lane];
         entry.quarantine.streaks.clear();
@@ -228,7 +229,7 @@ impl Dispatcher {
         }
     }
 
-    /// Releases the held deliveries that were retried by hand: their rows have another due time or trigger.
+    /// Releases the quarantined deliveries that were retried by hand: their rows have another due time or trigger.
     pub(super) fn release_retried(&mut self, now: Now, lane: usize, fetched: &Fetched) {
         if !self.lanes[lane].quarantine.has_deliveries() {
             return;

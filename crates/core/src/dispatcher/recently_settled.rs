@@ -1,8 +1,8 @@
 //! Deliveries that were settled or cancelled recently.
 //!
 //! A fetch may return a delivery before the engine reports its commit as `Accepted`. If the delivery has been sent
-//! and settled by then, that report must not send it again. [`Recent`] therefore remembers such deliveries for a
-//! while.
+//! and settled by then, that report must not send it again. [`RecentlySettled`] therefore remembers such deliveries for
+//! a while.
 
 use std::collections::VecDeque;
 

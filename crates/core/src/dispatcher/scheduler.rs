@@ -279,7 +279,7 @@ impl FairScheduler {
         if self
             .parked
             .first()
-            .is_some_and(|(flights, _)| *flights <= spare)
+            .is_some_and(|(in_flight, _)| *in_flight <= spare)
             && let Some((_, tenant)) = self.parked.pop_first()
         {
             self.tenants[tenant].queue_state = QueueState::InRing;
@@ -289,13 +289,13 @@ impl FairScheduler {
 
     /// An attempt of this tenant has started.
     pub(super) fn attempt_started(&mut self, tenant: usize) {
-        self.count(tenant, |flights| flights + 1);
+        self.count(tenant, |in_flight| in_flight + 1);
     }
 
     /// An attempt of this tenant has ended, which leaves `spare` slots.
     pub(super) fn attempt_ended(&mut self, tenant: usize, spare: usize) {
-        self.count(tenant, |flights| {
-            flights
+        self.count(tenant, |in_flight| {
+            in_flight
                 .checked_sub(1)
                 .expect("an attempt of the tenant is in flight")
         });

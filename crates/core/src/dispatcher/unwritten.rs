@@ -2,9 +2,9 @@
 //!
 //! A failed record is repeated until it is written. While the store fails, results might be lost, so only single trial
 //! attempts start. If other records are written in between, the store works and the fault lies in the one record: then
-//! attempts start as usual, and the record is repeated after growing pauses. After [`FAULTS_TO_HOLD`] such failures the delivery
-//! is held like one that causes other internal faults, and its result is discarded. So one record that can never be
-//! written neither slows down the node nor occupies a slot for ever.
+//! attempts start as usual, and the record is repeated after growing pauses. After [`FAULTS_TO_QUARANTINE`] such
+//! failures the delivery is held like one that causes other internal faults, and its result is discarded. So one record
+//! that can never be written neither slows down the node nor occupies a slot for ever.
 
 use super::command::{Command, Record, Ticket};
 use super::in_flight::{InFlight, Stage};

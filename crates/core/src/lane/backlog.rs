@@ -69,7 +69,7 @@ pub struct Backlog {
     outdated: Vec<DeliveryId>,
     /// Number of deliveries of each key that are in flight or being recorded.
     busy_keys: FxHashMap<OrderingKey, u32>,
-    /// Keys of the deliveries that are held after internal faults.
+    /// Keys of the deliveries that are quarantined.
     held_keys: Vec<OrderingKey>,
     /// True if the store may contain an older delivery than one that is handed over.
     tangled: bool,
@@ -324,15 +324,15 @@ impl Backlog {
         self.schedule_check(delivery.id(), again);
     }
 
-    /// Keeps a taken delivery out of the way until [`Backlog::return_held`]. It counts as taken, so no fetch returns it. On
-    /// an ordered lane the deliveries behind it wait in the store.
+    /// Keeps a taken delivery out of the way until [`Backlog::return_quarantined`]. It counts as taken, so no fetch
+    /// returns it. On an ordered lane the deliveries behind it wait in the store.
     pub fn quarantine(&mut self, delivery: &Delivery) {
         let key = delivery.facts().ordering;
         self.spill_successors(key);
         self.held_keys.extend(key);
     }
 
-    /// Returns a held delivery to the store unchanged; it is due again at `again`.
+    /// Returns a quarantined delivery to the store unchanged; it is due again at `again`.
     pub fn return_quarantined(&mut self, delivery: &Delivery, again: Timestamp) {
         let key = delivery.facts().ordering;
         let index = self.held_keys.iter().position(|held| Some(*held) == key);

@@ -196,7 +196,7 @@ impl Breaker {
     ///
     /// # Panics
     ///
-    /// If no probe may be sent. The caller must have checked [`Breaker::passage`].
+    /// If no probe may be sent. The caller must have checked [`Breaker::decide`].
     pub fn send_probe(&mut self, now: Tick) {
         self.state = match self.state {
             BreakerState::Tripped { until, reason } if until <= now => {

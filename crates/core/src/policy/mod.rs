@@ -2,7 +2,7 @@
 //!
 //! A [`RetryPolicy`] is plain data: a [`Backoff`] shape, a [`Jitter`], a maximum number of attempts, a maximum
 //! duration, rules that say which failures are retried, and what happens to deliveries that were held back past
-//! their deadline ([`Late`]). It guarantees:
+//! their deadline ([`LateAction`]). It guarantees:
 //!
 //! - The delay before a retry depends only on the number of the retry, the previous delay and the random number
 //!   generator.

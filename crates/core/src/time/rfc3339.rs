@@ -155,7 +155,7 @@ pub(super) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// The inverse of [`civil`].
+/// The inverse of [`civil_from_days`].
 pub(super) fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(YEARS_PER_ERA);

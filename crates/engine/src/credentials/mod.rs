@@ -107,7 +107,7 @@ impl fmt::Display for CredentialsFingerprint {
 pub struct Unreadable;
 
 impl Credentials {
-    /// Reads the output of [`keep`](Credentials::keep).
+    /// Reads the output of [`to_stored`](Credentials::to_stored).
     pub fn open(json: &[u8]) -> Result<Credentials, Unreadable> {
         // Error messages of serde may quote the data.
         serde_json::from_slice(json).map_err(|_| Unreadable)

@@ -326,7 +326,8 @@ impl OwnerRouter {
         held
     }
 
-    /// Returns the deliveries that are held after repeated internal faults on any node that answers, newest first.
+    /// Returns the deliveries that are quarantined after repeated internal faults on any node that answers, newest
+    /// first.
     pub async fn all_quarantined(&self) -> Vec<DeliveryId> {
         let mut held = self.engine.quarantined();
         for reply in self.ask_all(&NodeRequest::HeldAfterFaults).await {
@@ -339,8 +340,8 @@ impl OwnerRouter {
         held
     }
 
-    /// Returns the number of deliveries that are held after repeated internal faults, or cannot be read, on all nodes that
-    /// answer.
+    /// Returns the number of deliveries that are quarantined after repeated internal faults, or cannot be read, on all
+    /// nodes that answer.
     pub async fn quarantined_count(&self) -> u64 {
         let mut held = self.engine.quarantined_count() as u64;
         for reply in self.ask_all(&NodeRequest::HeldAfterFaults).await {

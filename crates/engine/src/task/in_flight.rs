@@ -1,7 +1,7 @@
 //! Attempts in flight: sent, ended, recorded, reported.
 //!
-//! [`InFlight`] holds what the dispatcher does not need to know of an attempt, from the start of the attempt until the
-//! store has recorded its result. Then the attempt is counted, logged and traced.
+//! [`InFlightDetails`] holds what the dispatcher does not need to know of an attempt, from the start of the attempt
+//! until the store has recorded its result. Then the attempt is counted, logged and traced.
 
 use std::time::{Duration, Instant};
 

@@ -116,7 +116,7 @@ async fn a_held_delivery_can_be_cancelled_and_is_tried_by_the_next_process() {
     let next = Engine::new();
     let mut panics = fixture.panics.subscribe();
     let before = *panics.borrow_and_update();
-    fixture.run(&next, &fixture.observe, None);
+    fixture.run(&next, &fixture.metrics, None);
     let tried = panics.wait_for(|count| *count > before);
     // The result is a lock that would block the next panic.
     let is_tried = timeout(TEST_TIMEOUT, tried).await.is_ok();

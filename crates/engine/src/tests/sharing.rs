@@ -374,7 +374,7 @@ impl RoutedPair {
         let pair = Pair::start().await;
         let owner = Arc::new(Mutex::new(None));
         let peers = Arc::new(Mutex::new(vec![None, None]));
-        let router = |number: u64, engine: &Engine, observe: &Arc<Metrics>| {
+        let router = |number: u64, engine: &Engine, metrics: &Arc<Metrics>| {
             let cluster = FixedOwnerCluster {
                 me: NodeNo(number),
                 owner: owner.clone(),
@@ -384,7 +384,7 @@ impl RoutedPair {
             let clock = pair.fixture.clock.clone();
             Arc::new(OwnerRouter::new(
                 engine.clone(),
-                observe.clone(),
+                metrics.clone(),
                 clock,
                 pair.fixture.store.clone(),
                 Some(Arc::new(cluster)),
@@ -392,7 +392,7 @@ impl RoutedPair {
         };
         let elsewhere = Arc::new(Metrics::new());
         let routers = [
-            router(0, &pair.fixture.engine, &pair.fixture.observe),
+            router(0, &pair.fixture.engine, &pair.fixture.metrics),
             router(1, &pair.other, &elsewhere),
         ];
         *peers.lock().unwrap() = routers.iter().cloned().map(Some).collect();
@@ -543,9 +543,9 @@ async fn the_wait_for_an_owner_is_limited() {
         store: pair.pair.fixture.store.clone(),
     };
     let (engine, clock) = (pair.pair.other.clone(), pair.pair.fixture.clock.clone());
-    let observe = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new());
     let store = pair.pair.fixture.store.clone();
-    let router = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
+    let router = OwnerRouter::new(engine, metrics, clock, store, Some(Arc::new(cluster)));
     let router = router.with_short_timeout();
     let result = router
         .set_status(endpoint, EndpointStatus::Paused, None)

@@ -479,14 +479,14 @@ impl AlertChecker {
                 continue;
             };
             let open_alert = open.get(&(name, scope.clone()));
-            let course = match open_alert {
+            let phase = match open_alert {
                 None => AlertPhase::Quiet,
                 Some(alert) => AlertPhase::Raised {
                     calm_since: self.normal_since.get(&alert.id).copied(),
                 },
             };
             read.extend(open_alert.map(|alert| alert.id));
-            let (next, change) = course.after(now.tick, &rule, seen);
+            let (next, change) = phase.after(now.tick, &rule, seen);
             match change {
                 Some(Change::Raise) => self.raise(now.wall, name, scope, seen).await?,
                 Some(Change::Resolve) => {

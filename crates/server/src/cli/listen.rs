@@ -1,7 +1,7 @@
 //! `posthaste listen`: a local receiver that verifies and prints requests, and fails as configured.
 //!
-//! The receiver itself is [`listener`](crate::listener). This module reads its [`ListenArgs`], and prints each request
-//! as text or as a line of JSON. It never prints a secret: the credentials in a request are hidden.
+//! The receiver itself is [`webhook_receiver`](crate::webhook_receiver). This module reads its [`ListenArgs`], and
+//! prints each request as text or as a line of JSON. It never prints a secret: the credentials in a request are hidden.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

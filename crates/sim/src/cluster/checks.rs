@@ -75,7 +75,7 @@ impl World {
         let shares: Vec<usize> = self
             .nodes
             .iter()
-            .filter(|node| node.runs() && node.works)
+            .filter(|node| node.runs() && node.wants_shards)
             .map(|node| node.held.len())
             .collect();
         let (least, most) = (shares.iter().min(), shares.iter().max());

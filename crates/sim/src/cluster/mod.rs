@@ -170,14 +170,14 @@ impl World {
         self.settle("after the storm", true)?;
         self.join(true)?;
         self.settle("after a join", false)?;
-        if let Some(victim) = self.pick(|node| node.works && node.stays) {
+        if let Some(victim) = self.pick(|node| node.wants_shards && node.stays) {
             self.note(|| format!("recovery phase: node {victim} dies"));
             self.nodes[victim].crash();
             self.settle("after a death", false)?;
         }
         self.join(true)?;
         self.settle("after another join", false)?;
-        if let Some(leaver) = self.pick(|node| node.works && node.stays) {
+        if let Some(leaver) = self.pick(|node| node.wants_shards && node.stays) {
             self.note(|| format!("recovery phase: node {leaver} retires"));
             self.nodes[leaver].stays = false;
             self.handle(leaver, Input::Retire)?;
@@ -194,10 +194,10 @@ impl World {
         (!running.is_empty()).then(|| *self.rng.pick(&running))
     }
 
-    fn join(&mut self, works: bool) -> CheckResult {
+    fn join(&mut self, wants_shards: bool) -> CheckResult {
         let origin = self.rng.between(0, 1_000_000);
         let parts_per_million = self.rng.between(0, 2_000) as i64 - 1_000;
-        let mut node = Node::new(works, origin, parts_per_million, self.timings);
+        let mut node = Node::new(wants_shards, origin, parts_per_million, self.timings);
         node.start(self.event_queue.now_ms(), self.timings);
         self.nodes.push(node);
         self.handle(self.nodes.len() - 1, Input::Tick)
@@ -237,7 +237,7 @@ impl World {
                 life,
                 holding,
             } => {
-                if !self.nodes[node].lives(life) {
+                if !self.nodes[node].is_current_life(life) {
                     return Ok(());
                 }
                 if self.nodes[node].frozen {
@@ -253,7 +253,7 @@ impl World {
                 self.handle(node, Input::RevokeFinished(holding))
             }
             Event::Thaw { node, life } => {
-                if self.nodes[node].lives(life) && self.nodes[node].frozen {
+                if self.nodes[node].is_current_life(life) && self.nodes[node].frozen {
                     self.note(|| format!("node {node} thaws"));
                     self.nodes[node].frozen = false;
                     // It may immediately send for its shards, if its clock allows it.
@@ -274,8 +274,8 @@ impl World {
         let running = self.nodes.iter().filter(|node| node.runs()).count();
         match self.rng.between(0, 9) {
             0 | 1 if running < MOST_NODES => {
-                let works = self.rng.random_ratio(4, 5);
-                self.join(works)?;
+                let wants_shards = self.rng.random_ratio(4, 5);
+                self.join(wants_shards)?;
             }
             2 => {
                 if let Some(victim) = self.pick(|_| true) {
@@ -322,7 +322,7 @@ impl World {
             let life = self.nodes[at].life;
             self.happen(Event::Thaw { node: at, life })?;
         }
-        if self.pick(|node| node.works && node.stays).is_none() {
+        if self.pick(|node| node.wants_shards && node.stays).is_none() {
             self.join(true)?;
         }
         // Timed-out requests may still be executed; the guarantees are checked after that.
@@ -335,7 +335,7 @@ impl World {
         let now = self.nodes[at].clock(now_ms);
         let commands = self.nodes[at].handle(now, input);
         for command in commands {
-            self.obey(at, now, command)?;
+            self.execute(at, now, command)?;
         }
         let life = self.nodes[at].life;
         if let Some(in_ms) = self.nodes[at].wakes_in_ms(now_ms) {
@@ -345,7 +345,7 @@ impl World {
         Ok(())
     }
 
-    fn obey(&mut self, at: usize, now: Tick, command: Command) -> CheckResult {
+    fn execute(&mut self, at: usize, now: Tick, command: Command) -> CheckResult {
         self.note_command(at, &command);
         match command {
             Command::Register
@@ -499,7 +499,7 @@ impl World {
 
     fn reach(&mut self, at: usize, life: u64, input: Input, answers: Option<u64>) -> CheckResult {
         let node = &mut self.nodes[at];
-        if !node.lives(life) {
+        if !node.is_current_life(life) {
             return Ok(());
         }
         if node.frozen {

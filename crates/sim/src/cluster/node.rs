@@ -17,7 +17,7 @@ pub(super) struct Node {
     /// Clock value at the start of the simulation.
     origin: u64,
     parts_per_million: i64,
-    pub(super) works: bool,
+    pub(super) wants_shards: bool,
     pub(super) is_alive: bool,
     pub(super) frozen: bool,
     /// False after it was asked to leave.
@@ -35,12 +35,17 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(works: bool, origin: u64, parts_per_million: i64, timings: Timings) -> Node {
+    pub(super) fn new(
+        wants_shards: bool,
+        origin: u64,
+        parts_per_million: i64,
+        timings: Timings,
+    ) -> Node {
         Node {
-            membership: MembershipState::new(timings, works, Tick::START),
+            membership: MembershipState::new(timings, wants_shards, Tick::START),
             origin,
             parts_per_million,
-            works,
+            wants_shards,
             is_alive: false,
             frozen: false,
             stays: true,
@@ -56,7 +61,7 @@ impl Node {
 
     pub(super) fn start(&mut self, now_ms: u64, timings: Timings) {
         self.is_alive = true;
-        self.membership = MembershipState::new(timings, self.works, self.clock(now_ms));
+        self.membership = MembershipState::new(timings, self.wants_shards, self.clock(now_ms));
     }
 
     pub(super) fn crash(&mut self) {
@@ -71,12 +76,12 @@ impl Node {
         Tick(self.origin + now_ms.saturating_add_signed(drift))
     }
 
-    pub(super) fn lives(&self, life: u64) -> bool {
+    pub(super) fn is_current_life(&self, life: u64) -> bool {
         self.is_alive && self.life == life
     }
 
     pub(super) fn is_awake(&self, life: u64) -> bool {
-        self.lives(life) && !self.frozen
+        self.is_current_life(life) && !self.frozen
     }
 
     /// Returns true if it is alive and has not left.

@@ -17,7 +17,7 @@ use super::mutations::ClusterMutation;
 #[derive(Clone, Copy, Debug)]
 struct Row {
     beat: u64,
-    works: bool,
+    wants_shards: bool,
     lease: Span,
 }
 
@@ -67,23 +67,21 @@ impl Table {
                 self.next += 1;
                 let row = Row {
                     beat: 0,
-                    works: false,
+                    wants_shards: false,
                     lease,
                 };
                 self.nodes.insert(NodeNo(self.next), row);
                 notifying(Input::Registered(NodeNo(self.next)))
             }
             _ if expelled => silent_reply(Input::Expelled),
-            Command::Heartbeat {
-                wants_shards: works,
-            } => {
+            Command::Heartbeat { wants_shards } => {
                 let row = self
                     .nodes
                     .get_mut(&me)
                     .expect("the node is registered, or it would be an outcast");
                 row.beat += 1;
-                let notifies = row.works != *works;
-                row.works = *works;
+                let notifies = row.wants_shards != *wants_shards;
+                row.wants_shards = *wants_shards;
                 Done {
                     answer: Input::HeartbeatDone(self.view()),
                     notifies,
@@ -173,7 +171,7 @@ impl Table {
                 .map(|(&node, row)| NodeRow {
                     node,
                     heartbeats: row.beat,
-                    wants_shards: row.works,
+                    wants_shards: row.wants_shards,
                     lease: row.lease,
                 })
                 .collect(),

@@ -2,8 +2,9 @@
 //!
 //! It does what the server's engine does: it reads and writes the disk, sends attempts to the receivers, and
 //! delivers the results to the dispatcher as inputs. Results can be late, lost or repeated, writes can fail or
-//! hang, and the process can crash between any two commands. The [`Ledger`](crate::ledger::Ledger) is informed of
-//! everything that can be observed from outside. Mutations take effect here.
+//! hang, and the process can crash between any two commands. The
+//! [`GuaranteeChecker`](crate::guarantee_checker::GuaranteeChecker) is informed of everything that can be observed from
+//! outside. Mutations take effect here.
 
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery, Status};
@@ -46,7 +47,7 @@ impl World {
             }
             if !self
                 .mutation
-                .is_some_and(|mutation| mutation.swallows(&command))
+                .is_some_and(|mutation| mutation.drops(&command))
             {
                 self.execute(epoch, command);
             }
@@ -171,8 +172,10 @@ impl World {
         let EndpointNotification { endpoint, change } = notification;
         self.note(|| format!("says {} of {endpoint}", change.name()));
         match change {
-            EndpointChange::BreakerTripped(_) => self.ledger.tripped(endpoint),
-            EndpointChange::Recovered => self.ledger.recovered(endpoint, self.event_queue.now_ms()),
+            EndpointChange::BreakerTripped(_) => self.checker.tripped(endpoint),
+            EndpointChange::Recovered => {
+                self.checker.recovered(endpoint, self.event_queue.now_ms())
+            }
             EndpointChange::DisableWarning(_) | EndpointChange::Disabled(_) => {}
         }
     }
@@ -187,8 +190,8 @@ impl World {
             "the dispatcher reported drained without a shutdown"
         );
         self.note(|| "the process has stopped".to_owned());
-        self.ledger.stopped();
-        self.ledger.crashed();
+        self.checker.stopped();
+        self.checker.crashed();
         self.process = None;
         self.end_process();
     }
@@ -221,7 +224,7 @@ impl World {
                 .delivery(delivery.id())
                 .and_then(Delivery::next_attempt_at);
             if waits.is_some_and(|at| at <= wall) {
-                self.ledger.handed_over(delivery.id(), at_ms);
+                self.checker.handed_over(delivery.id(), at_ms);
             }
         }
         if self.mutation == Some(Mutation::HandsOverTwice) {
@@ -241,7 +244,7 @@ impl World {
             ..
         } = attempt;
         self.note(|| format!("sends {delivery} to {endpoint}, attempt {number}, {trigger:?}"));
-        self.ledger
+        self.checker
             .sending(&attempt, self.event_queue.now_ms(), &self.disk);
         if self.fault_occurs(self.scenario.faults.worker) {
             self.fail_internally(epoch, attempt);
@@ -254,8 +257,8 @@ impl World {
 
     /// The attempt runner crashes: the result of the attempt is lost.
     fn fail_internally(&mut self, epoch: Epoch, attempt: Attempt) {
-        self.ledger.landed(&attempt);
-        self.ledger.excused(&attempt);
+        self.checker.attempt_ended(&attempt);
+        self.checker.excused(&attempt);
         let (ticket, finish) = (
             attempt.ticket,
             AttemptEnd::InternalFault(InternalFaultScope::Delivery),
@@ -298,8 +301,8 @@ impl World {
             self.fail_internally(epoch, attempt);
             return;
         }
-        self.ledger.landed(&attempt);
-        self.ledger
+        self.checker.attempt_ended(&attempt);
+        self.checker
             .result(&attempt, outcome, self.event_queue.now_ms());
         let (ticket, finish) = (attempt.ticket, AttemptEnd::Completed(outcome));
         self.note(|| format!("{} came back: {outcome:?}", attempt.delivery));
@@ -356,21 +359,21 @@ impl World {
         self.note(|| format!("record of {id}: {written:?}"));
         match (&record, written) {
             (Record::Attempt(attempt), Written::Applied) => {
-                self.ledger.written(epoch, &before, attempt);
+                self.checker.written(epoch, &before, attempt);
             }
             (Record::Attempt(attempt), Written::Superseded)
                 if self.mutation == Some(Mutation::OverwritesTheEnd) =>
             {
                 self.disk.overwrite(attempt);
-                self.ledger.written(epoch, &before, attempt);
+                self.checker.written(epoch, &before, attempt);
             }
             (Record::Attempt(attempt), Written::Superseded) => {
-                self.ledger.superseded(epoch, attempt);
+                self.checker.superseded(epoch, attempt);
             }
             (Record::Cancel { .. }, Written::Applied | Written::Superseded) => {
                 self.cancelling.retain(|other| *other != id);
             }
-            (Record::Expire(expired), Written::Applied) => self.ledger.expired(&before, expired),
+            (Record::Expire(expired), Written::Applied) => self.checker.expired(&before, expired),
             (Record::Expire(_), Written::Superseded) => {}
             (Record::Attempt(_) | Record::Cancel { .. } | Record::Expire(_), Written::Fenced) => {
                 return;
@@ -395,7 +398,7 @@ impl World {
 
     /// A disk fault delays all endpoints for its duration and 5 seconds more.
     fn disk_fails(&mut self, for_ms: u64) {
-        self.ledger
+        self.checker
             .disturbed(self.event_queue.now_ms() + for_ms + 5_000);
     }
 
@@ -412,7 +415,7 @@ impl World {
         let swept = self.disk.sweep(epoch, endpoint, reason, except, now);
         for id in &swept {
             if let (Some(was), Some(is)) = (before.delivery(*id), self.disk.delivery(*id)) {
-                self.ledger.swept(was, is);
+                self.checker.swept(was, is);
             }
         }
         self.note(|| format!("{} swept from {endpoint}", swept.len()));

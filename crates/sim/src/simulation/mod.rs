@@ -21,11 +21,11 @@ use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Tick, Timestamp};
 
 use crate::disk::{Disk, EndpointRow, Epoch};
-use crate::ledger::Ledger;
+use crate::guarantee_checker::GuaranteeChecker;
 use crate::mutations::Mutation;
-use crate::oracle::Broken;
+use crate::oracle::BrokenGuarantee;
 use crate::receiver::Receiver;
-use crate::scenario::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimScenario, Site};
+use crate::scenario::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimEndpoint, SimScenario};
 use posthaste_core::event_queue::EventQueue;
 
 /// Number of last events that a failure shows.
@@ -39,7 +39,7 @@ pub struct Failure {
     /// The seed, which reproduces the run exactly.
     pub seed: u64,
     /// The violated guarantee and the observation.
-    pub broken: Broken,
+    pub broken: BrokenGuarantee,
     /// Virtual time of the violation.
     pub at_ms: u64,
     /// The last events.
@@ -48,7 +48,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Broken { oracle, detail } = &self.broken;
+        let BrokenGuarantee { oracle, detail } = &self.broken;
         for line in &self.trace {
             writeln!(f, "  {line}")?;
         }
@@ -171,7 +171,7 @@ struct World {
     keys: BTreeMap<u64, (EventId, Fingerprint)>,
     receivers: BTreeMap<EndpointId, Receiver>,
     process: Option<Process>,
-    ledger: Ledger,
+    checker: GuaranteeChecker,
     /// Deliveries whose cancellation was requested and not acknowledged yet.
     cancelling: Vec<DeliveryId>,
     produced: u32,
@@ -187,7 +187,7 @@ impl World {
         let mut rng = Rng::seeded(seed);
         let scenario = SimScenario::draw(&mut rng);
         let mut disk = Disk::default();
-        for Site {
+        for SimEndpoint {
             endpoint,
             tenant,
             settings,
@@ -214,7 +214,7 @@ impl World {
             keys: BTreeMap::new(),
             receivers: receivers.collect(),
             process: None,
-            ledger: Ledger::new(&scenario.sites),
+            checker: GuaranteeChecker::new(&scenario.sites),
             cancelling: Vec::new(),
             produced: 0,
             burst_left: 0,
@@ -232,21 +232,21 @@ impl World {
         while let Some(event) = self.event_queue.advance(FAULT_PHASE_MS + RECOVERY_PHASE_MS) {
             self.summary.events += 1;
             let wall = self.now().wall;
-            self.ledger.wall(wall);
+            self.checker.wall(wall);
             self.process_event(event);
-            if self.ledger.broken().is_some() {
+            if self.checker.broken().is_some() {
                 return Err(self.failure());
             }
             if self.healed && self.disk.unfinished() == 0 {
                 break;
             }
         }
-        self.ledger.close(&self.disk);
-        if self.ledger.broken().is_some() {
+        self.checker.close(&self.disk);
+        if self.checker.broken().is_some() {
             return Err(self.failure());
         }
-        self.summary.deliveries = self.ledger.accepted_count();
-        self.summary.attempts = self.ledger.send_count();
+        self.summary.deliveries = self.checker.accepted_count();
+        self.summary.attempts = self.checker.send_count();
         self.summary.ended_ms = self.event_queue.now_ms();
         Ok(self.summary)
     }
@@ -276,7 +276,7 @@ impl World {
     fn process_event(&mut self, event: Event) {
         match event {
             Event::Produce => self.produce(),
-            Event::Intervene => self.intervene(),
+            Event::Intervene => self.act_as_operator(),
             Event::HandOver { epoch, deliveries } => self.hand_over(epoch, deliveries),
             Event::Deliver { epoch, input } => self.deliver(epoch, input),
             Event::Read { epoch, query } => self.read(epoch, query),
@@ -339,7 +339,7 @@ impl World {
     fn failure(&self) -> Box<Failure> {
         Box::new(Failure {
             seed: self.seed,
-            broken: self.ledger.broken().expect("an oracle has failed").clone(),
+            broken: self.checker.broken().expect("an oracle has failed").clone(),
             at_ms: self.event_queue.now_ms(),
             trace: self.trace.iter().flatten().cloned().collect(),
         })
@@ -363,8 +363,8 @@ impl World {
         });
         self.note(|| format!("process {} starts", epoch.0));
         let (at_ms, wall) = (self.event_queue.now_ms(), self.now().wall);
-        self.ledger.restarted(&self.disk, at_ms, wall);
-        self.ledger.settled_at(self.event_queue.now_ms() + 2_000);
+        self.checker.restarted(&self.disk, at_ms, wall);
+        self.checker.settled_at(self.event_queue.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
             let forgotten = self.mutation == Some(Mutation::ForgetsAfterRestart)
                 && endpoint.0.is_multiple_of(2);
@@ -380,7 +380,7 @@ impl World {
         };
         self.note(|| format!("process {} dies", process.epoch.0));
         self.summary.crashes += 1;
-        self.ledger.crashed();
+        self.checker.crashed();
         self.end_process();
     }
 
@@ -404,7 +404,7 @@ impl World {
             process.stopping = true;
             let epoch = process.epoch;
             self.note(|| format!("process {} is asked to stop", epoch.0));
-            self.ledger.disturbed(u64::MAX);
+            self.checker.disturbed(u64::MAX);
             if self.mutation == Some(Mutation::DrainsTooSoon) {
                 self.drained();
             } else {
@@ -417,7 +417,7 @@ impl World {
         const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
         let by_ms = self.rng.between(0, 2 * DAY_MS as u64) as i64 - DAY_MS;
         self.wall_offset_ms += by_ms;
-        self.ledger.clock_jumped();
+        self.checker.clock_jumped();
         self.note(|| format!("the wall clock jumps by {by_ms} ms"));
         // The engine reads the clock at least once a second.
         if let Some(process) = &self.process {

@@ -75,7 +75,7 @@ impl World {
                 let event: EventId = self.id_generator.next(wall);
                 self.keys.insert(key, (event, content));
                 let deliveries = self.route(event, wall);
-                self.ledger.answered(key, event);
+                self.checker.answered(key, event);
                 // The hand-over may be late, but keeps the order of acceptance.
                 let late_ms = *self.rng.pick(&[0, 0, 1, 2, 3, 300]);
                 let due_ms = self.event_queue.now_ms() + self.rng.between(0, late_ms);
@@ -84,7 +84,7 @@ impl World {
                 self.event_queue
                     .schedule(delay_ms, Event::HandOver { epoch, deliveries });
             }
-            EventDecision::Stored(event) => self.ledger.answered(key, event),
+            EventDecision::Stored(event) => self.checker.answered(key, event),
             EventDecision::SameAs(_) => unreachable!("the request has one event"),
         }
     }
@@ -116,14 +116,14 @@ impl World {
             let delivery =
                 Delivery::schedule(id, event, endpoint, Some(key), due_at, give_up_after);
             self.disk.accept(delivery.clone());
-            self.ledger.accepted(&delivery);
+            self.checker.accepted(&delivery);
             deliveries.push(delivery);
         }
         deliveries
     }
 
     /// An operator changes an endpoint or a delivery.
-    pub(super) fn intervene(&mut self) {
+    pub(super) fn act_as_operator(&mut self) {
         if self.process.as_ref().is_none_or(|process| process.stopping) {
             return;
         }
@@ -137,9 +137,9 @@ impl World {
             return;
         }
         match self.rng.between(0, 9) {
-            0 | 1 => self.shut_one(EndpointStatus::Paused),
-            2 => self.shut_one(EndpointStatus::Disabled),
-            3 => self.shut_one(EndpointStatus::Deleted),
+            0 | 1 => self.disable_one(EndpointStatus::Paused),
+            2 => self.disable_one(EndpointStatus::Disabled),
+            3 => self.disable_one(EndpointStatus::Deleted),
             4 | 5 => self.open_one(),
             6 => self.cancel_some(),
             7 => self.replay_some(),
@@ -160,7 +160,7 @@ impl World {
             .map_or(EndpointStatus::Deleted, |row| row.status)
     }
 
-    fn shut_one(&mut self, status: EndpointStatus) {
+    fn disable_one(&mut self, status: EndpointStatus) {
         let endpoint = self.any_endpoint();
         let is = self.status(endpoint);
         let goes = match status {
@@ -175,7 +175,7 @@ impl World {
             EndpointStatus::Enabled => false,
         };
         if goes {
-            self.ask_to_stand(endpoint, status);
+            self.request_status(endpoint, status);
         }
     }
 
@@ -186,11 +186,11 @@ impl World {
 
     fn open(&mut self, endpoint: EndpointId) {
         if self.status(endpoint) != EndpointStatus::Deleted {
-            self.ask_to_stand(endpoint, EndpointStatus::Enabled);
+            self.request_status(endpoint, EndpointStatus::Enabled);
         }
     }
 
-    fn ask_to_stand(&mut self, endpoint: EndpointId, status: EndpointStatus) {
+    fn request_status(&mut self, endpoint: EndpointId, status: EndpointStatus) {
         let Some(epoch) = self.running_epoch() else {
             return;
         };
@@ -219,9 +219,11 @@ impl World {
         }
         match status {
             EndpointStatus::Enabled if is_trip => {}
-            EndpointStatus::Enabled => self.ledger.opened(endpoint, self.event_queue.now_ms()),
+            EndpointStatus::Enabled => self
+                .checker
+                .endpoint_enabled(endpoint, self.event_queue.now_ms()),
             EndpointStatus::Paused | EndpointStatus::Disabled | EndpointStatus::Deleted => {
-                self.ledger.shut(endpoint)
+                self.checker.status_acknowledged(endpoint)
             }
         }
     }
@@ -300,7 +302,7 @@ impl World {
                 .change(delivery, |delivery| delivery.replay(now, give_up_after));
             if replayed.is_ok() {
                 self.note(|| format!("an operator replays {delivery}"));
-                self.ledger.replayed(
+                self.checker.replayed(
                     self.disk
                         .delivery(delivery)
                         .expect("the replayed delivery is in the store"),
@@ -340,7 +342,7 @@ impl World {
             ..(*row.settings).clone()
         });
         row.settings = settings.clone();
-        self.ledger.edited(endpoint, settings);
+        self.checker.edited(endpoint, settings);
         self.note(|| format!("an operator edits {endpoint}"));
         if let (Some(epoch), Some(snapshot)) = (self.running_epoch(), self.disk.snapshot(endpoint))
         {

@@ -1,8 +1,8 @@
 //! Fixtures and helpers of the cases.
 //!
-//! [`World`] is an open store with functions for what cases do often: create tenants and endpoints, accept events,
-//! make attempts, list, sweep, run retention, reopen. The functions outside of it make tenants, endpoints, events
-//! and records with fixed contents. Every case starts at the same time.
+//! [`StoreFixture`] is an open store with functions for what cases do often: create tenants and endpoints, accept
+//! events, make attempts, list, sweep, run retention, reopen. The functions outside of it make tenants, endpoints,
+//! events and records with fixed contents. Every case starts at the same time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use posthaste_store::{
 };
 
 impl Tables {
-    pub(super) fn dead_groups(
+    pub(super) fn dead_letter_groups(
         &self,
         tenant: &TenantId,
         endpoint: Option<EndpointId>,

@@ -206,7 +206,7 @@ impl Lists for ModelStore {
         endpoint: Option<EndpointId>,
         page: PageRequest<DeadLetterGroupKey>,
     ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
-        answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
+        answer(self.read(|tables| tables.dead_letter_groups(&tenant, endpoint, page)))
     }
 }
 

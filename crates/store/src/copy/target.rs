@@ -1,7 +1,7 @@
 //! The database that a store is copied to.
 //!
-//! [`Target`] opens it, finds out if it is in use or not empty, and writes the pieces. The position of each stage is
-//! stored in the same transaction as its rows.
+//! [`TargetDatabase`] opens it, finds out if it is in use or not empty, and writes the pieces. The position of each
+//! stage is stored in the same transaction as its rows.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ use crate::{
     SubjectScope,
 };
 
-/// The scope number of [`Scope::Everything`].
+/// The scope number of [`SubjectScope::Everything`].
 const EVERYTHING: i64 = 0;
 
 impl Alerts for SqliteStore {

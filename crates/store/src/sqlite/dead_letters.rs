@@ -50,7 +50,7 @@ struct PageBuilder<'a> {
 }
 
 /// Returns a page of groups, for one endpoint or for all.
-pub(super) fn dead_groups(
+pub(super) fn dead_letter_groups(
     conn: &Connection,
     tenant: &TenantId,
     endpoint: Option<EndpointId>,

@@ -76,7 +76,7 @@ impl Lists for SqliteStore {
         page: PageRequest<DeadLetterGroupKey>,
     ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
         self.read(ReadKind::Long, move |conn| {
-            dead_letters::dead_groups(conn, &tenant, endpoint, page)
+            dead_letters::dead_letter_groups(conn, &tenant, endpoint, page)
         })
     }
 }

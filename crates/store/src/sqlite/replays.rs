@@ -1,8 +1,8 @@
 //! Replays.
 //!
-//! The list of what a replay will send is fixed when it starts: pairs of event and endpoint ([`Target`]), packed into
-//! a few rows. Its steps process the list in order and store their position. So a replay continues after a restart,
-//! and starts nothing twice.
+//! The list of what a replay will send is fixed when it starts: pairs of event and endpoint ([`ReplayTarget`]), packed
+//! into a few rows. Its steps process the list in order and store their position. So a replay continues after a
+//! restart, and starts nothing twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ const EVENTS: usize = 40;
 const DELIVERIES: usize = ENDPOINTS as usize * EVENTS;
 
 /// Creates a tenant with many endpoints, and one with a single endpoint.
-fn furnish(node: &Node) {
+fn create_many_endpoints(node: &Node) {
     node.create_tenant_and_endpoint();
     for number in 2..=ENDPOINTS {
         add_endpoint(node, number);
@@ -74,7 +74,7 @@ fn deliveries_of(ingest: AcceptResult) -> Vec<EndpointId> {
 fn other_tenants_do_not_wait_for_a_large_request() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     // Blocks the last statement of the large request.
     let held = database.hold("LOCK TABLE idempotency IN SHARE MODE");
     let waits = node.store.accept(NOW, large("k"));
@@ -96,7 +96,7 @@ fn other_tenants_do_not_wait_for_a_large_request() {
 fn a_large_request_is_stored_whole_and_once() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     let accepted = run(node.store.accept(NOW, large("k"))).expect("it is written");
     assert_eq!(deliveries_of(accepted.clone()).len(), DELIVERIES);
     assert_eq!(node.hand.take().len(), DELIVERIES);
@@ -149,7 +149,7 @@ fn a_large_request_is_stored_whole_and_once() {
 fn a_large_request_is_routed_by_the_endpoints_at_its_commit() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     // The rows cannot be inserted yet, but the directory can be changed.
     let held = database.hold("LOCK TABLE waiting IN SHARE MODE");
     let waits = node.store.accept(NOW, large("k"));
@@ -169,7 +169,7 @@ fn a_large_request_is_routed_by_the_endpoints_at_its_commit() {
 fn a_change_of_another_tenant_does_not_disturb_a_large_request() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     // A rollback does not take back what a sequence counts.
     database.run(
         "CREATE SEQUENCE inserts; CREATE FUNCTION count_inserts() RETURNS trigger LANGUAGE plpgsql AS \
@@ -195,7 +195,7 @@ fn a_change_of_another_tenant_does_not_disturb_a_large_request() {
 fn large_requests_of_a_limited_tenant_are_counted_exactly() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     let quotas = Quotas {
         per_second: None,
         per_month: Some(EVENTS as u64 * 2 + 1),
@@ -232,7 +232,7 @@ fn large_requests_of_a_limited_tenant_are_counted_exactly() {
 fn a_limit_that_was_used_up_meanwhile_refuses_a_large_request() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     let quotas = Quotas {
         per_second: None,
         per_month: Some(EVENTS as u64 + 1),
@@ -261,7 +261,7 @@ fn a_limit_that_was_used_up_meanwhile_refuses_a_large_request() {
 fn large_requests_are_written_before_the_store_closes() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     let answers: Vec<_> = (0..4)
         .map(|number| node.store.accept(NOW, large(&format!("k{number}"))))
         .collect();
@@ -282,7 +282,7 @@ fn large_requests_are_written_before_the_store_closes() {
 fn accepts_do_not_wait_for_sweeps_and_retention_steps() {
     let database = Database::create();
     let node = node(&database, 1);
-    furnish(&node);
+    create_many_endpoints(&node);
     node.accept(event(None));
     // Accepting events does not use this table.
     let held = database.hold("LOCK TABLE ended IN ACCESS EXCLUSIVE MODE");

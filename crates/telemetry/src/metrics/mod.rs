@@ -30,7 +30,7 @@
 //! | `endpoint_counters` | attempts of single endpoints, for operators that enable them |
 //! | [`gauges`] | values that are read at the time of the request |
 //! | [`retrying`] | number of deliveries that have been in retry for long |
-//! | [`machine`] | resource usage of the process and the disk |
+//! | [`process_usage`] | resource usage of the process and the disk |
 //! | [`notification_counters`] | counters of notifications and emails |
 //! | [`outbox_counters`] | counters of rows from outboxes |
 //! | [`request_counters`] | counters of connections, request bodies and accepts |

@@ -419,10 +419,8 @@ async fn written_and_unwritten_counters_together_are_complete() {
             assert_eq!(ended(&SubjectScope::Everything).await, (round, 2 * round));
             assert_eq!(ended(&good_scope).await, (round, 0));
             assert_eq!(ended(&bad_scope).await, (0, 2 * round));
-            assert_eq!(
-                ended(&SubjectScope::Tenant(tenant("stranger"))).await,
-                (0, 0)
-            );
+            let stranger = SubjectScope::Tenant(tenant("stranger"));
+            assert_eq!(ended(&stranger).await, (0, 0));
             metrics.flush(&store).await.unwrap();
         }
         let unwritten = metrics.unwritten().await;
@@ -482,10 +480,8 @@ async fn nothing_is_written_during_a_read() {
     assert_eq!(unwritten.pending(&SubjectScope::Everything).len(), 1);
     drop(unwritten);
     assert_eq!(flushing.await, Ok(()));
-    assert_eq!(
-        metrics.unwritten().await.pending(&SubjectScope::Everything),
-        []
-    );
+    let unwritten = metrics.unwritten().await;
+    assert_eq!(unwritten.pending(&SubjectScope::Everything), []);
 }
 
 /// With more than one piece, a reader in between neither misses nor doubles one.

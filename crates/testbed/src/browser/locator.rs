@@ -18,14 +18,14 @@ const IS_LABELLED: &str =
 
 impl Locator {
     /// The first visible element that matches this selector and contains these words in its text, value or label.
-    pub fn saying(selector: &str, words: &str) -> Locator {
+    pub fn with_text(selector: &str, words: &str) -> Locator {
         Locator {
             script: first("document", selector, HAS_TEXT, words),
             named: format!("{selector} that says {words:?}"),
         }
     }
 
-    /// Like [`Locator::saying`], but inside another element.
+    /// Like [`Locator::with_text`], but inside another element.
     pub fn within(outer: &Locator, selector: &str, words: &str) -> Locator {
         Locator {
             script: first(&outer.script, selector, HAS_TEXT, words),

@@ -11,8 +11,8 @@
 //! - **Full cleanup.** All its processes and files end with the test, also if the test fails or is killed.
 
 mod locator;
-mod look;
 mod page;
+mod page_appearance;
 mod page_log;
 mod pipe;
 
@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use locator::Locator;
-pub use look::{Look, Violation, png_size};
 pub use page::Page;
+pub use page_appearance::{PageAppearance, Violation, png_size};
 pub use page_log::Document;
 
 use pipe::Pipe;

@@ -13,7 +13,7 @@ use super::pipe::Pipe;
 use crate::PATIENCE;
 
 /// Interval between checks while a test waits for a condition.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A page. It is closed when it is dropped.
 pub struct Page {
@@ -77,7 +77,7 @@ impl Page {
             .await;
         // Every page behaves as if it had the focus.
         page.call("Emulation.setFocusEmulationEnabled", on).await;
-        page.emulate(super::Look::default()).await;
+        page.emulate(super::PageAppearance::default()).await;
         page
     }
 
@@ -206,7 +206,7 @@ impl Page {
                     self.log.complaints()
                 );
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -66,7 +66,7 @@ struct Shared {
     next: AtomicU64,
     /// Calls that wait for an answer, by id. `None` when the browser has ended.
     waiting: Mutex<Option<Waiting>>,
-    diaries: Mutex<HashMap<String, Arc<PageLog>>>,
+    page_logs: Mutex<HashMap<String, Arc<PageLog>>>,
 }
 
 impl Pipe {
@@ -99,7 +99,7 @@ impl Pipe {
             outgoing,
             next: AtomicU64::new(1),
             waiting: Mutex::new(Some(Waiting::new())),
-            diaries: Mutex::default(),
+            page_logs: Mutex::default(),
         });
         let stdin = child.stdin.take().expect("a piped stream");
         let stdout = child.stdout.take().expect("a piped stream");
@@ -166,13 +166,13 @@ impl Pipe {
 
     /// Records the events of this page in the log from now on.
     pub(super) fn keep(&self, session: &str, log: Arc<PageLog>) {
-        let mut diaries = self.shared.diaries.lock().unwrap();
+        let mut diaries = self.shared.page_logs.lock().unwrap();
         diaries.insert(session.to_owned(), log);
     }
 
     /// Stops recording the events of this page.
     pub(super) fn forget(&self, session: &str) {
-        self.shared.diaries.lock().unwrap().remove(session);
+        self.shared.page_logs.lock().unwrap().remove(session);
     }
 }
 
@@ -231,7 +231,7 @@ impl Shared {
         else {
             return;
         };
-        let log = self.diaries.lock().unwrap().get(session).cloned();
+        let log = self.page_logs.lock().unwrap().get(session).cloned();
         let Some(log) = log else { return };
         log.note(method, &message["params"]);
         if method == "Page.javascriptDialogOpening" {

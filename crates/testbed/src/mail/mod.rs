@@ -281,7 +281,7 @@ impl MailServer {
     }
 
     /// Answers every step normally from now on.
-    pub fn behave(&self) {
+    pub fn reset_behaviour(&self) {
         self.command(&json!({"step": null, "answer": null}));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The node reports what happened as an [`Input`]; the membership answers with [`Command`]s. The first six commands are
 //! requests to the table that all nodes share. At most one of them is outstanding, and each is answered by one
-//! input. [`TableView`] is the contents of the table after a heartbeat, and [`Holding`] is a shard with the epoch
+//! input. [`TableView`] is the contents of the table after a heartbeat, and [`OwnedShard`] is a shard with the epoch
 //! of its ownership.
 
 use crate::cluster::{Epoch, NodeNo, Shard};
@@ -55,7 +55,7 @@ pub enum Input {
     Tick,
     /// [`Command::Register`] succeeded, with this node number.
     Registered(NodeNo),
-    /// [`Command::Beat`] succeeded, and the table then had these contents.
+    /// [`Command::Heartbeat`] succeeded, and the table then had these contents.
     HeartbeatDone(TableView),
     /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,

@@ -14,10 +14,10 @@
 //!   claims it again with a new epoch or releases it.
 //!
 //! ```text
-//!   Outside ─ Register ─▶ Inside: Beat ▸ read the table ▸ Fence ▸ Claim · Revoke ▸ Release ─┐
-//!      ▲                    │  ▲─────────────────────────────────────────────────────────────┘
-//!      └──── Expelled ──────┤
-//!                           └─ Retire ▸ all revoked ▸ Leave ─▶ Gone
+//!   Unregistered ─ Register ─▶ Registered: Heartbeat ▸ read the table ▸ Fence ▸ Claim · Revoke ▸ Release ─┐
+//!        ▲                       │  ▲──────────────────────────────────────────────────────────────────────┘
+//!        └────── Expelled ───────┤
+//!                                └─ Retire ▸ all revoked ▸ Leave ─▶ Left
 //! ```
 
 mod command;
@@ -100,10 +100,10 @@ struct LastHeartbeat {
 
 impl MembershipState {
     /// Creates the membership of a node that has not registered yet.
-    pub fn new(timings: Timings, works: bool, now: Tick) -> MembershipState {
+    pub fn new(timings: Timings, wants_shards: bool, now: Tick) -> MembershipState {
         MembershipState {
             timings,
-            wants_shards: works,
+            wants_shards,
             retiring: false,
             membership: MemberState::Unregistered,
             outstanding: None,
@@ -116,7 +116,9 @@ impl MembershipState {
     /// Returns when to call [`handle`](MembershipState::handle) with [`Input::Tick`], if no other input arrives before.
     pub fn wake(&self) -> Option<Tick> {
         let (ends, more) = match &self.membership {
-            MemberState::Registered(inside) => (inside.end_by, inside.has_more(self.retiring)),
+            MemberState::Registered(registered) => {
+                (registered.end_by, registered.has_more(self.retiring))
+            }
             MemberState::Unregistered => (None, false),
             MemberState::Left => return None,
         };
@@ -162,10 +164,10 @@ impl MembershipState {
 
     /// Ends the lease if its time is over, so that no decision is based on it.
     fn expire_if_late(&mut self, now: Tick, commands: &mut Vec<Command>) {
-        if let MemberState::Registered(inside) = &mut self.membership
-            && inside.end_by.is_some_and(|end_by| now >= end_by)
+        if let MemberState::Registered(registered) = &mut self.membership
+            && registered.end_by.is_some_and(|end_by| now >= end_by)
         {
-            inside.expire(commands);
+            registered.expire(commands);
         }
     }
 
@@ -198,15 +200,15 @@ impl MembershipState {
         let Some(PendingRequest::Heartbeat { sent }) = self.outstanding.take() else {
             panic!("a heartbeat was answered that is not outstanding");
         };
-        let MemberState::Registered(inside) = &mut self.membership else {
+        let MemberState::Registered(registered) = &mut self.membership else {
             panic!("a heartbeat was answered for a node that is not registered");
         };
-        let dead = inside.update_heartbeats(now, view, self.timings);
-        inside.plan.clear();
+        let dead = registered.update_heartbeats(now, view, self.timings);
+        registered.plan.clear();
         let begin_by = sent.after(self.timings.begin_within);
         let end_by = sent.after(self.timings.end_within);
         if now < end_by {
-            inside.end_by = Some(end_by);
+            registered.end_by = Some(end_by);
             commands.push(Command::SetLease { begin_by, end_by });
         }
         if now >= begin_by {
@@ -214,13 +216,13 @@ impl MembershipState {
             self.next_heartbeat_at = now;
             return;
         }
-        inside.verify_ownership(view, commands);
-        if inside.end_by.is_some() {
-            let works = self.wants_shards && !self.retiring;
-            inside.plan_shards(works, view, commands);
+        registered.verify_ownership(view, commands);
+        if registered.end_by.is_some() {
+            let wants_shards = self.wants_shards && !self.retiring;
+            registered.plan_shards(wants_shards, view, commands);
             // Last, because a fence may have to wait for writes that the dead node has in progress.
-            inside.plan.extend(dead);
-            inside.fresh = true;
+            registered.plan.extend(dead);
+            registered.fresh = true;
         } else {
             self.next_heartbeat_at = now;
         }
@@ -228,8 +230,8 @@ impl MembershipState {
 
     fn claimed(&mut self, holdings: Vec<OwnedShard>, commands: &mut Vec<Command>) {
         self.answered(PendingRequest::Claim);
-        if let MemberState::Registered(inside) = &mut self.membership
-            && inside.end_by.is_some()
+        if let MemberState::Registered(registered) = &mut self.membership
+            && registered.end_by.is_some()
             && !holdings.is_empty()
         {
             for holding in &holdings {
@@ -237,11 +239,11 @@ impl MembershipState {
                     epoch: holding.epoch,
                     revoked: false,
                 };
-                inside.owned.insert(holding.shard, held);
+                registered.owned.insert(holding.shard, held);
             }
             commands.push(Command::Grant(holdings));
             if self.retiring {
-                inside.revoke_all(commands);
+                registered.revoke_all(commands);
             }
         }
     }
@@ -255,11 +257,11 @@ impl MembershipState {
         self.retry_at = now.after(self.timings.try_again);
         self.next_heartbeat_at = self.retry_at;
         match &mut self.membership {
-            MemberState::Registered(inside) => {
-                inside.plan.clear();
+            MemberState::Registered(registered) => {
+                registered.plan.clear();
                 // Without a lease the node owns nothing, so leaving need not succeed: other nodes will notice the
                 // silence.
-                if asked == Some(PendingRequest::Leave) && inside.end_by.is_none() {
+                if asked == Some(PendingRequest::Leave) && registered.end_by.is_none() {
                     self.gone(commands);
                 }
             }
@@ -275,10 +277,10 @@ impl MembershipState {
             asked.is_some(),
             "an answer was reported but no request is outstanding"
         );
-        if let MemberState::Registered(inside) = &mut self.membership
-            && inside.end_by.is_some()
+        if let MemberState::Registered(registered) = &mut self.membership
+            && registered.end_by.is_some()
         {
-            inside.expire(commands);
+            registered.expire(commands);
         }
         self.membership = MemberState::Unregistered;
         self.next_heartbeat_at = now;
@@ -288,14 +290,14 @@ impl MembershipState {
     }
 
     fn revoke_finished(&mut self, holding: OwnedShard) {
-        if let MemberState::Registered(inside) = &mut self.membership
-            && inside
+        if let MemberState::Registered(registered) = &mut self.membership
+            && registered
                 .owned
                 .get(&holding.shard)
                 .is_some_and(|held| held.revoked && held.epoch == holding.epoch)
         {
-            inside.owned.remove(&holding.shard);
-            inside.unreleased.push(holding);
+            registered.owned.remove(&holding.shard);
+            registered.unreleased.push(holding);
         }
     }
 
@@ -315,9 +317,9 @@ impl MembershipState {
         self.retiring = true;
         self.next_heartbeat_at = now;
         match &mut self.membership {
-            MemberState::Registered(inside) => {
-                inside.plan.clear();
-                inside.revoke_all(commands);
+            MemberState::Registered(registered) => {
+                registered.plan.clear();
+                registered.revoke_all(commands);
             }
             MemberState::Unregistered if self.outstanding.is_none() => self.gone(commands),
             MemberState::Unregistered | MemberState::Left => {}
@@ -340,27 +342,27 @@ impl MembershipState {
             MemberState::Left => return,
             MemberState::Unregistered if due => (Command::Register, PendingRequest::Register),
             MemberState::Unregistered => return,
-            MemberState::Registered(inside) if !inside.unreleased.is_empty() => {
-                let holdings = std::mem::take(&mut inside.unreleased);
+            MemberState::Registered(registered) if !registered.unreleased.is_empty() => {
+                let holdings = std::mem::take(&mut registered.unreleased);
                 (Command::Release(holdings), PendingRequest::Release)
             }
-            MemberState::Registered(inside) if retiring && inside.owned.is_empty() => {
+            MemberState::Registered(registered) if retiring && registered.owned.is_empty() => {
                 (Command::Leave, PendingRequest::Leave)
             }
-            MemberState::Registered(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
+            MemberState::Registered(registered)
+                if due && (!registered.fresh || registered.plan.is_empty()) =>
+            {
                 self.last_heartbeat = Some(now);
                 self.next_heartbeat_at = now.after(self.timings.heartbeat_interval);
-                let works = self.wants_shards && !retiring;
+                let wants_shards = self.wants_shards && !retiring;
                 (
-                    Command::Heartbeat {
-                        wants_shards: works,
-                    },
+                    Command::Heartbeat { wants_shards },
                     PendingRequest::Heartbeat { sent: now },
                 )
             }
-            MemberState::Registered(inside) => match inside.plan.pop_front() {
+            MemberState::Registered(registered) => match registered.plan.pop_front() {
                 Some(command) => {
-                    inside.fresh = false;
+                    registered.fresh = false;
                     let underway = PendingRequest::of(&command);
                     (command, underway)
                 }

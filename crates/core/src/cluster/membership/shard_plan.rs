@@ -9,8 +9,8 @@ use super::{Command, OwnedShard, RegisteredNode, TableView};
 use crate::cluster::{NodeNo, SHARD_COUNT};
 
 /// Returns the number of shards that a node should own: an equal part, and one more for the first nodes.
-pub(super) fn quota(node: NodeNo, works: bool, view: &TableView) -> usize {
-    if !works {
+pub(super) fn quota(node: NodeNo, wants_shards: bool, view: &TableView) -> usize {
+    if !wants_shards {
         return 0;
     }
     let mut workers: Vec<NodeNo> = view
@@ -49,11 +49,11 @@ impl RegisteredNode {
     /// Plans claims for the missing part of this node's shards, and revokes surplus ones.
     pub(super) fn plan_shards(
         &mut self,
-        works: bool,
+        wants_shards: bool,
         view: &TableView,
         commands: &mut Vec<Command>,
     ) {
-        let quota = quota(self.node, works, view);
+        let quota = quota(self.node, wants_shards, view);
         // Shards that the table shows as this node's and that it does not hold: an answer was lost, or the lease
         // ended.
         let mut strays: Vec<OwnedShard> = view

@@ -144,7 +144,8 @@ fn a_tenant_is_forgotten_with_its_last_lane() {
 
 #[test]
 fn an_endpoint_that_changes_tenant_counts_for_the_new_tenant() {
-    // If the index of a forgotten tenant were kept, the next tenant with this index would inherit its flights.
+    // If the index of a forgotten tenant were kept, the next tenant with this index would inherit its attempts in
+    // flight.
     let mut bench = Bench::limited(DispatcherLimits {
         max_in_flight: 10,
         ready_per_lane: 16,

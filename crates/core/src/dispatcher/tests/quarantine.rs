@@ -1,7 +1,8 @@
-//! Tests of deliveries that are held after repeated internal faults.
+//! Tests of deliveries that are quarantined after repeated internal faults.
 //!
-//! Ten faults in a row of one delivery hold it; faults that other deliveries have too hold nothing. A held delivery
-//! blocks only its successors on an ordered lane. It is released by hand, by a change of the endpoint and by a restart.
+//! Ten faults in a row of one delivery quarantine it; faults that other deliveries have too quarantine nothing. A
+//! quarantined delivery blocks only its successors on an ordered lane. It is released by hand, by a change of the
+//! endpoint and by a restart.
 
 use super::bench::Bench;
 use super::fixture::{ok, settings, unlimited_rate};

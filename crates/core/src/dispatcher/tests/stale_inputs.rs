@@ -173,7 +173,7 @@ fn unexpected_answers_change_nothing() {
     }
     assert_eq!(bench.take_commands(), []);
     bench.answer_record();
-    // The second flight now has the slot of the first one, with another ticket.
+    // The second attempt now has the slot of the first one, with another ticket.
     assert_ne!(bench.ticket(second), ticket);
     bench.take_commands();
     let view = bench.lane(endpoint);

@@ -1,7 +1,7 @@
 //! Settings of emails.
 //!
 //! [`MailSettings`] holds the configured values; [`MailSettings::errors`] finds contradictions between them, and
-//! [`MailSettings::post`] creates the sender. [`ServerUrl`] is the parsed `mail.server`. `Debug` and `Display` never
+//! [`MailSettings::mailer`] creates the sender. [`ServerUrl`] is the parsed `mail.server`. `Debug` and `Display` never
 //! show a password.
 
 use std::fmt;

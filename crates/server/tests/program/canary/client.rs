@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::fixture::Api;
 
-pub(crate) use posthaste_testbed::Reply;
+pub(crate) use posthaste_testbed::ApiResponse;
 
 /// The client.
 pub(crate) struct Client {
@@ -32,7 +32,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Reply {
+    ) -> ApiResponse {
         let body = body.into();
         let mut headers = headers.to_vec();
         if !body.is_empty() && !headers.iter().any(|(name, _)| *name == "content-type") {
@@ -48,7 +48,7 @@ impl Client {
     }
 
     /// Sends a request with a JSON body, or without a body if it is null.
-    pub(crate) async fn call(&mut self, verb: &str, path: &str, body: Value) -> Reply {
+    pub(crate) async fn call(&mut self, verb: &str, path: &str, body: Value) -> ApiResponse {
         let body = match body.is_null() {
             true => String::new(),
             false => body.to_string(),
@@ -57,12 +57,12 @@ impl Client {
     }
 
     /// Sends a `POST` request with a JSON body.
-    pub(crate) async fn post(&mut self, path: &str, body: Value) -> Reply {
+    pub(crate) async fn post(&mut self, path: &str, body: Value) -> ApiResponse {
         self.call("POST", path, body).await
     }
 
     /// Sends a `GET` request.
-    pub(crate) async fn get(&mut self, path: &str) -> Reply {
+    pub(crate) async fn get(&mut self, path: &str) -> ApiResponse {
         self.call("GET", path, Value::Null).await
     }
 

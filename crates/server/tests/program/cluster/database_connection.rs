@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::{Answer, Api, Direction, PATIENCE, Receiver, Reply, TcpProxy};
+use posthaste_testbed::{Answer, Api, ApiResponse, Direction, PATIENCE, Receiver, TcpProxy};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -36,7 +36,7 @@ async fn wired() -> (TestCluster, TcpProxy) {
 }
 
 /// Sends an event with this key. Returns `None` if the node answers 503 with `Retry-After`.
-async fn try_event(api: &mut Api, key: &str) -> Option<Reply> {
+async fn try_event(api: &mut Api, key: &str) -> Option<ApiResponse> {
     let body = json!({"type": "t.0", "payload": key, "idempotency_key": key}).to_string();
     let path = format!("/v1/tenants/{TENANT}/events");
     let began = Instant::now();
@@ -55,7 +55,7 @@ async fn try_event(api: &mut Api, key: &str) -> Option<Reply> {
 }
 
 /// Sends an event with this key until it is accepted.
-async fn event(api: &mut Api, key: &str) -> Reply {
+async fn event(api: &mut Api, key: &str) -> ApiResponse {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(reply) = try_event(api, key).await {

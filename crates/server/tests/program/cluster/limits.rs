@@ -145,7 +145,7 @@ async fn limits_hold(parting: OwnerEnd) {
         "{parting:?}: probed after {stayed:?}"
     );
     let asked = AtomicBool::new(true);
-    receiver.behave(move |arrival| match arrival.path.as_str() {
+    receiver.set_behaviour(move |arrival| match arrival.path.as_str() {
         "/fails" => Answer::status(200),
         _ => behaviour(&asked, arrival),
     });

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::{Answer, Database, PrivatePostgres, Receiver, Stop};
+use posthaste_testbed::{Answer, Database, PrivatePostgres, Receiver, StopMode};
 use serde_json::json;
 
 use crate::fixture::{
@@ -66,7 +66,7 @@ async fn no_read_is_refused_once_the_database_is_back() {
     }
     let mut apis = [cluster.api(0), cluster.api(1)];
     for round in 0..RESTARTS {
-        let stop = [Stop::Fast, Stop::Immediate][round % 2];
+        let stop = [StopMode::Fast, StopMode::Immediate][round % 2];
         server.restart(stop);
         for (node, api) in apis.iter_mut().enumerate() {
             for path in &paths {
@@ -96,7 +96,7 @@ async fn survives(
     let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
     let mut faults = Vec::new();
-    for stop in [Stop::Fast, Stop::Immediate] {
+    for stop in [StopMode::Fast, StopMode::Immediate] {
         load.more(60).await;
         let refused_before = load.so_far().refused.len();
         let stops_at = Instant::now();

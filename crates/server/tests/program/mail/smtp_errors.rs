@@ -43,7 +43,7 @@ async fn a_refusal_is_classified_by_code_and_smtp_step() {
         }
     }
     assert!(server.emails().is_empty());
-    server.behave();
+    server.reset_behaviour();
     assert_eq!(sent(&post, "ops@customer.com").await, Ok(()));
     server.arrivals(1).await;
 }

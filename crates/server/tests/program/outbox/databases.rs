@@ -1,6 +1,6 @@
 //! The application's database or that of the store stops and starts again.
 
-use posthaste_testbed::{Database, PrivatePostgres, Stop};
+use posthaste_testbed::{Database, PrivatePostgres, StopMode};
 use serde_json::Value;
 
 use super::fixture::{Outbox, Store, TENANT, expect_one_event_each, fast_endpoint, metric};
@@ -17,7 +17,7 @@ async fn rows_survive_restarts_of_either_database() {
     let receiver = Receiver::healthy().await;
     api.endpoint(TENANT, fast_endpoint(&receiver)).await;
     let mut last = 0;
-    for how in [Stop::Fast, Stop::Immediate] {
+    for how in [StopMode::Fast, StopMode::Immediate] {
         outbox.insert(last + 1..=last + 100);
         application.restart(how);
         outbox.insert(last + 101..=last + 200);
@@ -46,7 +46,7 @@ async fn an_outbox_that_cannot_be_read_raises_an_alert_and_is_logged_once() {
         metric(&mut node.api(), lag).await == Some(0.0)
     })
     .await;
-    application.stop(Stop::Fast);
+    application.stop(StopMode::Fast);
     let is_open = |alerts: &Value| {
         let alerts = alerts["data"].as_array().expect("a list");
         alerts

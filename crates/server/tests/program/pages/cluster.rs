@@ -37,7 +37,7 @@ async fn a_page_of_any_node_has_live_updates() {
     receiver.answer_at("billing", Answer::status(200));
     let acts = page.another().await;
     acts.open(&url(serves, &at)).await;
-    acts.follow(Locator::saying("main button", "Send again"))
+    acts.follow(Locator::with_text("main button", "Send again"))
         .await;
     says(&page, "succeeded").await;
     assert_marker(&page).await;
@@ -48,7 +48,7 @@ async fn a_page_of_any_node_has_live_updates() {
     let elsewhere = page.another().await;
     assert_eq!(elsewhere.open(&url(sends, &path)).await.status, 200);
     assert!(!elsewhere.url().await.contains("sign-in"));
-    acts.follow(Locator::saying("button", "Sign out")).await;
+    acts.follow(Locator::with_text("button", "Sign out")).await;
     elsewhere
         .until("document.body.dataset.live === 'ended'")
         .await;

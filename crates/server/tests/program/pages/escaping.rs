@@ -60,7 +60,7 @@ async fn outside_input_is_shown_as_text_only() {
     let event = fixture.api.event("acme", event).await;
     let delivery = id_of(&event["deliveries"][0]);
     fixture.api.until_status("acme", &delivery, "failed").await;
-    page.wait_for(Locator::saying("main", "failed")).await;
+    page.wait_for(Locator::with_text("main", "failed")).await;
     assert_harmless(&page, "the deliveries, live").await;
 
     // A key with such a name signs in, so that the name is in the audit log.
@@ -68,7 +68,9 @@ async fn outside_input_is_shown_as_text_only() {
     visitor.open(&fixture.url("/dashboard")).await;
     let key = key["key"].as_str().expect("a key");
     visitor.fill(Locator::labelled("Key"), key).await;
-    visitor.follow(Locator::saying("button", "Sign in")).await;
+    visitor
+        .follow(Locator::with_text("button", "Sign in"))
+        .await;
 
     for (shape, path) in shapes(&fixture).await {
         page.open(&fixture.url(&path)).await;

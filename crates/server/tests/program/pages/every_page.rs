@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_testbed::ADMIN_KEY;
-use posthaste_testbed::browser::{Look, Page};
+use posthaste_testbed::browser::{Page, PageAppearance};
 use serde_json::Value;
 
 use super::fixture::PagesFixture;
@@ -97,7 +97,7 @@ async fn every_page_is_readable_without_javascript() {
     let shapes = shapes(&fixture).await;
     let with = fixture.signed_in().await;
     let without = with.another().await;
-    without.emulate(Look::WITHOUT_SCRIPT).await;
+    without.emulate(PageAppearance::WITHOUT_SCRIPT).await;
     for (shape, path) in &shapes {
         with.open(&fixture.url(path)).await;
         without.open(&fixture.url(path)).await;

@@ -20,7 +20,7 @@ pub(crate) async fn assert_marker(page: &Page) {
 
 /// Waits until the page contains these words.
 pub(crate) async fn says(page: &Page, words: &str) {
-    page.wait_for(Locator::saying("main", words)).await;
+    page.wait_for(Locator::with_text("main", words)).await;
 }
 
 /// Waits until the page no longer contains these words.
@@ -55,8 +55,8 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
 
     // From the overview to the failing endpoint, which is the only one listed.
     let page = fixture.signed_in().await;
-    assert!(!page.has(Locator::saying("main a", "/orders")).await);
-    page.follow(Locator::saying("main a", "/billing")).await;
+    assert!(!page.has(Locator::with_text("main a", "/orders")).await);
+    page.follow(Locator::with_text("main a", "/billing")).await;
     assert!(
         page.url().await.ends_with(&endpoint),
         "{}",
@@ -64,15 +64,18 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
     );
     assert_no_errors(&page, "the endpoint");
     // To its dead letters, and to the newest of them.
-    page.follow(Locator::saying("nav a", "Dead letters")).await;
+    page.follow(Locator::with_text("nav a", "Dead letters"))
+        .await;
     says(&page, "/billing").await;
-    page.follow(Locator::saying("main a", "invoice.paid")).await;
+    page.follow(Locator::with_text("main a", "invoice.paid"))
+        .await;
     assert!(
         page.url().await.ends_with(&delivery),
         "{}",
         page.url().await
     );
-    page.click(Locator::saying("summary", "of attempt 2")).await;
+    page.click(Locator::with_text("summary", "of attempt 2"))
+        .await;
     says(&page, "the ledger is being moved").await;
     let text = page.text("main").await;
     for fact in [
@@ -95,7 +98,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
     acts.open(&page.url().await).await;
     let before = fixture.receiver.count();
     fixture.receiver.answer_at("billing", Answer::status(200));
-    acts.follow(Locator::saying("main button", "Send again"))
+    acts.follow(Locator::with_text("main button", "Send again"))
         .await;
     put_marker(&acts).await;
     for watching in [&page, &acts] {
@@ -110,7 +113,8 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
         .await;
     assert_eq!(fixture.receiver.count(), before + 1);
     // The other dead letters remain, and the audit log names this action.
-    page.follow(Locator::saying("nav a", "Dead letters")).await;
+    page.follow(Locator::with_text("nav a", "Dead letters"))
+        .await;
     says(&page, "Replay all 2").await;
     page.open(&fixture.url("/dashboard/audit")).await;
     says(&page, &delivery).await;
@@ -153,14 +157,14 @@ async fn dead_letters_are_replayed_and_the_progress_is_shown() {
     // First two of them.
     let acts = page.another().await;
     acts.open(&page.url().await).await;
-    let billing = Locator::saying("main section", "/billing");
+    let billing = Locator::with_text("main section", "/billing");
     acts.follow(Locator::within(&billing, "a", "Select deliveries"))
         .await;
     for chosen in &invoices[..2] {
         acts.click(&*format!("input[name=delivery][value=\"{chosen}\"]"))
             .await;
     }
-    acts.follow(Locator::saying("main button", "Replay selected"))
+    acts.follow(Locator::with_text("main button", "Replay selected"))
         .await;
     for chosen in &invoices[..2] {
         fixture.api.until_status("acme", chosen, "succeeded").await;
@@ -171,13 +175,14 @@ async fn dead_letters_are_replayed_and_the_progress_is_shown() {
     acts.open(&fixture.url("/dashboard/t/acme/dead-letters"))
         .await;
     // A large replay needs a confirmation, and the user can decline.
-    acts.click(Locator::saying("main button", "Replay all 4"))
+    acts.click(Locator::with_text("main button", "Replay all 4"))
         .await;
-    acts.click(Locator::saying("dialog button", "No")).await;
+    acts.click(Locator::with_text("dialog button", "No")).await;
     acts.until("!document.querySelector('dialog')").await;
-    acts.click(Locator::saying("main button", "Replay all 4"))
+    acts.click(Locator::with_text("main button", "Replay all 4"))
         .await;
-    acts.follow(Locator::saying("dialog button", "Yes")).await;
+    acts.follow(Locator::with_text("dialog button", "Yes"))
+        .await;
     assert!(
         acts.url().await.contains("/replays/rpl_"),
         "{}",
@@ -209,7 +214,9 @@ async fn live_updates_end_with_the_session() {
     page.until("document.body.dataset.live === 'on'").await;
     let leaves = page.another().await;
     leaves.open(&fixture.url("/dashboard")).await;
-    leaves.follow(Locator::saying("button", "Sign out")).await;
+    leaves
+        .follow(Locator::with_text("button", "Sign out"))
+        .await;
     page.until("document.body.dataset.live === 'ended'").await;
     let text = page.text("#live-state").await;
     assert!(text.contains("Your session or link has ended"), "{text}");

@@ -90,7 +90,7 @@ pub(crate) async fn signed_in(browser: &Browser, node: &Node) -> Page {
     let page = browser.page().await;
     page.open(&url(node, "/dashboard")).await;
     page.fill(Locator::labelled("Key"), ADMIN_KEY).await;
-    let document = page.follow(Locator::saying("button", "Sign in")).await;
+    let document = page.follow(Locator::with_text("button", "Sign in")).await;
     assert_eq!(document.status, 200);
     page
 }

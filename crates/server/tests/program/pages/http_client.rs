@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use posthaste_testbed::{Api, Reply};
+use posthaste_testbed::{Api, ApiResponse};
 
 /// More pages than any fixture of these tests has.
 const MAX_PAGES: usize = 500;
@@ -13,20 +13,20 @@ pub(crate) async fn submit(
     path: &str,
     headers: &[(&str, &str)],
     form: &str,
-) -> Reply {
+) -> ApiResponse {
     let mut headers = headers.to_vec();
     headers.push(("content-type", "application/x-www-form-urlencoded"));
     client.send("POST", path, &headers, form.to_owned()).await
 }
 
 /// Returns the first part of a cookie that a response sets: its name and value.
-pub(crate) fn cookie(reply: &Reply) -> String {
+pub(crate) fn cookie(reply: &ApiResponse) -> String {
     let set = reply.header("set-cookie");
     set.split(';').next().unwrap_or_default().to_owned()
 }
 
 /// Returns the value of a hidden field.
-pub(crate) fn hidden_field(page: &Reply, name: &str) -> String {
+pub(crate) fn hidden_field(page: &ApiResponse, name: &str) -> String {
     let field = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.text.split_once(&field).expect("a hidden field");
     let (value, _) = rest.split_once('"').expect("the end of the value");
@@ -34,7 +34,7 @@ pub(crate) fn hidden_field(page: &Reply, name: &str) -> String {
 }
 
 /// Returns the links of a page to this server.
-pub(crate) fn links(page: &Reply) -> Vec<String> {
+pub(crate) fn links(page: &ApiResponse) -> Vec<String> {
     let parts = page.text.split("href=\"").skip(1);
     let links = parts.filter_map(|part| part.split('"').next());
     let links = links.filter(|link| link.starts_with('/') && !link.starts_with("//"));
@@ -45,7 +45,11 @@ pub(crate) fn links(page: &Reply) -> Vec<String> {
 }
 
 /// Follows all links from this page that start with `below`. Returns each page with its response.
-pub(crate) async fn crawl(client: &mut Api, start: &str, below: &str) -> BTreeMap<String, Reply> {
+pub(crate) async fn crawl(
+    client: &mut Api,
+    start: &str,
+    below: &str,
+) -> BTreeMap<String, ApiResponse> {
     let mut found = BTreeMap::new();
     let mut waiting = VecDeque::from([start.to_owned()]);
     while let Some(link) = waiting.pop_front() {

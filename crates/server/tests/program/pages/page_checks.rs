@@ -1,6 +1,6 @@
 //! Checks for all pages: one heading, a title, accessibility, width, keyboard focus, no browser errors.
 
-use posthaste_testbed::browser::{Look, Page, Violation};
+use posthaste_testbed::browser::{Page, PageAppearance, Violation};
 use serde_json::Value;
 
 /// Maximum number of retries for a page that changes during the check.
@@ -30,13 +30,17 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
         let violations = violations.into_iter();
         faults.extend(violations.map(|violation| format!("{look}: {violation:#?}")));
     };
-    page.emulate(Look::WIDE).await;
+    page.emulate(PageAppearance::WIDE).await;
     add("light", page.axe().await);
-    page.emulate(Look::DARK).await;
+    page.emulate(PageAppearance::DARK).await;
     add("dark", page.axe_colours().await);
-    page.emulate(Look::NARROW).await;
+    page.emulate(PageAppearance::NARROW).await;
     add("narrow", page.axe().await);
-    for look in [Look::WIDE, Look::HALF, Look::NARROW] {
+    for look in [
+        PageAppearance::WIDE,
+        PageAppearance::HALF,
+        PageAppearance::NARROW,
+    ] {
         page.emulate(look).await;
         let wide = page.ask("document.documentElement.scrollWidth").await;
         if wide.as_u64() > Some(u64::from(look.width)) {
@@ -47,7 +51,7 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
             ));
         }
     }
-    page.emulate(Look::WIDE).await;
+    page.emulate(PageAppearance::WIDE).await;
     faults.extend(reach(page).await);
     faults.extend(page.complaints());
     faults

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::browser::{Look, Page, png_size};
+use posthaste_testbed::browser::{Page, PageAppearance, png_size};
 use posthaste_testbed::{Answer, Arrival};
 use serde_json::{Value, json};
 
@@ -27,10 +27,10 @@ const LEAST_BYTES: usize = 8 << 10;
 /// Maximum total size of the screenshots in the repository, in bytes.
 const MOST_BYTES: usize = 3 << 20;
 
-const LOOKS: [(&str, Look); 3] = [
-    ("", Look::WIDE),
-    ("-dark", Look::DARK),
-    ("-narrow", Look::NARROW),
+const LOOKS: [(&str, PageAppearance); 3] = [
+    ("", PageAppearance::WIDE),
+    ("-dark", PageAppearance::DARK),
+    ("-narrow", PageAppearance::NARROW),
 ];
 
 /// Resources of the tenant Acme.
@@ -85,7 +85,7 @@ fn event(number: usize) -> Value {
 
 /// Creates a tenant with several failing endpoints, and sends events.
 async fn acme(fixture: &mut PagesFixture, play: Duration) -> Acme {
-    fixture.receiver.behave(behaviour);
+    fixture.receiver.set_behaviour(behaviour);
     for (id, name) in [("acme", "Acme"), ("globex", "Globex")] {
         let body = json!({"id": id, "name": name});
         fixture.api.post("/v1/tenants", body).await.expect(201);
@@ -200,7 +200,7 @@ async fn pictures(page: &Page, name: &str) -> Vec<(String, Vec<u8>)> {
         );
         pictures.push((name, picture));
     }
-    page.emulate(Look::WIDE).await;
+    page.emulate(PageAppearance::WIDE).await;
     assert_ne!(pictures[0].1, pictures[1].1, "{name} is as bright at night");
     pictures
 }

@@ -20,7 +20,7 @@ async fn a_key_opens_the_pages_until_the_user_signs_out() {
     check_page(&page, "the sign-in").await;
 
     page.fill(Locator::labelled("Key"), "ph_no_such_key").await;
-    let refused = page.follow(Locator::saying("button", "Sign in")).await;
+    let refused = page.follow(Locator::with_text("button", "Sign in")).await;
     assert_eq!(refused.status, 401);
     let wrong = page.text("[role=alert]").await;
     assert!(wrong.contains("key"), "{wrong}");
@@ -49,7 +49,7 @@ async fn a_key_opens_the_pages_until_the_user_signs_out() {
     let mut copied_session = fixture.client().with_header("cookie", &session);
     assert_eq!(copied_session.get("/dashboard").await.status, 200);
 
-    page.follow(Locator::saying("button", "Sign out")).await;
+    page.follow(Locator::with_text("button", "Sign out")).await;
     assert!(page.text("main").await.contains("signed out"));
     assert!(page.cookies().await.is_empty());
     // The session has ended, not only its cookie.
@@ -154,7 +154,7 @@ async fn a_tenant_key_opens_only_its_own_pages() {
         key["key"].as_str().expect("a key"),
     )
     .await;
-    page.follow(Locator::saying("button", "Sign in")).await;
+    page.follow(Locator::with_text("button", "Sign in")).await;
     assert_eq!(page.url().await, fixture.url("/dashboard/t/acme"));
     assert_no_errors(&page, "a tenant's overview");
     for path in [

@@ -1,7 +1,7 @@
 //! Actions on the pages: an endpoint is created, tested, changed and disabled, a retry policy is previewed, a customer
 //! gets a portal link. Pages that only an action leads to must pass the checks for all pages, too.
 
-use posthaste_testbed::browser::{Locator, Look};
+use posthaste_testbed::browser::{Locator, PageAppearance};
 use posthaste_testbed::{ADMIN_KEY, Answer};
 use serde_json::json;
 
@@ -16,7 +16,8 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     fixture.api.tenant("acme").await;
     let page = fixture.signed_in().await;
     page.open(&fixture.url("/dashboard/t/acme/endpoints")).await;
-    page.follow(Locator::saying("main a", "Add endpoint")).await;
+    page.follow(Locator::with_text("main a", "Add endpoint"))
+        .await;
     // Errors appear beside their fields, and the entered values stay.
     page.fill(Locator::labelled("URL"), "http://example.com/hook")
         .await;
@@ -25,7 +26,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     page.fill(Locator::labelled("Description"), "Orders of the shop")
         .await;
     let refused = page
-        .follow(Locator::saying("button", "Create endpoint"))
+        .follow(Locator::with_text("button", "Create endpoint"))
         .await;
     assert_eq!(refused.status, 422);
     page.complaints();
@@ -41,17 +42,17 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
         .await;
     page.fill(Locator::labelled("Timeout per attempt"), "5s")
         .await;
-    page.follow(Locator::saying("button", "Create endpoint"))
+    page.follow(Locator::with_text("button", "Create endpoint"))
         .await;
     assert!(page.text("main").await.contains("whsec_"));
     check_page(&page, "a secret that is shown once").await;
-    page.click(Locator::saying("main button", "Copy")).await;
+    page.click(Locator::with_text("main button", "Copy")).await;
     page.until("document.getElementById('live-state').innerText.includes('Copied')")
         .await;
     let copied = page.ask("navigator.clipboard.readText()").await;
     let copied = copied.as_str().expect("text");
     assert!(copied.starts_with("whsec_"), "{copied}");
-    page.follow(Locator::saying("main a", "Open endpoint"))
+    page.follow(Locator::with_text("main a", "Open endpoint"))
         .await;
     let endpoint = page.url().await;
     assert!(
@@ -59,7 +60,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
         "the secret is shown once"
     );
 
-    page.follow(Locator::saying("button", "Send test event"))
+    page.follow(Locator::with_text("button", "Send test event"))
         .await;
     put_marker(&page).await;
     says(&page, "succeeded").await;
@@ -67,18 +68,21 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     fixture.receiver.arrivals(1).await;
 
     page.open(&endpoint).await;
-    page.follow(Locator::saying("main button", "Pause")).await;
+    page.follow(Locator::with_text("main button", "Pause"))
+        .await;
     says(&page, "Endpoint paused. Deliveries are held").await;
-    page.follow(Locator::saying("main button", "Resume")).await;
+    page.follow(Locator::with_text("main button", "Resume"))
+        .await;
     says(&page, "Endpoint resumed").await;
-    page.follow(Locator::saying("main a", "Edit")).await;
+    page.follow(Locator::with_text("main a", "Edit")).await;
     page.fill(Locator::labelled("Description"), "Orders, old and new")
         .await;
-    page.follow(Locator::saying("button", "Save")).await;
+    page.follow(Locator::with_text("button", "Save")).await;
     says(&page, "Orders, old and new").await;
-    page.follow(Locator::saying("main button", "Disable")).await;
+    page.follow(Locator::with_text("main button", "Disable"))
+        .await;
     check_page(&page, "the question before it is disabled").await;
-    page.follow(Locator::saying("main button", "Disable endpoint"))
+    page.follow(Locator::with_text("main button", "Disable endpoint"))
         .await;
     says(&page, "disabled").await;
     let id = endpoint.rsplit('/').next().expect("an id");
@@ -94,15 +98,15 @@ async fn every_action_works_without_javascript() {
     let mut fixture = PagesFixture::start().await;
     let own = create_tenant(&mut fixture, "acme", "Acme").await;
     let page = fixture.browser.page().await;
-    page.emulate(Look::WITHOUT_SCRIPT).await;
+    page.emulate(PageAppearance::WITHOUT_SCRIPT).await;
     page.open(&fixture.url("/dashboard/t/acme/dead-letters"))
         .await;
     page.fill(Locator::labelled("Key"), ADMIN_KEY).await;
-    page.follow(Locator::saying("button", "Sign in")).await;
+    page.follow(Locator::with_text("button", "Sign in")).await;
     fixture
         .receiver
         .answer_at(&format!("{}/billing", mark("acme")), Answer::status(200));
-    page.follow(Locator::saying("main button", "Replay all 3"))
+    page.follow(Locator::with_text("main button", "Replay all 3"))
         .await;
     assert!(page.url().await.contains("/replays/rpl_"));
     fixture
@@ -112,7 +116,7 @@ async fn every_action_works_without_javascript() {
     page.open(&fixture.url(&format!("/dashboard/t/acme/deliveries/{}", own.failed)))
         .await;
     says(&page, "succeeded").await;
-    page.follow(Locator::saying("button", "Sign out")).await;
+    page.follow(Locator::with_text("button", "Sign out")).await;
     says(&page, "signed out").await;
     assert_no_errors(&page, "without script");
 }
@@ -121,11 +125,11 @@ async fn every_action_works_without_javascript() {
 async fn a_policy_is_previewed_before_it_is_saved() {
     let fixture = PagesFixture::start().await;
     let page = fixture.signed_in().await;
-    page.follow(Locator::saying("nav a", "Retry lab")).await;
+    page.follow(Locator::with_text("nav a", "Retry lab")).await;
     let before = page.text("main").await;
     page.choose("[name=preset]", "swift").await;
     page.fill(Locator::labelled("Outage duration"), "30m").await;
-    page.follow(Locator::saying("button", "Simulate")).await;
+    page.follow(Locator::with_text("button", "Simulate")).await;
     // The URL contains the chosen values, so that a user can share it.
     let address = page.url().await;
     assert!(
@@ -150,7 +154,7 @@ async fn a_policy_is_previewed_before_it_is_saved() {
     check_page(&page, "the lab").await;
     page.fill(Locator::labelled("Outage duration"), "for ever")
         .await;
-    page.follow(Locator::saying("button", "Simulate")).await;
+    page.follow(Locator::with_text("button", "Simulate")).await;
     page.complaints();
     check_page(&page, "the lab with a mistake").await;
 }
@@ -163,7 +167,7 @@ async fn a_customer_link_shows_only_the_failed_deliveries() {
     let page = fixture.signed_in().await;
     page.open(&fixture.url("/dashboard/t/acme/dead-letters"))
         .await;
-    page.follow(Locator::saying("main button", "Create link"))
+    page.follow(Locator::with_text("main button", "Create link"))
         .await;
     check_page(&page, "a link for the customer").await;
     let link = page

@@ -121,7 +121,7 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
     let expected =
         format!("grant_type=client_credentials&scope=hooks&client_id=me&client_secret={CANARY}");
     assert_eq!(login.records()[0].body, expected.as_bytes());
-    receiver.behave(|arrival| {
+    receiver.set_behaviour(|arrival| {
         let stale = arrival.header("authorization").ends_with("9c1");
         Answer::status(if stale { 401 } else { 200 })
     });
@@ -136,7 +136,7 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
     assert_eq!(login.count(), 2);
 
     // Without a token the delivery reports the reason, in posthaste's own words.
-    login.behave(|_| Answer {
+    login.set_behaviour(|_| Answer {
         body: format!(r#"{{"error":"invalid_client","error_description":"{CANARY}"}}"#).into(),
         ..Answer::status(401)
     });

@@ -203,7 +203,7 @@ async fn await_kill_point(kill: Kill, receiver: &Receiver, accepted: &watch::Sen
                 .expect("a running producer");
         }
         Kill::Arrived(number) => {
-            receiver.behave(move |arrival| {
+            receiver.set_behaviour(move |arrival| {
                 let mut answer = Answer::status(200);
                 if arrival.number >= number {
                     answer.after = Duration::from_secs(3_600);

@@ -1,7 +1,7 @@
 //! Applies an operation to one store and returns its result as text.
 //!
-//! [`Side::apply`] executes an [`Operation`] and prints the answer, the deliveries that were handed over and the
-//! counts. Ids are replaced by names, so that the texts of both stores can be compared. Long operations (sweeps,
+//! [`ComparedStore::apply`] executes an [`Operation`] and prints the answer, the deliveries that were handed over and
+//! the counts. Ids are replaced by names, so that the texts of both stores can be compared. Long operations (sweeps,
 //! replays) are run to their end, because their steps may differ.
 
 use std::sync::Arc;

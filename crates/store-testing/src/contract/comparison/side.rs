@@ -1,8 +1,8 @@
 //! One of the two compared stores.
 //!
-//! [`Side`] holds an open store, the deliveries that it handed over and the names of its ids. It prints answers,
-//! reads lists in pages and checks their order. [`Side::reopen`] closes the store and opens it again, as the next
-//! process would.
+//! [`ComparedStore`] holds an open store, the deliveries that it handed over and the names of its ids. It prints
+//! answers, reads lists in pages and checks their order. [`ComparedStore::reopen`] closes the store and opens it again,
+//! as the next process would.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

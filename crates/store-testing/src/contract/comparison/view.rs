@@ -1,7 +1,7 @@
 //! All readable data of a store.
 //!
-//! [`Side::view`] reads every list and every row and returns them as text, one item per line. Lists are read in
-//! pages of random length, so that paging is compared too. [`Extent`] chooses whether every event and delivery is
+//! [`ComparedStore::view`] reads every list and every row and returns them as text, one item per line. Lists are read
+//! in pages of random length, so that paging is compared too. [`Extent`] chooses whether every event and delivery is
 //! also read individually.
 
 use std::fmt::Write;

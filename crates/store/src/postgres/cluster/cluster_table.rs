@@ -138,15 +138,13 @@ async fn execute(
                 .await?;
             Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
         }
-        Command::Heartbeat {
-            wants_shards: works,
-        } => {
+        Command::Heartbeat { wants_shards } => {
             let [lead, replaced_lead, saved] = clock.parameters();
             let sent = clock.now();
             let [lead_name, saved_name] = database_clock::NAMES;
             let parameters: Params<'_> = &[
                 &me,
-                works,
+                wants_shards,
                 &lease_ms,
                 &lead,
                 &replaced_lead,
@@ -219,13 +217,13 @@ fn holding(shard: i16, epoch: i64) -> Result<OwnedShard, DbError> {
 fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let nodes: Vec<i64> = row.get::<_, Option<_>>(2).unwrap_or_default();
     let beats: Vec<i64> = row.get::<_, Option<_>>(3).unwrap_or_default();
-    let works: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
+    let wants_shards: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
     let leases: Vec<i64> = row.get::<_, Option<_>>(5).unwrap_or_default();
-    let nodes = nodes.into_iter().zip(beats).zip(works).zip(leases);
-    let nodes = nodes.map(|(((node, beat), works), lease_ms)| NodeRow {
+    let nodes = nodes.into_iter().zip(beats).zip(wants_shards).zip(leases);
+    let nodes = nodes.map(|(((node, beat), wants_shards), lease_ms)| NodeRow {
         node: NodeNo(node as u64),
         heartbeats: beat as u64,
-        wants_shards: works,
+        wants_shards,
         lease: Span::from_millis(lease_ms as u64),
     });
     let shards: Vec<i16> = row.get(6);

@@ -49,7 +49,7 @@ struct GroupDetails {
 }
 
 /// Lists groups, of one endpoint or of all.
-pub(in crate::postgres) async fn dead_groups(
+pub(in crate::postgres) async fn dead_letter_groups(
     conn: &PgConnection,
     tenant: &TenantId,
     endpoint: Option<EndpointId>,

@@ -1,7 +1,7 @@
 //! The targets of a replay: a list of events and endpoints, fixed when the replay starts.
 //!
-//! [`Plan`] is found by a reader in steps of bounded size, so no statement runs long. It is stored with the replay in a
-//! packed form, [`TARGET_BYTES`] per [`Target`].
+//! [`ReplayTargets`] is found by a reader in steps of bounded size, so no statement runs long. It is stored with the
+//! replay in a packed form, [`TARGET_BYTES`] per [`ReplayTarget`].
 
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::subscription::{EventType, wants};

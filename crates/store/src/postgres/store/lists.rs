@@ -57,7 +57,7 @@ impl Lists for PostgresStore {
         page: PageRequest<DeadLetterGroupKey>,
     ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
         self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
-            dead_letters::dead_groups(conn, &tenant, endpoint, page).await
+            dead_letters::dead_letter_groups(conn, &tenant, endpoint, page).await
         })
     }
 }

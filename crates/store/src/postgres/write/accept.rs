@@ -1,6 +1,6 @@
 //! Accepts events: turns a batch of requests into rows, as columns for array statements.
 //!
-//! [`Acceptance`] collects the rows, the answers and the deliveries to hand over. It decides in memory, from the
+//! [`AcceptedRows`] collects the rows, the answers and the deliveries to hand over. It decides in memory, from the
 //! routing table and the known idempotency keys; the statements at the end of this file write the result.
 
 use std::collections::BTreeSet;

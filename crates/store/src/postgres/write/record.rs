@@ -1,7 +1,7 @@
 //! Records the results of attempts, and other changes of deliveries.
 //!
-//! Attempts are written in batches, as columns ([`Recorded`]). Cancelling, expiring without an attempt, disabling the
-//! endpoint, retrying by hand and sweeping are cold operations.
+//! Attempts are written in batches, as columns ([`RecordedRows`]). Cancelling, expiring without an attempt, disabling
+//! the endpoint, retrying by hand and sweeping are cold operations.
 
 use std::sync::Arc;
 

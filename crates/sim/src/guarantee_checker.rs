@@ -1,6 +1,6 @@
 //! Observes a simulation from outside and checks every [`Oracle`].
 //!
-//! [`Ledger`] knows nothing of the core's internals. It sees which deliveries were accepted, which attempts
+//! [`GuaranteeChecker`] knows nothing of the core's internals. It sees which deliveries were accepted, which attempts
 //! were sent, which results came back, what is on disk, and what was acknowledged to callers. The first
 //! violated guarantee ends the run.
 
@@ -18,9 +18,9 @@ use posthaste_core::policy::Jitter;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::disk::{Disk, Epoch};
-use crate::oracle::{Broken, Oracle};
+use crate::oracle::{BrokenGuarantee, Oracle};
 use crate::records::{DeliveryRecord, EndpointRecord, is_failed_by_attempt, is_refused_probe};
-use crate::scenario::Site;
+use crate::scenario::SimEndpoint;
 
 /// Maximum wait of a first attempt on an endpoint without faults. In a burst, a lane that keeps only one ready
 /// delivery reads each one from the disk, which takes up to 40 ms each; that delay is legitimate. Delays caused
@@ -33,7 +33,7 @@ const WAVE_NOMINAL: Span = Span::from_secs(10);
 
 /// Checks the guarantees during a simulation.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct GuaranteeChecker {
     delivery_records: BTreeMap<DeliveryId, DeliveryRecord>,
     endpoint_records: BTreeMap<EndpointId, EndpointRecord>,
     keys: BTreeMap<u64, EventId>,
@@ -41,14 +41,14 @@ pub struct Ledger {
     undisturbed_since_ms: u64,
     clock_jumped: bool,
     latest_wall: Timestamp,
-    broken: Option<Broken>,
+    broken: Option<BrokenGuarantee>,
     sends: u64,
 }
 
-impl Ledger {
-    /// Creates an empty ledger for these endpoints.
-    pub fn new(sites: &[Site]) -> Ledger {
-        Ledger {
+impl GuaranteeChecker {
+    /// Creates an empty checker for these endpoints.
+    pub fn new(sites: &[SimEndpoint]) -> GuaranteeChecker {
+        GuaranteeChecker {
             delivery_records: BTreeMap::new(),
             endpoint_records: sites
                 .iter()
@@ -65,7 +65,7 @@ impl Ledger {
     }
 
     /// Returns the first violation.
-    pub fn broken(&self) -> Option<&Broken> {
+    pub fn broken(&self) -> Option<&BrokenGuarantee> {
         self.broken.as_ref()
     }
 
@@ -81,7 +81,7 @@ impl Ledger {
 
     fn breaks(&mut self, oracle: Oracle, detail: impl FnOnce() -> String) {
         if self.broken.is_none() {
-            self.broken = Some(Broken {
+            self.broken = Some(BrokenGuarantee {
                 oracle,
                 detail: detail(),
             });
@@ -304,7 +304,7 @@ impl Ledger {
     }
 
     /// An attempt ended at the receiver.
-    pub fn landed(&mut self, attempt: &Attempt) {
+    pub fn attempt_ended(&mut self, attempt: &Attempt) {
         let endpoint_record = self.endpoint_record(attempt.endpoint);
         endpoint_record.in_flight -= 1;
         if attempt.trigger == Trigger::Probe {
@@ -432,12 +432,12 @@ impl Ledger {
     }
 
     /// A pause, disable or delete was acknowledged.
-    pub fn shut(&mut self, endpoint: EndpointId) {
+    pub fn status_acknowledged(&mut self, endpoint: EndpointId) {
         self.endpoint_record(endpoint).shut = true;
     }
 
     /// An endpoint was enabled, which also closes its breaker.
-    pub fn opened(&mut self, endpoint: EndpointId, at_ms: u64) {
+    pub fn endpoint_enabled(&mut self, endpoint: EndpointId, at_ms: u64) {
         let endpoint_record = self.endpoint_record(endpoint);
         let was_away = endpoint_record.shut || endpoint_record.tripped;
         endpoint_record.shut = false;

@@ -1,4 +1,5 @@
-//! The look of a page: window size, colour scheme and scripting ([`Look`]), screenshots, and accessibility checks.
+//! The look of a page: window size, colour scheme and scripting ([`PageAppearance`]), screenshots, and accessibility
+//! checks.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use super::{AXE_VARIABLE, named_by};
 
 /// The window size, colour scheme and scripting of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct PageAppearance {
     /// Width of the window, in pixels.
     pub width: u32,
     /// Height of the window, in pixels.
@@ -19,9 +20,9 @@ pub struct Look {
     pub script: bool,
 }
 
-impl Look {
+impl PageAppearance {
     /// A desktop window.
-    pub const WIDE: Look = Look {
+    pub const WIDE: PageAppearance = PageAppearance {
         width: 1_280,
         height: 800,
         dark: false,
@@ -29,34 +30,34 @@ impl Look {
     };
 
     /// A desktop window with the dark colour scheme.
-    pub const DARK: Look = Look {
+    pub const DARK: PageAppearance = PageAppearance {
         dark: true,
-        ..Look::WIDE
+        ..PageAppearance::WIDE
     };
 
     /// The width of a small phone.
-    pub const NARROW: Look = Look {
+    pub const NARROW: PageAppearance = PageAppearance {
         width: 380,
         height: 800,
-        ..Look::WIDE
+        ..PageAppearance::WIDE
     };
 
     /// Half the width of a screen.
-    pub const HALF: Look = Look {
+    pub const HALF: PageAppearance = PageAppearance {
         width: 960,
-        ..Look::WIDE
+        ..PageAppearance::WIDE
     };
 
     /// A browser that runs no script.
-    pub const WITHOUT_SCRIPT: Look = Look {
+    pub const WITHOUT_SCRIPT: PageAppearance = PageAppearance {
         script: false,
-        ..Look::WIDE
+        ..PageAppearance::WIDE
     };
 }
 
-impl Default for Look {
-    fn default() -> Look {
-        Look::WIDE
+impl Default for PageAppearance {
+    fn default() -> PageAppearance {
+        PageAppearance::WIDE
     }
 }
 
@@ -73,7 +74,7 @@ pub struct Violation {
 
 impl Page {
     /// Uses this look from now on. Animations are off, so that a screenshot shows the final state.
-    pub async fn emulate(&self, look: Look) {
+    pub async fn emulate(&self, look: PageAppearance) {
         let size = json!({
             "width": look.width, "height": look.height, "deviceScaleFactor": 1, "mobile": false,
         });
@@ -90,7 +91,7 @@ impl Page {
     }
 
     /// Returns a screenshot as a PNG.
-    pub async fn screenshot(&self, look: Look) -> Vec<u8> {
+    pub async fn screenshot(&self, look: PageAppearance) -> Vec<u8> {
         self.emulate(look).await;
         // Two frames: the first one computes the new layout, the second one is painted.
         let painted = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";

@@ -1,18 +1,18 @@
 //! Checks of a delivery's turn: its ordering key and its deadline.
 //!
-//! [`Ledger::check_order`] and [`Ledger::check_late`] look at every attempt that starts, [`Ledger::expired`] at every
-//! delivery that is dropped. A delivery is late if its turn comes after its deadline; a policy that drops late
-//! deliveries is obeyed, and only late deliveries are dropped.
+//! [`GuaranteeChecker::check_order`] and [`GuaranteeChecker::check_late`] look at every attempt that starts,
+//! [`GuaranteeChecker::expired`] at every delivery that is dropped. A delivery is late if its turn comes after its
+//! deadline; a policy that drops late deliveries is obeyed, and only late deliveries are dropped.
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::policy::LateAction;
 
-use super::Ledger;
+use super::GuaranteeChecker;
 use crate::disk::Disk;
 use crate::oracle::Oracle;
 
-impl Ledger {
+impl GuaranteeChecker {
     pub(super) fn check_order(&mut self, row: &Delivery, disk: &Disk) {
         let facts = row.facts();
         let ordered = self.endpoint_record(facts.endpoint).settings.ordered;
