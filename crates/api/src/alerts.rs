@@ -5,18 +5,18 @@
 
 use axum::body::Body;
 use http::Response;
-use posthaste_core::alert::AlertName;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_store::{AlertFilter, SubjectScope};
 use serde_json::json;
 
 use super::paging::{self, Query};
 use super::problem::Problem;
-use super::resources::{Alert, AlertState, alert_schemas};
+use super::resources::{Alert, AlertState, alert_name, alert_schemas, alert_state};
 use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
     Verb, parameter, success,
 };
+use crate::resources::schema::{endpoint_id, tenant_id};
 
 pub(super) static GROUP: Group = Group {
     name: "Alerts",
@@ -55,26 +55,18 @@ const ALERTS: &[SuccessResponse] = &[success(200, "A page of alerts.", Content::
 const STATE: Parameter = parameter(
     "state",
     "Only active alerts (`open`), or only resolved ones.",
-    || json!({"enum": ["open", "resolved"]}),
+    alert_state,
 );
 
-const NAME: Parameter = parameter(
-    "name",
-    "Only alerts with this name.",
-    || json!({"enum": AlertName::ALL.map(AlertName::name)}),
-);
+const NAME: Parameter = parameter("name", "Only alerts with this name.", alert_name);
 
 const TENANT: Parameter = parameter(
     "tenant",
     "Only alerts of this tenant and its endpoints.",
-    || json!({"type": "string"}),
+    tenant_id,
 );
 
-const ENDPOINT: Parameter = parameter(
-    "endpoint",
-    "Only alerts of this endpoint.",
-    || json!({"type": "string"}),
-);
+const ENDPOINT: Parameter = parameter("endpoint", "Only alerts of this endpoint.", endpoint_id);
 
 const SINCE: Parameter = parameter(
     "since",

@@ -19,6 +19,7 @@ use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
     Verb, parameter, success,
 };
+use crate::resources::schema::tenant_id;
 
 pub(super) static GROUP: Group = Group {
     name: "Audit",
@@ -61,7 +62,7 @@ const ENTRIES: &[SuccessResponse] = &[success(
 const TENANT: Parameter = parameter(
     "tenant",
     "Only entries of this tenant id, including deleted tenants.",
-    || json!({"type": "string"}),
+    tenant_id,
 );
 
 const SINCE: Parameter = parameter(

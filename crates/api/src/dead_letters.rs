@@ -5,7 +5,6 @@
 use axum::body::Body;
 use http::Response;
 use posthaste_core::id::EndpointId;
-use serde_json::json;
 
 use super::deliveries::Policies;
 use super::paging;
@@ -14,6 +13,7 @@ use super::resources::{DeadLetterGroup, dead_letter_schemas};
 use super::route::{
     Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, success,
 };
+use crate::resources::schema::endpoint_id;
 
 pub(super) static GROUP: Group = Group {
     name: "Dead letters",
@@ -27,11 +27,7 @@ pub(super) static GROUP: Group = Group {
         query: &[
             LIMIT,
             CURSOR,
-            parameter(
-                "endpoint",
-                "Only deliveries to this endpoint.",
-                || json!({"type": "string"}),
-            ),
+            parameter("endpoint", "Only deliveries to this endpoint.", endpoint_id),
         ],
         request_body: RequestBody::Nothing,
         responses: &[success(

@@ -21,6 +21,7 @@ use super::route::{
 };
 use super::{audit_writer, body, body_fields, paging};
 use crate::hash_key;
+use crate::resources::patterns;
 
 /// Maximum length of a name.
 const MAX_NAME_CHARS: usize = 200;
@@ -145,7 +146,7 @@ fn schemas() -> Vec<Schema> {
             name: "NewKey",
             shape: json!({
                 "type": "object",
-                "properties": {"name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS}},
+                "properties": {"name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS, "pattern": patterns::LINE}},
                 "additionalProperties": false,
                 "examples": [{"name": "ci"}],
             }),

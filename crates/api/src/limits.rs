@@ -13,6 +13,7 @@ use posthaste_store::{Limits, PageRequest, Plans, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::body_fields::{large_count, take_option};
+use crate::resources::schema::{described, nullable, span};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::limits";
@@ -68,6 +69,7 @@ pub fn read(
 
 /// Returns the JSON schema of limits, for the API description.
 pub fn shape() -> Value {
+    let retention = || nullable(span("Retention", MIN_RETENTION, MAX_SPAN));
     json!({
         "type": "object",
         "description": "Limits of a tenant. A limit that is `null` or absent comes from the tenant's plan, or else from the server. `GET /v1/tenants/{tenant}/usage` shows the effective limits.",
@@ -79,9 +81,9 @@ pub fn shape() -> Value {
             "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
             "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
             "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Concurrent attempts to all endpoints, on all nodes."},
-            "retention": {"type": ["string", "null"], "description": "Retention of finished deliveries: a duration such as `30d`."},
-            "payload_retention": {"type": ["string", "null"], "description": "Retention of payloads after their event is finished, if shorter."},
-            "attempt_retention": {"type": ["string", "null"], "description": "Retention of all attempts except the last after their delivery is finished, if shorter."},
+            "retention": described(retention(), "Retention of finished deliveries."),
+            "payload_retention": described(retention(), "Retention of payloads after their event is finished, if shorter."),
+            "attempt_retention": described(retention(), "Retention of all attempts except the last after their delivery is finished, if shorter."),
         },
         "additionalProperties": false,
         "examples": [example()],

@@ -64,11 +64,16 @@ impl Query {
         }
     }
 
-    /// Returns a parameter as text. An empty parameter counts as absent.
+    /// Returns a parameter as text. An empty parameter is an error.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
         self.read.push(name);
         let (_, value) = self.given.iter().find(|(given, _)| given == name)?;
-        (!value.is_empty()).then(|| value.clone())
+        if value.is_empty() {
+            self.errors
+                .add(name, "must not be empty; leave the parameter out");
+            return None;
+        }
+        Some(value.clone())
     }
 
     /// Returns a parameter, parsed. The error of the parser becomes the message.
@@ -271,11 +276,15 @@ mod tests {
 
     #[test]
     fn every_invalid_parameter_is_reported() {
+        let mut query = Query::read(Some("limit=&cursor="));
+        let _: PageRequest<EventId> = query.page();
+        let problem = query.finish().expect_err("mistakes");
+        assert_eq!(fields(problem), ["limit", "cursor"]);
         let mut query = Query::read(Some("limit=0&cursor=x&foo=1&foo=2&limit=3"));
         let _: PageRequest<EventId> = query.page();
         let problem = query.finish().expect_err("mistakes");
         assert_eq!(fields(problem), ["foo", "limit", "limit", "cursor", "foo"]);
-        for raw in [None, Some(""), Some("limit=&cursor="), Some("limit=250")] {
+        for raw in [None, Some(""), Some("limit=250")] {
             let mut query = Query::read(raw);
             let _: PageRequest<EventId> = query.page();
             assert_eq!(query.finish(), Ok(()), "{raw:?}");

@@ -25,6 +25,8 @@ use super::route::{
 };
 use super::{audit_writer, body, paging};
 use crate::hash_key;
+use crate::resources::patterns;
+use crate::resources::schema::{described, nullable, span};
 
 const ALL: &str = "/v1/tenants/{tenant}/portal-links";
 const ONE: &str = "/v1/tenants/{tenant}/portal-links/{link}";
@@ -194,12 +196,13 @@ fn schemas() -> Vec<Schema> {
             shape: json!({
                 "type": "object",
                 "properties": {
-                    "expires_in": {
-                        "type": ["string", "null"],
-                        "description": "Validity, from `1m` to `7d`; default `1h`.",
-                    },
+                    "expires_in": described(
+                        nullable(span("PortalLinkValidity", SHORTEST_LIFE, LONGEST_LIFE)),
+                        "Validity; default `1h`.",
+                    ),
                     "path": {
                         "type": ["string", "null"], "maxLength": MAX_PATH_CHARS,
+                        "pattern": patterns::PORTAL_PATH,
                         "description": "Path of the page in the portal, such as `/dead-letters`.",
                     },
                 },

@@ -20,7 +20,7 @@ use super::code::Code;
 use super::origin::{self, Origin};
 use super::paging::Query;
 use super::problem::{Problem, ResourceKind};
-use super::resources::Schema;
+use super::resources::{Schema, patterns};
 
 /// The future of a handler.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
@@ -117,11 +117,18 @@ pub struct Parameter {
     pub about: &'static str,
     /// Its schema.
     pub shape: fn() -> Value,
+    /// True if requests must have it.
+    pub is_required: bool,
 }
 
-/// Returns a query parameter, for the table of routes.
+/// Returns an optional query parameter, for the table of routes.
 pub const fn parameter(name: &'static str, about: &'static str, shape: fn() -> Value) -> Parameter {
-    Parameter { name, about, shape }
+    Parameter {
+        name,
+        about,
+        shape,
+        is_required: false,
+    }
 }
 
 /// The body of a request.
@@ -192,18 +199,18 @@ pub struct Route {
 }
 
 /// The `limit` parameter of every list.
-pub const LIMIT: Parameter = Parameter {
-    name: "limit",
-    about: "Maximum number of items on the page.",
-    shape: || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
-};
+pub const LIMIT: Parameter = parameter(
+    "limit",
+    "Maximum number of items on the page.",
+    || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
+);
 
 /// The `cursor` parameter of every list.
-pub const CURSOR: Parameter = Parameter {
-    name: "cursor",
-    about: "The `next_cursor` of the previous page.",
-    shape: || serde_json::json!({"type": "string"}),
-};
+pub const CURSOR: Parameter = parameter(
+    "cursor",
+    "The `next_cursor` of the previous page.",
+    || serde_json::json!({"type": "string", "pattern": patterns::CURSOR}),
+);
 
 impl Route {
     /// Returns every error the route may answer with, including the common ones.

@@ -37,7 +37,7 @@ const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
 const WINDOW: Parameter = parameter(
     "window",
     "Time range.",
-    || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
+    || json!({"type": "string", "enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
 );
 
 pub(super) static GROUP: Group = Group {

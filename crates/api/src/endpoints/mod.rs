@@ -12,7 +12,7 @@ pub(crate) mod headers;
 mod health;
 mod owner;
 mod response;
-mod schemas;
+pub(crate) mod schemas;
 pub(crate) mod secret;
 
 use axum::body::Body;

@@ -49,7 +49,10 @@ pub(crate) use event_parser::EventParser;
 pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::RequestDraft;
 pub use row::{EventRow, RowsResult};
-pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
+pub(super) use schema::{
+    ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
+    delay, short_text,
+};
 pub(crate) use trace::RequestTrace;
 
 /// Maximum size of an event without its payload.

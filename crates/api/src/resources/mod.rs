@@ -22,6 +22,7 @@ mod headers;
 mod held_after_faults;
 mod held_back;
 mod list_page;
+pub(crate) mod patterns;
 mod portal_link;
 mod problem;
 mod protection;
@@ -70,14 +71,15 @@ pub use tenant::Tenant;
 pub use tenant_of_id::TenantOfId;
 pub use usage::{LimitUsage, Plan, Plans, Usage};
 
-pub(crate) use alert::schemas as alert_schemas;
+pub(crate) use alert::{alert_name, alert_state, schemas as alert_schemas};
 pub(crate) use api_key::schemas as api_key_schemas;
 pub(crate) use attention::{MAX_ATTENTION_ITEMS, schemas as attention_schemas};
 pub(crate) use audit_entry::schemas as audit_schemas;
 pub(crate) use dead_letter_group::schemas as dead_letter_schemas;
 pub(crate) use delivery::{STATUSES, schemas as delivery_schemas, status_now};
 pub(crate) use endpoint::{
-    SIGNATURE_STYLES, rate_limit_schema, schemas as endpoint_schemas, style_name,
+    SIGNATURE_STYLES, client_authentication, rate_limit_schema, schemas as endpoint_schemas,
+    signature_style, style_name,
 };
 pub(crate) use endpoint_health::schema as endpoint_health_schema;
 pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};

@@ -15,7 +15,7 @@ use crate::validation::Fields;
 pub const MAX_RULES: usize = 64;
 
 /// Maximum retry limit that a rule may set.
-const MAX_RULE_RETRIES: u32 = 1_000;
+pub const MAX_RULE_RETRIES: u32 = 1_000;
 
 /// The outcomes that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
