@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use http::Response;
-use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::id::{AlertId, EndpointId, TenantId};
 use posthaste_store::{AlertFilter, SubjectScope};
 use serde_json::json;
 
@@ -13,8 +13,8 @@ use super::paging::{self, Query};
 use super::problem::Problem;
 use super::resources::{Alert, AlertState, alert_name, alert_schemas, alert_state};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb, parameter, success,
+    Access, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    cursor, parameter, success,
 };
 use crate::resources::schema::{endpoint_id, tenant_id};
 
@@ -28,7 +28,16 @@ pub(super) static GROUP: Group = Group {
             name: "list_alerts",
             summary: "Lists all alerts, newest first.",
             access: Access::Admin,
-            query: &[STATE, NAME, TENANT, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
+            query: &[
+                STATE,
+                NAME,
+                TENANT,
+                ENDPOINT,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                cursor::<AlertId>(),
+            ],
             request_body: RequestBody::Nothing,
             responses: ALERTS,
             fails: &[],
@@ -40,7 +49,15 @@ pub(super) static GROUP: Group = Group {
             name: "list_tenant_alerts",
             summary: "Lists the alerts of a tenant and its endpoints, newest first.",
             access: Access::Tenant,
-            query: &[STATE, NAME, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
+            query: &[
+                STATE,
+                NAME,
+                ENDPOINT,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                cursor::<AlertId>(),
+            ],
             request_body: RequestBody::Nothing,
             responses: ALERTS,
             fails: &[],

@@ -5,13 +5,14 @@
 use axum::body::Body;
 use http::Response;
 use posthaste_core::id::EndpointId;
+use posthaste_store::DeadLetterGroupKey;
 
 use super::deliveries::Policies;
 use super::paging;
 use super::problem::Problem;
 use super::resources::{DeadLetterGroup, dead_letter_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, success,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, parameter, success,
 };
 use crate::resources::schema::endpoint_id;
 
@@ -26,7 +27,7 @@ pub(super) static GROUP: Group = Group {
         access: Access::Tenant,
         query: &[
             LIMIT,
-            CURSOR,
+            cursor::<DeadLetterGroupKey>(),
             parameter("endpoint", "Only deliveries to this endpoint.", endpoint_id),
         ],
         request_body: RequestBody::Nothing,

@@ -16,7 +16,7 @@ use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
 use super::resources::{self, Schema, api_key_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, run_to_completion,
     success,
 };
 use super::{audit_writer, body, body_fields, paging};
@@ -54,7 +54,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_keys",
             summary: "Lists a tenant's keys, newest first, without their secret values.",
             access: Access::TenantKey,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<KeyId>()],
             request_body: RequestBody::Nothing,
             responses: &[success(200, "A page of keys.", Content::List("Key"))],
             fails: &[],

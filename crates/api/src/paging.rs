@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::body;
 use super::problem::Problem;
-use super::resources::ListPage;
+use super::resources::{ListPage, patterns};
 
 /// Default number of items in a page.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -148,6 +148,10 @@ impl Query {
 pub trait Cursor: Sized {
     /// Identifies the kind of list.
     const MARK: u8;
+    /// Number of bytes of a position that are not text.
+    const BYTES: usize;
+    /// The pattern of the text after them, if a position has one.
+    const TEXT: Option<&'static str>;
 
     /// Returns the position as bytes.
     fn to_bytes(&self) -> Vec<u8>;
@@ -160,6 +164,8 @@ macro_rules! id_cursors {
     ($($id:ident = $mark:literal;)*) => {$(
         impl Cursor for $id {
             const MARK: u8 = $mark;
+            const BYTES: usize = 16;
+            const TEXT: Option<&'static str> = None;
 
             fn to_bytes(&self) -> Vec<u8> {
                 self.0.to_be_bytes().to_vec()
@@ -185,6 +191,8 @@ id_cursors! {
 
 impl Cursor for (Timestamp, TenantId) {
     const MARK: u8 = 6;
+    const BYTES: usize = 8;
+    const TEXT: Option<&'static str> = Some("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.0.0.to_be_bytes().to_vec();
@@ -201,6 +209,9 @@ impl Cursor for (Timestamp, TenantId) {
 
 impl Cursor for DeadLetterGroupKey {
     const MARK: u8 = 8;
+    const BYTES: usize = 16;
+    const TEXT: Option<&'static str> =
+        Some("(?:http|timeout|dns|tls|connection|validation|webhook_disabled|unknown)?");
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.0.0.to_be_bytes().to_vec();
@@ -220,14 +231,32 @@ impl Cursor for DeadLetterGroupKey {
     }
 }
 
+/// Returns the pattern of the cursors of a list.
+pub fn cursor_pattern<K: Cursor>() -> String {
+    let bytes = patterns::base64url_after(K::MARK, K::BYTES);
+    match K::TEXT {
+        None => format!("^{bytes}$"),
+        Some(text) => format!("^{bytes}\\.{text}$"),
+    }
+}
+
 fn encode<K: Cursor>(position: &K) -> String {
     let mut bytes = vec![K::MARK];
     bytes.extend(position.to_bytes());
-    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    let (bytes, text) = bytes.split_at(K::BYTES + 1);
+    let mut cursor = BASE64_URL_SAFE_NO_PAD.encode(bytes);
+    if K::TEXT.is_some() {
+        cursor.push('.');
+        cursor.push_str(&String::from_utf8_lossy(text));
+    }
+    cursor
 }
 
-fn decode<K: Cursor>(text: &str) -> Option<K> {
-    let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+fn decode<K: Cursor>(cursor: &str) -> Option<K> {
+    // Until version 0.1 the text was encoded too.
+    let (bytes, text) = cursor.split_once('.').unwrap_or((cursor, ""));
+    let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(bytes).ok()?;
+    bytes.extend_from_slice(text.as_bytes());
     let (mark, position) = bytes.split_first()?;
     (*mark == K::MARK)
         .then(|| K::from_bytes(position))
@@ -261,10 +290,24 @@ mod tests {
         let text = encode(&key);
         assert_eq!(decode(&text), Some(key));
         assert_eq!(decode::<DeliveryId>(&text), None);
+        let fits = |pattern: &str, text: &str| {
+            regex_lite::Regex::new(pattern)
+                .expect("a pattern")
+                .is_match(text)
+        };
+        assert!(fits(&cursor_pattern::<EventId>(), &text));
+        assert!(!fits(&cursor_pattern::<DeliveryId>(), &text));
         let key = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
-        assert_eq!(decode(&encode(&key)), Some(key));
+        assert_eq!(decode(&encode(&key)), Some(key.clone()));
+        assert!(fits(
+            &cursor_pattern::<(Timestamp, TenantId)>(),
+            &encode(&key)
+        ));
+        // As version 0.1 encoded it.
+        assert_eq!(decode("BgAAAAAAAAAHYWNtZQ"), Some(key));
         for kind in [None, Some(FailureKind::Timeout)] {
             let key: DeadLetterGroupKey = (EndpointId(7), kind);
+            assert!(fits(&cursor_pattern::<DeadLetterGroupKey>(), &encode(&key)));
             assert_eq!(decode(&encode(&key)), Some(key));
         }
         for rubbish in ["", "!", "AQ", "AQAA", "BgAAAAAAAAAH", "%00"] {

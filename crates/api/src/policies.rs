@@ -13,7 +13,7 @@ use posthaste_core::lane::{
 };
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
-use posthaste_core::validation::{Fields, ValidationErrors};
+use posthaste_core::validation::{Fields, ValidationErrors, whole_number};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -204,7 +204,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
         limit.finish();
     }
     let seed = fields.value("seed").map(|value| {
-        let seed = value.as_u64();
+        let seed = whole_number(value);
         if seed.is_none() {
             fields.wrong("seed", "must be a whole number of at least 0");
         }
@@ -315,7 +315,7 @@ fn schemas() -> Vec<Schema> {
 }
 
 fn described_policy() -> Value {
-    described(reference("RetryPolicy"), "The complete policy.")
+    described(policy_schema::complete_policy(), "The complete policy.")
 }
 
 fn simulation_report() -> Value {

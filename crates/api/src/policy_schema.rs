@@ -32,11 +32,14 @@ pub(crate) fn retry_policy() -> Value {
                 "description": "What is retried. The first rule that matches wins, then those of the preset, then the defaults.",
             },
             "late": described(
-                nullable(choice("LateAction", ["send", "drop"])),
+                nullable(late_action()),
                 "What happens to a delivery that was held back past its deadline: it is sent (`send`, the default), or fails as `expired` (`drop`).",
             ),
         },
-        "not": {"properties": {"preset": {"type": "null"}, "backoff": {"type": "null"}}},
+        "allOf": [{"anyOf": [
+            {"required": ["preset"], "properties": {"preset": preset()}},
+            {"required": ["backoff"], "properties": {"backoff": backoff()}},
+        ]}],
         "additionalProperties": false,
         "examples": [
             {"preset": "swift"},
@@ -47,6 +50,35 @@ pub(crate) fn retry_policy() -> Value {
             },
         ],
     })
+}
+
+/// Returns the schema of a policy that is written out.
+pub(crate) fn complete_policy() -> Value {
+    let names = [
+        "backoff",
+        "jitter",
+        "max_attempts",
+        "give_up_after",
+        "rules",
+        "late",
+    ];
+    let policy = object_requiring(
+        &names,
+        json!({
+            "preset": described(preset(), "The preset, if the policy is one."),
+            "backoff": backoff(),
+            "jitter": jitter(),
+            "max_attempts": {"type": "integer"},
+            "give_up_after": {"type": "string"},
+            "rules": {"type": "array", "items": rule(), "description": "The rules of the policy, followed by those of its preset."},
+            "late": late_action(),
+        }),
+    );
+    named("CompletePolicy", policy)
+}
+
+fn late_action() -> Value {
+    choice("LateAction", ["send", "drop"])
 }
 
 /// Returns the schema of the name of a preset.

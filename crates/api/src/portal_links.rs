@@ -20,7 +20,7 @@ use super::problem::{Problem, ResourceKind};
 use super::quota;
 use super::resources::{PortalLink, Schema, portal_link_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, run_to_completion,
     success,
 };
 use super::{audit_writer, body, paging};
@@ -68,7 +68,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_portal_links",
             summary: "Lists the tenant's active links, newest first.",
             access: Access::TenantKey,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<SessionId>()],
             request_body: RequestBody::Nothing,
             responses: &[success(
                 200,

@@ -18,9 +18,9 @@ use super::body;
 use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::origin::{self, Origin};
-use super::paging::Query;
+use super::paging::{Cursor, Query, cursor_pattern};
 use super::problem::{Problem, ResourceKind};
-use super::resources::{Schema, patterns};
+use super::resources::Schema;
 
 /// The future of a handler.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
@@ -205,12 +205,14 @@ pub const LIMIT: Parameter = parameter(
     || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
 );
 
-/// The `cursor` parameter of every list.
-pub const CURSOR: Parameter = parameter(
-    "cursor",
-    "The `next_cursor` of the previous page.",
-    || serde_json::json!({"type": "string", "pattern": patterns::CURSOR}),
-);
+/// Returns the `cursor` parameter of a list with these positions.
+pub const fn cursor<K: Cursor>() -> Parameter {
+    parameter(
+        "cursor",
+        "The `next_cursor` of the previous page.",
+        || serde_json::json!({"type": "string", "pattern": cursor_pattern::<K>()}),
+    )
+}
 
 impl Route {
     /// Returns every error the route may answer with, including the common ones.

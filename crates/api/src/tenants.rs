@@ -21,7 +21,7 @@ use super::problem::{Problem, ResourceKind};
 use super::resources::schema::{nullable, reference};
 use super::resources::{self, Schema, protection_schemas, tenant_schema};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, run_to_completion,
     success,
 };
 use super::{App, audit_writer, body, body_fields, paging};
@@ -58,7 +58,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_tenants",
             summary: "Lists tenants, newest first.",
             access: Access::Admin,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<(Timestamp, TenantId)>()],
             request_body: RequestBody::Nothing,
             responses: &[success(200, "A page of tenants.", Content::List("Tenant"))],
             fails: &[],

@@ -10,9 +10,10 @@ use crate::events::{EVENT_TYPE, SINCE, UNTIL};
 use crate::resources::schema::{endpoint_id, event_id, failure_kind, matching, reference};
 use crate::resources::{delivery_schemas, patterns};
 use crate::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, run_to_completion,
+    Access, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, parameter, run_to_completion,
     success,
 };
+use posthaste_core::id::DeliveryId;
 
 pub(crate) static GROUP: Group = Group {
     name: "Deliveries",
@@ -26,7 +27,7 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[
                 LIMIT,
-                CURSOR,
+                cursor::<DeliveryId>(),
                 parameter("status", "Only deliveries with this status.", || {
                     reference("DeliveryStatus")
                 }),

@@ -28,8 +28,8 @@ use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_endpoints;
 use super::resources::{CreatedEndpoint, public_key};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route,
-    SuccessResponse, Verb, run_to_completion, success,
+    Access, Call, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb, cursor, run_to_completion, success,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{audit_writer, body, paging};
@@ -66,7 +66,7 @@ pub(super) static GROUP: Group = Group {
             ALL,
             "list_endpoints",
             "Lists a tenant's endpoints, newest first.",
-            &[LIMIT, CURSOR],
+            &[LIMIT, cursor::<EndpointId>()],
             RequestBody::Nothing,
             &[success(
                 200,

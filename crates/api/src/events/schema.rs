@@ -3,6 +3,7 @@
 //! [`GROUP`] is their part of the route table; the handlers are in the parent module. The schemas of requests are here,
 //! because requests have no type. Those of responses are beside the types in [`resources`](crate::resources).
 
+use posthaste_core::id::EventId;
 use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::code::Code;
 use crate::resources::schema::{described, event_type, nullable, reference, span, time};
 use crate::resources::{Schema, event_schemas, patterns};
 use crate::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    Access, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb, cursor,
     parameter, success,
 };
 
@@ -38,7 +39,7 @@ pub(crate) static GROUP: Group = Group {
             name: "list_events",
             summary: "Lists events, newest first, without their payloads.",
             access: Access::Tenant,
-            query: &[LIMIT, CURSOR, TYPE, EVENT_TYPE, SINCE, UNTIL],
+            query: &[LIMIT, cursor::<EventId>(), TYPE, EVENT_TYPE, SINCE, UNTIL],
             request_body: RequestBody::Nothing,
             responses: &[success(
                 200,

@@ -13,8 +13,6 @@ pub(crate) const SUBSCRIPTION: &str = r"^(?:\*|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+
 pub(crate) const TENANT_ID: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// The characters after the prefix of an id: 128 bits in base 32.
 const ID_DIGITS: &str = "[0-7][0-9a-hjkmnp-tv-z]{25}";
-/// A cursor.
-pub(crate) const CURSOR: &str = "^[A-Za-z0-9_-]+$";
 /// One line of text.
 pub(crate) const LINE: &str = r"^[^\u0000-\u001F\u007F-\u009F\u2028\u2029]*$";
 /// Text without control characters.
@@ -60,6 +58,22 @@ pub(crate) fn id_of_any(prefixes: &[&str]) -> String {
 pub(crate) fn id_or_beginning(min_chars: usize) -> String {
     let beginning = min_chars - 1;
     format!("^(?:(?:dlv|evt)_[0-7][0-9a-hjkmnp-tv-z]{{{beginning},25}}|ep_{ID_DIGITS})$")
+}
+
+/// Returns the pattern of base64url without padding, of a byte with the value `mark` and `count` more bytes.
+pub(crate) fn base64url_after(mark: u8, count: usize) -> String {
+    let bits = (count + 1) * 8;
+    let first = char::from(
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[usize::from(mark >> 2)],
+    );
+    let second = ["[A-P]", "[Q-Za-f]", "[g-v]", "[w-z0-9_-]"][usize::from(mark & 3)];
+    let any = "[A-Za-z0-9_-]";
+    let (middle, last) = match bits % 6 {
+        0 => (bits / 6 - 2, ""),
+        2 => (bits / 6 - 2, "[AQgw]"),
+        _ => (bits / 6 - 2, "[AEIMQUYcgkosw048]"),
+    };
+    format!("{first}{second}{any}{{{middle}}}{last}")
 }
 
 /// The units of a duration with their size in milliseconds, largest first.
