@@ -11,6 +11,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{
     AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
+use posthaste_core::suggestion::unknown;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{DeadLetterGroupKey, Page, PageRequest};
@@ -125,13 +126,12 @@ impl Query {
 
     /// Finishes reading. Every parameter that was not read is an error.
     pub fn finish(mut self) -> Result<(), Problem> {
-        let known = self.read.join(", ");
         for (name, _) in &self.given {
             if !self.read.iter().any(|read| read == name) {
-                let message = if known.is_empty() {
+                let message = if self.read.is_empty() {
                     "is not a known parameter; this path has no parameters".to_owned()
                 } else {
-                    format!("is not a known parameter; known parameters: {known}")
+                    unknown("parameter", name, &self.read)
                 };
                 self.errors.add(name.clone(), message);
             }

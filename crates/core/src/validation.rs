@@ -9,6 +9,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::suggestion::unknown;
 use crate::time::Span;
 
 /// Maximum number of errors reported for one document. More would not help.
@@ -288,10 +289,8 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     pub fn finish(self) {
         for name in self.object.keys() {
             if !self.asked.iter().any(|asked| asked == name) {
-                let known = self.asked.join(", ");
                 let path = self.path_of(name);
-                self.errors
-                    .add(path, format!("is not a known field; known fields: {known}"));
+                self.errors.add(path, unknown("field", name, &self.asked));
             }
         }
     }
