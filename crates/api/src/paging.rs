@@ -67,14 +67,19 @@ impl Query {
 
     /// Returns a parameter as text. An empty parameter is an error.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
-        self.read.push(name);
-        let (_, value) = self.given.iter().find(|(given, _)| given == name)?;
+        let value = self.given_text(name)?;
         if value.is_empty() {
             self.errors
                 .add(name, "must not be empty; leave the parameter out");
             return None;
         }
-        Some(value.clone())
+        Some(value)
+    }
+
+    fn given_text(&mut self, name: &'static str) -> Option<String> {
+        self.read.push(name);
+        let given = self.given.iter().find(|(given, _)| given == name);
+        given.map(|(_, value)| value.clone())
     }
 
     /// Returns a parameter, parsed. The error of the parser becomes the message.
@@ -111,7 +116,9 @@ impl Query {
                 }
             },
         };
-        let before = self.text("cursor").and_then(|text| {
+        // An empty cursor means the first page, so that callers can start a loop with it.
+        let before = self.given_text("cursor").filter(|text| !text.is_empty());
+        let before = before.and_then(|text| {
             let cursor = decode(&text);
             if cursor.is_none() {
                 self.wrong(
@@ -231,12 +238,12 @@ impl Cursor for DeadLetterGroupKey {
     }
 }
 
-/// Returns the pattern of the cursors of a list.
+/// Returns the pattern of the cursors of a list, and of an empty one.
 pub fn cursor_pattern<K: Cursor>() -> String {
     let bytes = patterns::base64url_after(K::MARK, K::BYTES);
     match K::TEXT {
-        None => format!("^{bytes}$"),
-        Some(text) => format!("^{bytes}\\.{text}$"),
+        None => format!("^(?:{bytes})?$"),
+        Some(text) => format!("^(?:{bytes}\\.{text})?$"),
     }
 }
 
@@ -322,12 +329,12 @@ mod tests {
         let mut query = Query::read(Some("limit=&cursor="));
         let _: PageRequest<EventId> = query.page();
         let problem = query.finish().expect_err("mistakes");
-        assert_eq!(fields(problem), ["limit", "cursor"]);
+        assert_eq!(fields(problem), ["limit"]);
         let mut query = Query::read(Some("limit=0&cursor=x&foo=1&foo=2&limit=3"));
         let _: PageRequest<EventId> = query.page();
         let problem = query.finish().expect_err("mistakes");
         assert_eq!(fields(problem), ["foo", "limit", "limit", "cursor", "foo"]);
-        for raw in [None, Some(""), Some("limit=250")] {
+        for raw in [None, Some(""), Some("cursor="), Some("limit=250")] {
             let mut query = Query::read(raw);
             let _: PageRequest<EventId> = query.page();
             assert_eq!(query.finish(), Ok(()), "{raw:?}");

@@ -209,7 +209,7 @@ pub const LIMIT: Parameter = parameter(
 pub const fn cursor<K: Cursor>() -> Parameter {
     parameter(
         "cursor",
-        "The `next_cursor` of the previous page.",
+        "The `next_cursor` of the previous page; empty or absent for the first page.",
         || serde_json::json!({"type": "string", "pattern": cursor_pattern::<K>()}),
     )
 }

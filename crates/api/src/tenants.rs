@@ -370,7 +370,7 @@ fn schemas() -> Vec<Schema> {
         protection,
         Schema {
             name: "Limits",
-            shape: limits::shape(),
+            shape: resources::limits::shape(),
         },
         Schema {
             name: "RetryPolicy",

@@ -144,7 +144,7 @@ pub(crate) fn url() -> Value {
         "WebhookUrl",
         json!({
             "type": "string", "format": "uri", "pattern": patterns::URL, "maxLength": MAX_URL_BYTES,
-            "description": "An `https://` URL of a public address. The operator can allow `http://` and private networks.",
+            "description": "An `https://` URL of a public address. The operator can allow plain HTTP and private networks.",
         }),
     )
 }

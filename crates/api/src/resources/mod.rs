@@ -21,6 +21,7 @@ mod event;
 mod headers;
 mod held_after_faults;
 mod held_back;
+pub(crate) mod limits;
 mod list_page;
 pub(crate) mod patterns;
 mod portal_link;

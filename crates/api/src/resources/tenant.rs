@@ -5,11 +5,11 @@ use posthaste_store::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::limits;
 use super::protection::EndpointDefaults;
 use super::schema::{
     Schema, nullable, nullable_text, object, reference, text, time, with_examples,
 };
-use crate::limits;
 
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,10 +6,10 @@ use posthaste_store::{LimitName, LimitSource, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::limits;
 use super::schema::{
     Schema, choice, described, named, nullable_text, object, reference, text, with_examples,
 };
-use crate::limits;
 
 /// The limits of a tenant and their usage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -77,7 +77,7 @@ pub enum Command {
     /// Send a test email
     #[command(arg_required_else_help = true)]
     Mail {
-        /// What to do about them.
+        /// Command.
         #[command(subcommand)]
         command: MailCommand,
     },

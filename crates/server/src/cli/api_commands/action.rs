@@ -132,7 +132,7 @@ impl Kind {
     pub fn value_name(self) -> &'static str {
         match self {
             Kind::Text => "TEXT",
-            Kind::OneOf(_) => "WORD",
+            Kind::OneOf(_) => "VALUE",
             Kind::Integer | Kind::IntegerOrDefault => "COUNT",
             Kind::Number => "NUMBER",
             Kind::Duration | Kind::DurationOrDefault => "DURATION",
