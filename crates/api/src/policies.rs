@@ -23,9 +23,9 @@ use super::body;
 use super::code::Code;
 use super::policy_schema;
 use super::problem::Problem;
-use super::resources::Schema;
 use super::resources::patterns;
 use super::resources::schema::{described, integer, named, nullable, object, reference, span};
+use super::resources::{Schema, rate_limit_schema};
 use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, success};
 use crate::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
 use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
@@ -336,7 +336,10 @@ fn simulation_report() -> Value {
         "pending": integer(),
         "outage_ms": integer(),
         "capacity_per_second": {"type": "number"},
-        "limits": {"type": "object"},
+        "limits": named("SimulatedLimits", object(json!({
+            "max_in_flight": integer(),
+            "rate_limit": rate_limit_schema(),
+        }))),
         "seed": integer(),
         "posthaste": course(),
         "naive": course(),

@@ -25,18 +25,27 @@ pub fn unknown(noun: &str, name: &str, known: &[&str]) -> String {
 /// Maximum length of a name that is compared. Longer ones are no typing errors.
 const MAX_CHARS: usize = 64;
 
-/// Levenshtein distance: the number of characters to insert, delete or change.
+/// Returns the number of characters to insert, delete or change, and of neighbours to swap.
 fn distance(one: &str, other: &str) -> usize {
+    let one: Vec<char> = one.chars().take(MAX_CHARS).collect();
     let other: Vec<char> = other.chars().collect();
+    let mut above: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, character) in one.chars().take(MAX_CHARS).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for column in 0..other.len() {
-            let changed = diagonal + usize::from(character != other[column]);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+    for (line, character) in one.iter().enumerate() {
+        let mut next = vec![line + 1];
+        for (column, wanted) in other.iter().enumerate() {
+            let changed = row[column] + usize::from(character != wanted);
+            let mut least = changed.min(row[column + 1] + 1).min(next[column] + 1);
+            let is_swapped = line > 0
+                && column > 0
+                && one[line - 1] == *wanted
+                && other[column - 1] == *character;
+            if is_swapped {
+                least = least.min(above[column - 1] + 1);
+            }
+            next.push(least);
         }
+        above = std::mem::replace(&mut row, next);
     }
     row[other.len()]
 }
@@ -51,6 +60,7 @@ mod tests {
         for (name, guess) in [
             ("timout", Some("timeout")),
             ("tiemout", Some("timeout")),
+            ("ulr", Some("url")),
             ("event_type", Some("event_types")),
             ("ur", Some("url")),
             ("max_inflight", Some("max_in_flight")),

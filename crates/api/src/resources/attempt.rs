@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::headers::Headers;
 use super::schema::{
-    choice, failure_kind, integer, named, nullable, nullable_integer, nullable_text, nullable_time,
-    object, text, time,
+    choice, described, failure_kind, integer, named, nullable, nullable_integer, nullable_text,
+    nullable_time, object, text, time,
 };
 
 /// An attempt that was made.
@@ -125,6 +125,12 @@ impl From<&posthaste_core::delivery::ExpectedAttempt> for ExpectedAttempt {
 
 /// Returns the schema of [`Attempt`].
 pub(super) fn attempt_schema() -> Value {
+    let response_headers = named(
+        "ResponseHeaders",
+        json!({
+            "type": "object", "additionalProperties": text(), "maxProperties": MAX_RESPONSE_HEADERS,
+        }),
+    );
     let shape = object(json!({
         "number": integer(),
         "trigger": choice("AttemptTrigger", ["automatic", "manual", "probe"]),
@@ -138,12 +144,10 @@ pub(super) fn attempt_schema() -> Value {
             "description": "Description of the failure, for example the failed TLS check or the phase of a timeout. Null for a success. Contains no address.",
         },
         "response_snippet": nullable_text(),
-        "response_headers": {
-            "type": ["object", "null"],
-            "additionalProperties": text(),
-            "maxProperties": MAX_RESPONSE_HEADERS,
-            "description": "The response headers if the status was not 2xx, by lower-case name: repeated headers joined by a comma, long values truncated, without cookies and credentials. Null for a success, for an attempt without a response, and if none were stored.",
-        },
+        "response_headers": described(
+            nullable(response_headers),
+            "The response headers if the status was not 2xx, by lower-case name: repeated headers joined by a comma, long values truncated, without cookies and credentials. Null for a success, for an attempt without a response, and if none were stored.",
+        ),
         "will_retry": {"type": "boolean"},
         "next_attempt_at": nullable_time(),
         "retry_after_ms": nullable_integer(),

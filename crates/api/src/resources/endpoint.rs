@@ -316,7 +316,7 @@ fn properties() -> Value {
         "rate_limit_from": origin_schema(),
         "protection": nullable(reference("Protection")),
         "ordered": {"type": "boolean"},
-        "headers": {"type": "object", "additionalProperties": text()},
+        "headers": named("Headers", json!({"type": "object", "additionalProperties": text()})),
         "signature_style": signature_style(),
         "auth": auth_schema(),
         "client_certificate": certificate_schema(),

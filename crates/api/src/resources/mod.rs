@@ -91,7 +91,7 @@ pub(crate) use portal_link::schemas as portal_link_schemas;
 pub(crate) use problem::schema as problem_schema;
 pub(crate) use protection::{in_flight_schema, schemas as protection_schemas, timeout_schema};
 pub(crate) use replay::schemas as replay_schemas;
-pub(crate) use stats::schemas as stats_schemas;
+pub(crate) use stats::{schemas as stats_schemas, series_window};
 pub(crate) use tenant::schema as tenant_schema;
 pub(crate) use tenant_of_id::schemas as tenant_of_id_schemas;
 pub(crate) use usage::{schemas as usage_schemas, source_name};

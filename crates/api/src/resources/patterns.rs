@@ -133,7 +133,7 @@ fn end_of_block(from: u64, last: u64) -> u64 {
     let mut best = from;
     let mut power = 1;
     // With the lower digits of `from` all 0, they can be anything; the digit above them can grow to 9.
-    while from % power == 0 {
+    while from.is_multiple_of(power) {
         let digit = from / power % 10;
         let is_lowest_number = from == 0 && power > 1;
         for top in (digit..=9).rev() {

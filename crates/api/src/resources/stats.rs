@@ -232,6 +232,11 @@ fn object_of(names: &[&str], schema: &Value) -> Value {
     object(Value::Object(properties.collect::<Map<String, Value>>()))
 }
 
+/// Returns the schema of the time range of a series.
+pub(crate) fn series_window() -> Value {
+    choice("SeriesWindow", ["1h", "24h"])
+}
+
 fn series_schema() -> Value {
     let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
     let number = json!({"type": "number"});
@@ -253,7 +258,7 @@ fn series_schema() -> Value {
         },
     }));
     object(json!({
-        "window": choice("SeriesWindow", ["1h", "24h"]),
+        "window": series_window(),
         "bucket": {
             "type": "string",
             "description": "Length of a bucket: `1m`, `15m` or `1h`.",
