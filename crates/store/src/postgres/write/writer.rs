@@ -29,7 +29,7 @@ const LOG_TARGET: &str = "posthaste_store::postgres::writer";
 
 /// Maximum number of tries of one operation or batch.
 pub(in crate::postgres) const MAX_TRIES: usize = 10;
-/// No more retries after this time, because all other operations wait behind this one.
+/// Maximum time for the retries of one operation, because all others wait behind it.
 pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A writer task.
