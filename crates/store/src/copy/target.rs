@@ -160,7 +160,7 @@ impl TargetDatabase {
     ) -> Result<(), CopyError> {
         self.batch("BEGIN").await?;
         for rows in parts.iter().filter(|rows| rows.count > 0) {
-            self.make_room(rows).await?;
+            self.make_partitions(rows).await?;
             let params: Vec<_> = rows.columns.iter().map(|column| column.as_sql()).collect();
             self.execute(&insert(rows), &params).await?;
         }
@@ -169,7 +169,7 @@ impl TargetDatabase {
     }
 
     /// Creates the partitions for these rows.
-    async fn make_room(&mut self, rows: &Rows) -> Result<(), CopyError> {
+    async fn make_partitions(&mut self, rows: &Rows) -> Result<(), CopyError> {
         let made = match rows.columns.first() {
             Some(super::columns::Column::Id(ids)) => {
                 let ids: Vec<Id> = ids.iter().flatten().copied().collect();

@@ -122,7 +122,7 @@ pub(super) fn step(
     progress
         .skip_ranges
         .examined(above, last, expired.until.known());
-    let mut deleted = act(context, now, &events, &ends, &expired)?;
+    let mut deleted = delete_expired(context, now, &events, &ends, &expired)?;
     let replays = if more {
         0
     } else {
@@ -365,7 +365,7 @@ fn select_expired(
 }
 
 /// Deletes what was selected.
-fn act(
+fn delete_expired(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[ScannedEvent],

@@ -115,7 +115,7 @@ pub(in crate::postgres) async fn fail(conn: &PgConnection, failed: &Failed) -> R
     Ok(())
 }
 
-/// Turns failures into notices. Failures that are added in the meantime stay for the next call.
+/// Turns failures into notifications. Failures that are added in the meantime stay for the next call.
 pub(in crate::postgres) async fn gather(
     conn: &PgConnection,
     now: Timestamp,
