@@ -207,8 +207,8 @@ impl Dispatcher {
     }
 
     /// Returns the number of attempts that a tenant has in flight on this node.
-    pub fn under_way(&self, tenant: &TenantId) -> usize {
-        self.turns.under_way(tenant)
+    pub fn in_flight_of(&self, tenant: &TenantId) -> usize {
+        self.turns.in_flight_of(tenant)
     }
 
     /// Returns the in-flight attempts and the demand on this node of every tenant with a concurrency limit.

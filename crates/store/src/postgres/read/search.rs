@@ -186,7 +186,7 @@ impl SearchSource {
 }
 
 fn listed(hits: &[Hit], range: IdRange, count: usize) -> Piece {
-    let in_range = hits.iter().filter(|hit| range.holds(hit.id.0));
+    let in_range = hits.iter().filter(|hit| range.contains(hit.id.0));
     let hits: Vec<Hit> = in_range.take(count).copied().collect();
     Piece {
         examined: hits.len(),
