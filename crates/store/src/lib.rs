@@ -72,7 +72,7 @@ pub use directory::{
 pub use error::{OpenError, StoreError};
 pub use event::{
     AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Content, EventFilter,
-    HandOver, HandedOver, Idempotency, NewEvent, StoredEvent,
+    HandOver, HandedOver, Idempotency, MAX_DELIVERIES_OF_STORED, NewEvent, StoredEvent,
 };
 pub use lists::Lists;
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};

@@ -50,7 +50,7 @@ pub use endpoint_health::{
 pub use endpoint_secret::{EndpointSecret, PreviousSecret};
 pub use event::{
     AcceptedEvent, Event, EventDelivery, EventSummary, MAX_DELIVERIES_ACKNOWLEDGED,
-    MAX_DELIVERIES_SHOWN,
+    MAX_DELIVERIES_OF_BATCH, MAX_DELIVERIES_SHOWN,
 };
 pub use headers::Headers;
 pub use held_back::held_back_text;
