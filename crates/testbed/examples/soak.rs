@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use posthaste_testbed::soak::{SoakOptions, cluster, kill};
+use posthaste_testbed::soak::{FaultKind, SoakOptions, cluster, kill};
 
 const USAGE: &str = "usage: soak cluster|kill --program PATH [--minutes N] [--seed S] [--rate N] [--stats] [--no-database-faults]";
 
@@ -46,7 +46,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Option<SoakOptions> {
         seed: u64::from(std::process::id()),
         duration: Duration::from_secs(600),
         events_per_second: 60,
-        database_faults: true,
+        kinds: [&FaultKind::OF_NODES[..], &FaultKind::OF_DATABASE[..]].concat(),
         check_stats: false,
     };
     while let Some(name) = arguments.next() {
@@ -59,7 +59,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Option<SoakOptions> {
             "--seed" => options.seed = arguments.next()?.parse().ok()?,
             "--rate" => options.events_per_second = arguments.next()?.parse().ok()?,
             "--stats" => options.check_stats = true,
-            "--no-database-faults" => options.database_faults = false,
+            "--no-database-faults" => options.kinds = FaultKind::OF_NODES.to_vec(),
             _ => return None,
         }
     }

@@ -32,7 +32,7 @@ const STATUS_WITHIN: Duration = Duration::from_secs(16);
 /// A fault that lasts longer moves the victim's endpoints to other nodes: the lease and some heartbeats.
 const MOVES_AFTER: Duration = Duration::from_secs(9);
 /// Time from the end of the load to the checks.
-const SETTLE: Duration = Duration::from_secs(8);
+const SETTLE: Duration = Duration::from_secs(1);
 
 const LIMITS: EndpointLimits = EndpointLimits {
     max_in_flight: 4,
@@ -63,11 +63,7 @@ fn limits(number: usize) -> EndpointLimits {
 ///
 /// If the nodes cannot be started, or do not recover after the last fault.
 pub async fn run(options: &SoakOptions) -> SoakReport {
-    let mut kinds = FaultKind::OF_NODES.to_vec();
-    if options.database_faults {
-        kinds.extend(FaultKind::OF_DATABASE);
-    }
-    let faults = schedule(options.seed, options.duration, NODES, &kinds);
+    let faults = schedule(options.seed, options.duration, NODES, &options.kinds);
     println!("seed {}: {} faults", options.seed, faults.len());
     for fault in &faults {
         println!("  {fault}");
@@ -117,7 +113,10 @@ struct Switches {
 
 impl ClusterSoak {
     async fn start(options: &SoakOptions) -> ClusterSoak {
-        let server = options.database_faults.then(|| PrivatePostgres::start(&[]));
+        let stops_database = FaultKind::OF_DATABASE
+            .iter()
+            .any(|kind| options.kinds.contains(kind));
+        let server = stops_database.then(|| PrivatePostgres::start(&[]));
         let database = server
             .as_ref()
             .map_or_else(Database::with_schema, Database::on);

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use report::SoakReport;
+pub use schedule::FaultKind;
 
 /// Tenant of all events.
 const TENANT: &str = "soak";
@@ -31,8 +32,8 @@ pub struct SoakOptions {
     pub duration: Duration,
     /// Events that are sent per second.
     pub events_per_second: u32,
-    /// Restarts and pauses the database too, on a private server.
-    pub database_faults: bool,
+    /// Kinds of faults of a cluster. With those of the database it runs on a private server.
+    pub kinds: Vec<FaultKind>,
     /// Compares the stats with the deliveries.
     pub check_stats: bool,
 }
