@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
-use super::group_budget::GroupBudget;
+use super::group_budget::{BYTES_PER_ROW, GroupBudget};
 use super::group_commit::{
     SideEffects, WriteContext, WriterCache, is_commit_uncertain, is_damage, store_error,
 };
@@ -264,6 +264,7 @@ impl Writer {
                 let rows = (context.conn.total_changes() - before) * taken.item.row_cost();
                 let rows = rows + std::mem::take(&mut context.effects.other_work);
                 budget.spend(rows);
+                let rows = rows + (taken.item.bytes() / BYTES_PER_ROW) as u64;
                 self.queue.charge(&taken.class, rows.saturating_sub(1));
                 ran?;
                 if taken.item.continues() {
