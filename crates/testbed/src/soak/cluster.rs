@@ -101,7 +101,7 @@ struct ClusterSoak {
     faults: Vec<(FaultKind, usize, Fault)>,
 }
 
-/// What the task that disables and enables the last endpoint saw.
+/// The observations of the task that disables and enables the last endpoint.
 #[derive(Debug, Default)]
 struct Switches {
     closed: Vec<ClosedPeriod>,

@@ -32,7 +32,7 @@ pub struct NodeRow {
     pub speed: Option<ReportedSpeed>,
 }
 
-/// What a node reports about its speed with each heartbeat.
+/// The speed of a node, as it reports it with each heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeReport {
     /// The part of an equal share of the shards that the node takes.
