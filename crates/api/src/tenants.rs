@@ -6,7 +6,7 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{EndpointStatus, LimitOverrides, ProtectionOverrides};
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::{Fields, ValidationErrors};
@@ -139,18 +139,11 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         .new_id::<EndpointId>()
         .to_string()
         .replacen("ep", "ten", 1);
-    let mut tenant = Tenant {
-        id: made.parse().expect("a generated id is a valid tenant id"),
-        name: String::new(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        plan: None,
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: now,
-        revision: 0,
-    };
+    let mut tenant = Tenant::new(
+        made.parse().expect("a generated id is a valid tenant id"),
+        String::new(),
+        now,
+    );
     body_fields::read(document, &mut errors, |fields| {
         match fields.text("id").map(str::parse::<TenantId>) {
             None => {}

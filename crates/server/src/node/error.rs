@@ -1,4 +1,7 @@
 //! Errors of a node: at its start, and while it runs.
+//!
+//! [`StartError`] is a failed start, with the exit code of the program. [`NodeFailure`] ends a running node; after a
+//! restart it continues from the stored state.
 
 use std::io;
 use std::net::SocketAddr;

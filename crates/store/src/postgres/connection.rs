@@ -246,7 +246,7 @@ impl PgConnection {
     /// Prepares statements that are to be sent as one pipeline. A statement that was prepared inside the pipeline
     /// would be sent after the commit that it belongs to.
     pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), DbError> {
-        self.statements.make_partitions(statements.len());
+        self.statements.make_room(statements.len());
         for sql in statements {
             self.statement(sql).await?;
         }
