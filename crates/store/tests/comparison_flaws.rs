@@ -586,6 +586,7 @@ impl Store for Flawed {
         usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
         content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
         unfinished_work() -> Answer<Vec<(EndpointId, Timestamp)>>;
+        count_replay(tenant: TenantId, filter: ReplayFilter) -> Answer<u64>;
         step_replay(now: Timestamp, replay: ReplayId, limit: usize) -> Answer<Option<ReplayStep>>;
         cancel_replay(now: Timestamp, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
         replay(tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;

@@ -31,6 +31,14 @@ pub struct Alert {
     pub value: Option<f64>,
     /// The threshold of that value.
     pub threshold: Option<f64>,
+    /// The current value, if the alert is open and its value is computed from stats.
+    pub current: Option<f64>,
+    /// The worst value since it was raised, as far as stats are kept.
+    pub peak: Option<f64>,
+    /// The earliest time at which an open alert is resolved, while its value is normal.
+    pub clears_at: Option<String>,
+    /// The condition under which an open alert is resolved, in words.
+    pub clears_when: Option<String>,
     /// The problem, in words.
     pub message: String,
     /// The section of the runbook.
@@ -97,6 +105,10 @@ impl From<posthaste_store::Alert> for Alert {
             resolved_at: alert.resolved_at.map(|at| at.to_string()),
             value: number("value"),
             threshold: number("threshold"),
+            current: None,
+            peak: number("value"),
+            clears_at: None,
+            clears_when: None,
             message,
             runbook,
             detail: alert.detail,
@@ -120,6 +132,10 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "resolved_at": nullable_time(),
         "value": number,
         "threshold": number,
+        "current": {"type": ["number", "null"], "description": "The current value of an open alert; null if it is not computed from stats."},
+        "peak": {"type": ["number", "null"], "description": "The worst value since the alert was raised."},
+        "clears_at": {"type": ["string", "null"], "format": "date-time", "description": "The earliest time at which an open alert is resolved, while its value is normal."},
+        "clears_when": {"type": ["string", "null"], "description": "The condition under which an open alert is resolved."},
         "message": {"type": "string", "description": "Description of the problem."},
         "runbook": {"type": "string", "description": "Link to the runbook."},
         "detail": {"type": "object", "description": "The values when the alert was raised."},
@@ -128,7 +144,8 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "id": "alr_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "retry_ratio",
         "scope": {"kind": "tenant", "tenant_id": "acme", "endpoint_id": null},
         "state": "open", "raised_at": "2026-01-02T03:04:05.678Z", "resolved_at": null,
-        "value": 0.25, "threshold": 0.1,
+        "value": 0.25, "threshold": 0.1, "current": 0.18, "peak": 0.31, "clears_at": null,
+        "clears_when": "when the value has been at most 10 % for 5 min",
         "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
         "runbook": "docs/operations.md#retry_ratio",
         "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},

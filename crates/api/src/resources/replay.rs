@@ -9,7 +9,7 @@ use posthaste_store::{ReplayScope, ReplayStatus, StoredStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::schema::{Schema, nullable_time, object, text, time};
+use super::schema::{Schema, nullable_time, object, text, time, with_examples};
 
 /// A replay and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,13 @@ pub struct Replay {
     pub created_at: String,
     /// The time at which it ended.
     pub finished_at: Option<String>,
+}
+
+/// The number of deliveries that a replay would send again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayPreview {
+    /// The number of deliveries.
+    pub total: u64,
 }
 
 /// The filter of a replay, as it was requested.
@@ -110,6 +117,15 @@ pub(crate) fn schemas() -> Vec<Schema> {
         Schema {
             name: "NewReplay",
             shape: new_replay_schema(),
+        },
+        Schema {
+            name: "ReplayPreview",
+            shape: with_examples(
+                object(json!({
+                    "total": {"type": "integer", "minimum": 0, "description": "Number of matching deliveries now."},
+                })),
+                json!([{"total": 50}]),
+            ),
         },
         Schema {
             name: "Replay",

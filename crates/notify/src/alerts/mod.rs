@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`settings`] | interval, window and thresholds |
 //! | [`readings`] | values of the alerts, from counters (pure) |
+//! | [`course`] | current value, peak and end of an open alert (pure) |
 //! | `checker` | reads values, lets the core decide, raises and resolves |
 //! | `endpoint_alerts` | alerts of endpoints, derived from notifications |
 //! | `held_back` | endpoints that limits hold back (pure) |
@@ -19,6 +20,7 @@
 //! | [`text`] | text of an alert (pure) |
 
 mod checker;
+pub mod course;
 mod disk_space;
 mod endpoint_alerts;
 mod held_back;

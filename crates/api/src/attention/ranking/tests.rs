@@ -39,6 +39,7 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         },
         recent: RecentAttempts::default(),
         alert: None,
+        limited: None,
         pending: 0,
     }
 }
