@@ -6,7 +6,7 @@
 use axum::body::Body;
 use http::Response;
 use posthaste_core::alert::AlertName;
-use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::id::{AlertId, EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
 use posthaste_notify::alerts::course::{AlertCourse, buckets_of_course};
 use posthaste_notify::alerts::readings::FROM_COUNTERS;
@@ -144,6 +144,8 @@ struct Courses<'a> {
     now: Timestamp,
     /// Stats of the scopes that were read.
     counters: FxHashMap<SubjectScope, Buckets>,
+    /// Whether the breaker is still tripped, for alerts about a trip.
+    breakers: FxHashMap<AlertId, bool>,
 }
 
 impl<'a> Courses<'a> {
@@ -152,11 +154,20 @@ impl<'a> Courses<'a> {
             app,
             now: app.clock.wall(),
             counters: FxHashMap::default(),
+            breakers: FxHashMap::default(),
         }
     }
 
     /// Reads the stats that the course of an alert is computed from, up to [`MAX_SCOPES_READ`] scopes.
     async fn read(&mut self, alert: &posthaste_store::Alert) -> Result<(), Problem> {
+        if let (AlertName::BreakerTripped, None, SubjectScope::Endpoint(endpoint)) =
+            (alert.name, alert.resolved_at, &alert.scope)
+            && self.breakers.len() < MAX_SCOPES_READ
+        {
+            let row = self.app.store.endpoint(*endpoint).await?;
+            let is_tripped = row.is_some_and(|row| row.health.trip.is_some());
+            self.breakers.insert(alert.id, is_tripped);
+        }
         let is_needed = alert.resolved_at.is_none() && FROM_COUNTERS.contains(&alert.name);
         let is_read = self.counters.contains_key(&alert.scope);
         if !is_needed || is_read || self.counters.len() >= MAX_SCOPES_READ {
@@ -177,9 +188,11 @@ impl<'a> Courses<'a> {
         let settings = &self.app.settings.alerts;
         let (name, raised_at) = (alert.name, alert.raised_at);
         let counters = self.counters.get(&alert.scope);
+        let is_tripped = self.breakers.get(&alert.id).copied();
         let mut described = Alert::from(alert);
         let when = text::clears_when(name, settings.bound(name), settings.calm);
         described.clears_when = Some(when);
+        described.current = is_tripped.map(|is_tripped| f64::from(u8::from(is_tripped)));
         if let (Some(counters), Some(rule)) = (counters, settings.rule(name)) {
             let raised = (raised_at, described.value);
             let at = (self.now, settings.window);

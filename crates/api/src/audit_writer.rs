@@ -30,8 +30,8 @@ const UNAUDITED_ROUTES: [&str; 6] = [
     "create_event",
     "create_events",
     "create_request",
-    "preview_policy",
     "preview_replay",
+    "preview_policy",
     "simulate_policy",
 ];
 /// Reads that are audited.

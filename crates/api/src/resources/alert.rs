@@ -31,7 +31,7 @@ pub struct Alert {
     pub value: Option<f64>,
     /// The threshold of that value.
     pub threshold: Option<f64>,
-    /// The current value, if the alert is open and its value is computed from stats.
+    /// The current value, if the alert is open and its value is known.
     pub current: Option<f64>,
     /// The worst value since it was raised, as far as stats are kept.
     pub peak: Option<f64>,
@@ -132,12 +132,12 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "resolved_at": nullable_time(),
         "value": number,
         "threshold": number,
-        "current": {"type": ["number", "null"], "description": "The current value of an open alert; null if it is not computed from stats."},
+        "current": {"type": ["number", "null"], "description": "The current value of an open alert, if it is known. Of `breaker_tripped`: 1 while the breaker is tripped, 0 when it passes again."},
         "peak": {"type": ["number", "null"], "description": "The worst value since the alert was raised."},
         "clears_at": {"type": ["string", "null"], "format": "date-time", "description": "The earliest time at which an open alert is resolved, while its value is normal."},
         "clears_when": {"type": ["string", "null"], "description": "The condition under which an open alert is resolved."},
         "message": {"type": "string", "description": "Description of the problem."},
-        "runbook": {"type": "string", "description": "Link to the runbook."},
+        "runbook": {"type": "string", "description": "Path of the section of the runbook on this server."},
         "detail": {"type": "object", "description": "The values when the alert was raised."},
     }));
     let example = json!({
@@ -147,7 +147,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "value": 0.25, "threshold": 0.1, "current": 0.18, "peak": 0.31, "clears_at": null,
         "clears_when": "when the value has been at most 10 % for 5 min",
         "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
-        "runbook": "docs/operations.md#retry_ratio",
+        "runbook": "/docs/operations#retry_ratio",
         "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
     });
     vec![Schema {

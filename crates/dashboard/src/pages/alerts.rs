@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{Alert, AlertScope, Endpoint, ListPage};
-use posthaste_core::alert::{AlertName, Measure};
+use posthaste_core::alert::{AlertName, Bound, Measure};
 
 use super::form_state::FormState;
 use super::stats::Unit;
@@ -251,11 +251,23 @@ fn groups_table(request: &PageRequest, groups: &[AlertGroup]) -> Markup {
 /// Renders an open alert: value, peak, end and runbook.
 fn alert_item(request: &PageRequest, alert: &Alert) -> Markup {
     let value = |value: f64| value_text(&alert.name, value);
+    let name = alert.name.parse::<AlertName>();
+    let peak_name = match name.as_ref().map(|name| name.bound()) {
+        Ok(Bound::Below(_)) => "lowest",
+        Ok(Bound::Above(_)) | Err(_) => "peak",
+    };
+    // A value of 0 says that the breaker passes again.
+    let is_passing = name == Ok(AlertName::BreakerTripped) && alert.current == Some(0.0);
+    let kind = match alert.clears_at.is_some() || is_passing {
+        true => BadgeKind::Warning,
+        false => BadgeKind::Bad,
+    };
     html! {
-        (badge(BadgeKind::Bad, &title(&alert.name))) " "
+        (badge(kind, &title(&alert.name))) " "
         @match (alert.current, alert.peak, alert.threshold) {
+            (_, _, _) if is_passing => { "The breaker passes again. " }
             (Some(current), Some(peak), Some(threshold)) => {
-                "Now " (value(current)) ", peak " (value(peak)) " (threshold " (value(threshold)) "). "
+                "Now " (value(current)) ", " (peak_name) " " (value(peak)) " (threshold " (value(threshold)) "). "
             }
             (_, _, _) => { (alert.message) " " }
         }

@@ -10,11 +10,16 @@ use serde_json::Value;
 
 /// Describes an alert in one sentence.
 pub fn message(alert: &Alert) -> String {
-    let number = |name: &str| alert.detail.get(name).and_then(Value::as_f64);
-    let text = |name: &str| alert.detail.get(name).and_then(Value::as_str);
+    message_of(alert.name, &alert.detail)
+}
+
+/// Describes an alert with this name and detail in one sentence.
+pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
+    let number = |name: &str| detail.get(name).and_then(Value::as_f64);
+    let text = |name: &str| detail.get(name).and_then(Value::as_str);
     let formatted = |name: &str| {
         number(name).map_or("?".to_owned(), |value| {
-            with_unit(alert.name.measure(), value)
+            with_unit(alert_name.measure(), value)
         })
     };
     let (value, limit) = (formatted("value"), formatted("threshold"));
@@ -23,7 +28,7 @@ pub fn message(alert: &Alert) -> String {
         Some(code) => format!(" ({})", code.replace('_', " ")),
         None => String::new(),
     };
-    match alert.name {
+    match alert_name {
         AlertName::RetryRatio => format!("Retry rate is {value}{last} (threshold {limit})."),
         AlertName::DeadLetterRatio => {
             format!("Dead-letter rate is {value}{last} (threshold {limit}).")
@@ -98,11 +103,6 @@ pub fn clears_when(name: AlertName, bound: Option<Bound>, calm: Span) -> String 
         }
         (_, None) => "at the next check, because this alert is switched off".to_owned(),
     }
-}
-
-/// Formats a value of an alert with its unit.
-pub fn value_text(name: AlertName, value: f64) -> String {
-    with_unit(name.measure(), value)
 }
 
 /// Describes the window that ends now.

@@ -147,10 +147,10 @@ impl FormFields<'_> {
             fieldset {
                 legend { "Limits" }
                 p.hint { "Empty means the limit of the plan, or else of the server. A tenant's key cannot change plan and limits." }
-                @for (name, label) in LIMITS {
+                div.pairs { @for (name, label) in LIMITS {
                     @let hint = self.limit_hint(name);
                     (self.field(name, label, &hint).line("text"))
-                }
+                } }
             }
         }
     }

@@ -79,7 +79,7 @@ async fn an_alert_names_its_endpoint_and_reason() {
             "state": "open", "raised_at": "2020-01-01T00:00:00.001Z", "resolved_at": null,
             "value": 0.25, "threshold": 0.1,
             "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
-            "runbook": "docs/operations.md#retry_ratio",
+            "runbook": "/docs/operations#retry_ratio",
             "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
         })
     );
