@@ -372,7 +372,7 @@ mod tests {
         for (name, subject) in [
             (
                 "alert.raised",
-                "[posthaste] Server: deliveries that could be sent have been waiting for 9 s (th…",
+                "[posthaste] Server: deliveries that could be sent have been waiting for 9 s (t…",
             ),
             (
                 "alert.resolved",

@@ -419,8 +419,8 @@ mod tests {
         assert!(
             lines[0].contains("ep2.example.com") && lines[0].contains("; 5 deliveries failed.")
         );
-        assert!(lines[4].contains("ep1.example.com"), "{lines:#?}");
-        let [below, first, .., last, _, more] = &lines[8..=14] else {
+        assert!(lines[5].contains("ep1.example.com"), "{lines:#?}");
+        let [below, first, .., last, _, more] = &lines[9..=15] else {
             panic!("{lines:#?}");
         };
         assert_eq!(*below, "Timeline:");
