@@ -8,9 +8,9 @@ use http::Response;
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
+use posthaste_notify::alert_text;
 use posthaste_notify::alerts::course::{AlertCourse, buckets_of_course};
 use posthaste_notify::alerts::readings::FROM_COUNTERS;
-use posthaste_notify::alerts::text;
 use posthaste_store::{AlertFilter, StatCounters, SubjectScope};
 use rustc_hash::FxHashMap;
 use serde_json::json;
@@ -144,7 +144,7 @@ struct Courses<'a> {
     now: Timestamp,
     /// Stats of the scopes that were read.
     counters: FxHashMap<SubjectScope, Buckets>,
-    /// Whether the breaker is still tripped, for alerts about a trip.
+    /// For alerts about a trip: true if the breaker is still tripped.
     breakers: FxHashMap<AlertId, bool>,
 }
 
@@ -190,7 +190,7 @@ impl<'a> Courses<'a> {
         let counters = self.counters.get(&alert.scope);
         let is_tripped = self.breakers.get(&alert.id).copied();
         let mut described = Alert::from(alert);
-        let when = text::clears_when(name, settings.bound(name), settings.calm);
+        let when = alert_text::clears_when(name, settings.bound(name), settings.calm);
         described.clears_when = Some(when);
         described.current = is_tripped.map(|is_tripped| f64::from(u8::from(is_tripped)));
         if let (Some(counters), Some(rule)) = (counters, settings.rule(name)) {

@@ -165,10 +165,13 @@
   // Lists do not move under the cursor: rows that are there are updated in place, and what would move them waits.
   const keyed = (root) => new Map([...root.querySelectorAll("[data-key]")].map((row) => [row.dataset.key, row]));
   const held = new Map();
+  let pointedAt = 0;
+  document.addEventListener("pointermove", () => (pointedAt = Date.now()), { passive: true });
+  const isPointed = (section) => section.matches(":hover") && Date.now() - pointedAt < 5000;
   const holdsStill = (section) => {
     const list = section.querySelector("[data-list]");
     if (!list) return false;
-    return list.dataset.list === "hold" || section.matches(":hover") || section.contains(document.activeElement);
+    return list.dataset.list === "hold" || isPointed(section) || section.querySelector(":focus-visible") !== null;
   };
   const hold = (section, { id, print, html }) => {
     const next = document.createElement("div");
@@ -186,19 +189,16 @@
     }
     held.set(id, { id, print, html });
     section.dataset.print = print;
-    const list = section.querySelector("[data-list]");
-    if (list.dataset.list === "hold") {
-      const fresh = [...after.keys()].filter((key) => !before.has(key)).length;
-      let news = section.querySelector("button.news");
-      if (!news) {
-        news = document.createElement("button");
-        news.type = "button";
-        news.className = "news";
-        news.addEventListener("click", () => letGo(id));
-        list.before(news);
-      }
-      news.textContent = fresh > 0 ? `${fresh} new – show` : "The list has changed – show";
+    const fresh = [...after.keys()].filter((key) => !before.has(key)).length;
+    let news = section.querySelector("button.news");
+    if (!news) {
+      news = document.createElement("button");
+      news.type = "button";
+      news.className = "news";
+      news.addEventListener("click", () => letGo(id));
+      section.querySelector("[data-list]").before(news);
     }
+    news.textContent = fresh > 0 ? `${fresh} new – show` : "The list has changed – show";
     showCopying(section);
     tellTimes();
     return true;

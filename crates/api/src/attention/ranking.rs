@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::lane::{DisableCause, EndpointStatus, TripReason};
 use posthaste_core::time::Timestamp;
-use posthaste_notify::alerts::text;
+use posthaste_notify::alert_text as text;
 use posthaste_store::{Alert, DisabledReason, EndpointRow};
 use posthaste_telemetry::metrics::{LastFailure, RecentAttempts};
 

@@ -4,7 +4,7 @@
 //! compares the two.
 
 use posthaste_core::alert::AlertName;
-use posthaste_notify::alerts::text;
+use posthaste_notify::alert_text;
 use posthaste_notify::runbook;
 use posthaste_store::SubjectScope;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub struct AlertScope {
 
 impl From<posthaste_store::Alert> for Alert {
     fn from(alert: posthaste_store::Alert) -> Alert {
-        let (message, runbook) = (text::message(&alert), runbook::section(alert.name));
+        let (message, runbook) = (alert_text::message(&alert), runbook::section(alert.name));
         let (kind, endpoint) = match alert.scope {
             SubjectScope::Everything => ("everything", None),
             SubjectScope::Tenant(_) => ("tenant", None),

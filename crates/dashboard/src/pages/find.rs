@@ -37,7 +37,7 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[
     page_route!(Tenant, "/find", find_in_tenant),
 ];
 
-/// What was typed.
+/// The text that the visitor typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Query {
     /// A complete id.

@@ -17,7 +17,6 @@
 //! | `endpoint_alerts` | alerts of endpoints, derived from notifications |
 //! | `held_back` | endpoints that limits hold back (pure) |
 //! | `disk_space` | free space of the store (pure) |
-//! | [`text`] | text of an alert (pure) |
 
 mod checker;
 pub mod course;
@@ -26,7 +25,6 @@ mod endpoint_alerts;
 mod held_back;
 pub mod readings;
 pub mod settings;
-pub mod text;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use posthaste_core::alert::AlertName;
 use posthaste_store::{EMAIL_LIMIT_REACHED, EmailLine};
 use serde_json::Value;
 
-use crate::alerts::text::message_of;
+use crate::alert_text::message_of;
 use crate::notifications::public_url::{host_of, without_secrets};
 
 /// Maximum length of an endpoint URL, in characters.

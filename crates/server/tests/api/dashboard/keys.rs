@@ -9,7 +9,7 @@ use crate::fixture::TestServer;
 async fn a_key_is_created_shown_once_and_revoked() {
     let server = TestServer::start().await;
     let keys = format!("{HERE}/keys");
-    server.page(&keys).await.says("No keys yet.");
+    server.page(&keys).await.says("API keys, newest first");
     let refused = server.submit(&keys, &[("name", &"x".repeat(201))]).await;
     assert_eq!(refused.status, 422);
     assert!(!refused.wrong("name").is_empty());

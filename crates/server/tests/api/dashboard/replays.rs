@@ -47,8 +47,8 @@ async fn a_replay_is_started_by_a_form_and_its_progress_is_shown() {
     let succeeded = server.page(&format!("{confirm}?status=succeeded")).await;
     succeeded.says("No deliveries match this filter.");
     let preview = "/v1/tenants/acme/replays/preview";
-    let failed = json!({"status": "failed"});
-    let counted = server.post(preview, &failed).await.ok(200);
+    let wanted = json!({"status": "failed"});
+    let counted = server.post(preview, &wanted).await.ok(200);
     assert_eq!(counted, json!({"total": 1}));
     let unknown = json!({"endpoint": "ep_00000000000000000000000000"});
     assert_eq!(server.post(preview, &unknown).await.status, 404);

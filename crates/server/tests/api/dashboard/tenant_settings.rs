@@ -10,7 +10,7 @@ async fn an_operator_changes_name_limits_and_defaults() {
     let server = TestServer::start().await;
     let settings = format!("{HERE}/settings");
     let form = server.page(&settings).await;
-    form.says("Default: 1,000 (server).");
+    form.says("Default: no limit (server).");
     assert_eq!(form.field("endpoints"), "");
     let fields = [
         ("name", "Acme <b>"),

@@ -45,13 +45,19 @@ const OF_ALL: [&str; 5] = [
     "/dashboard/lab",
     "/dashboard/audit",
 ];
-const OF_A_TENANT: [&str; 13] = [
+const OF_A_TENANT: [&str; 19] = [
     "",
     "/alerts",
     "/endpoints",
     "/endpoints/new",
     "/endpoints/{ep}",
     "/endpoints/{ep}/edit",
+    "/endpoints/{ep}/test",
+    "/events",
+    "/events/new",
+    "/keys",
+    "/settings",
+    "/replays/confirm",
     "/deliveries",
     "/deliveries/{dlv}",
     "/events/{evt}",
