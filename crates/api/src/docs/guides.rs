@@ -53,83 +53,102 @@ pub(super) struct Section {
 /// Returns the page of a guide.
 pub(super) fn page(name: &str) -> Option<String> {
     let guide = GUIDES.iter().find(|guide| guide.name == name)?;
-    let mut contents = Vec::new();
-    let mut events: Vec<Event<'_>> = Vec::new();
-    let mut heading: Option<(usize, HeadingLevel, String)> = None;
-    let mut in_link = Vec::new();
+    let mut rendering = Rendering::default();
     for event in parser(guide.markdown) {
+        rendering.add(event);
+    }
+    let mut html = String::new();
+    pulldown_cmark::html::push_html(&mut html, rendering.events.into_iter());
+    let title = format!("{} · posthaste", guide.title);
+    let frame = Frame {
+        title: &title,
+        path: &guide_path(guide.name),
+        contents: &rendering.contents,
+        query: "",
+    };
+    Some(frame.around(&html))
+}
+
+/// The events of a page, with anchors of headings and links to served pages.
+#[derive(Default)]
+struct Rendering<'a> {
+    events: Vec<Event<'a>>,
+    contents: Vec<Entry>,
+    /// The heading in progress: index of its first event, and its text.
+    heading: Option<(usize, String)>,
+    /// Whether each open link is kept.
+    links: Vec<bool>,
+}
+
+impl<'a> Rendering<'a> {
+    fn add(&mut self, event: Event<'a>) {
         match event {
-            Event::Start(Tag::Heading { level, .. }) => {
-                heading = Some((events.len(), level, String::new()));
-                events.push(Event::Text(CowStr::Borrowed("")));
+            Event::Start(Tag::Heading { .. }) => {
+                self.heading = Some((self.events.len(), String::new()));
+                // Replaced at the end of the heading, when its anchor is known.
+                self.events.push(Event::Text(CowStr::Borrowed("")));
             }
-            Event::End(TagEnd::Heading(level)) => {
-                if let Some((start, _, title)) = heading.take() {
-                    let anchor = slug(&title);
-                    events[start] = Event::Start(Tag::Heading {
-                        level,
-                        id: Some(anchor.clone().into()),
-                        classes: Vec::new(),
-                        attrs: Vec::new(),
-                    });
-                    match level {
-                        HeadingLevel::H2 => contents.push(Entry::new(anchor, title)),
-                        HeadingLevel::H3 => contents.push(Entry::part(anchor, title)),
-                        HeadingLevel::H1
-                        | HeadingLevel::H4
-                        | HeadingLevel::H5
-                        | HeadingLevel::H6 => {}
-                    }
-                }
-                events.push(Event::End(TagEnd::Heading(level)));
-            }
+            Event::End(TagEnd::Heading(level)) => self.end_heading(level),
             Event::Start(Tag::Link {
                 link_type,
                 dest_url,
                 title,
                 id,
-            }) => match served_link(&dest_url) {
-                Some(dest) => {
-                    in_link.push(true);
-                    events.push(Event::Start(Tag::Link {
-                        link_type,
-                        dest_url: dest.into(),
-                        title,
-                        id,
-                    }));
-                }
-                None => in_link.push(false),
-            },
+            }) => {
+                let served = served_link(&dest_url);
+                self.links.push(served.is_some());
+                let link = |dest: String| Tag::Link {
+                    link_type,
+                    dest_url: dest.into(),
+                    title,
+                    id,
+                };
+                self.events
+                    .extend(served.map(|dest| Event::Start(link(dest))));
+            }
             Event::End(TagEnd::Link) => {
-                if in_link.pop() == Some(true) {
-                    events.push(Event::End(TagEnd::Link));
+                if self.links.pop() == Some(true) {
+                    self.events.push(event);
                 }
             }
             // Pages load nothing, so an image is shown by its description.
             Event::Start(Tag::Image { .. }) | Event::End(TagEnd::Image) => {}
-            Event::Html(text) | Event::InlineHtml(text) => events.push(Event::Text(text)),
-            event => {
-                if let (Some((_, _, title)), Event::Text(text) | Event::Code(text)) =
-                    (&mut heading, &event)
-                {
+            Event::Html(text) | Event::InlineHtml(text) => self.events.push(Event::Text(text)),
+            Event::Text(ref text) | Event::Code(ref text) => {
+                if let Some((_, title)) = &mut self.heading {
                     title.push_str(text);
                 }
-                events.push(event);
+                self.events.push(event);
             }
+            Event::Start(_)
+            | Event::End(_)
+            | Event::InlineMath(_)
+            | Event::DisplayMath(_)
+            | Event::FootnoteReference(_)
+            | Event::SoftBreak
+            | Event::HardBreak
+            | Event::Rule
+            | Event::TaskListMarker(_) => self.events.push(event),
         }
     }
-    let mut html = String::new();
-    pulldown_cmark::html::push_html(&mut html, events.into_iter());
-    let title = format!("{} · posthaste", guide.title);
-    Some(
-        Frame {
-            title: &title,
-            path: &guide_path(guide.name),
-            contents: &contents,
-            query: "",
+
+    fn end_heading(&mut self, level: HeadingLevel) {
+        if let Some((start, title)) = self.heading.take() {
+            let anchor = slug(&title);
+            self.events[start] = Event::Start(Tag::Heading {
+                level,
+                id: Some(anchor.clone().into()),
+                classes: Vec::new(),
+                attrs: Vec::new(),
+            });
+            match level {
+                HeadingLevel::H2 => self.contents.push(Entry::new(anchor, title)),
+                HeadingLevel::H3 => self.contents.push(Entry::part(anchor, title)),
+                HeadingLevel::H1 | HeadingLevel::H4 | HeadingLevel::H5 | HeadingLevel::H6 => {}
+            }
         }
-        .around(&html),
-    )
+        self.events.push(Event::End(TagEnd::Heading(level)));
+    }
 }
 
 /// Returns the sections of a guide, as plain text.
