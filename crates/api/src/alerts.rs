@@ -188,6 +188,8 @@ impl<'a> Courses<'a> {
         let settings = &self.app.settings.alerts;
         let (name, raised_at) = (alert.name, alert.raised_at);
         let counters = self.counters.get(&alert.scope);
+        // Other alerts of the same scope have no value in the counters.
+        let counters = counters.filter(|_| FROM_COUNTERS.contains(&name));
         let is_tripped = self.breakers.get(&alert.id).copied();
         let mut described = Alert::from(alert);
         let when = alert_text::clears_when(name, settings.bound(name), settings.calm);

@@ -36,7 +36,8 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     };
     raise(1, AlertName::RetryRatio, SubjectScope::Everything).await;
     let endpoint = SubjectScope::Endpoint(id.parse().expect("an id"));
-    raise(2, AlertName::BreakerTripped, endpoint).await;
+    raise(2, AlertName::BreakerTripped, endpoint.clone()).await;
+    raise(4, AlertName::DeadLetterRatio, endpoint).await;
     raise(3, AlertName::StoreSlow, SubjectScope::Everything).await;
     let over = server
         .app
