@@ -14,8 +14,8 @@ use posthaste_store::LimitName;
 use crate::resources::{
     AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
     CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
-    EndpointSecret, Event, EventSummary, Plans, PortalLink, ProblemBody, Replay, ReplayPreview,
-    Stats, StatsSeries, Tenant, TenantOfId, Usage,
+    EndpointSecret, Event, EventSummary, Node, Plans, PortalLink, ProblemBody, Replay,
+    ReplayPreview, Stats, StatsSeries, Tenant, TenantOfId, Usage,
 };
 use crate::route::Content;
 use crate::{openapi, routes};
@@ -333,6 +333,7 @@ fn every_response_schema_agrees_with_its_type() {
         Agreement::with("Series").check::<StatsSeries>(),
         Agreement::with("Attention").check::<Attention>(),
         Agreement::with("Alert").loose("detail").check::<Alert>(),
+        Agreement::with("Node").check::<Node>(),
         Agreement::with("AuditEntry").check::<AuditEntry>(),
         Agreement::with("Found").check::<TenantOfId>(),
     ];

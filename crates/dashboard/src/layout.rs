@@ -17,6 +17,7 @@ const ADMIN_TABS: &[Tab] = &[
     Tab::Alerts,
     Tab::Tenants,
     Tab::Lab,
+    Tab::Nodes,
     Tab::Audit,
 ];
 /// Navigation of one tenant's pages, for visitors with a key.

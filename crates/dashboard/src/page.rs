@@ -128,6 +128,8 @@ pub(super) enum Tab {
     Keys,
     /// Settings of a tenant.
     Settings,
+    /// The nodes.
+    Nodes,
     /// Audit log.
     Audit,
     /// No tab is highlighted.
@@ -149,6 +151,7 @@ impl Tab {
             Tab::Lab => "Retry lab",
             Tab::Keys => "Keys",
             Tab::Settings => "Settings",
+            Tab::Nodes => "Nodes",
             Tab::Audit => "Audit log",
             Tab::None => "",
         }
@@ -168,6 +171,7 @@ impl Tab {
             Tab::Lab => "/lab",
             Tab::Keys => "/keys",
             Tab::Settings => "/settings",
+            Tab::Nodes => "/nodes",
             Tab::Audit => "/audit",
         }
     }

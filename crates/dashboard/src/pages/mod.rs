@@ -14,6 +14,7 @@ mod form_state;
 mod form_values;
 mod inherited_limits;
 mod keys;
+mod nodes;
 mod overview;
 mod policy_presets;
 mod portal_links;
@@ -38,6 +39,7 @@ static PAGES: &[&[Route<PageHandler>]] = &[
     find::PAGES,
     retry_lab::PAGES,
     tenants::PAGES,
+    nodes::PAGES,
     audit::PAGES,
     deliveries::PAGES,
     delivery::PAGES,

@@ -36,6 +36,7 @@ impl PostgresStore {
             closed: Arc::new(ThreadEnd::default()),
             due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
+            round_trips: Arc::default(),
             hand_over,
             cluster_events,
         };
