@@ -28,6 +28,8 @@ const PER_PAGE: &str = "50";
 /// Maximum number of open alerts that are shown. With more than that, the number of alerts matters more than the
 /// list.
 const MAX_OPEN: &str = "100";
+/// Number of open alerts that are read for the overview.
+const SUMMARY_ALERTS: &str = "50";
 /// Number of subjects with open alerts on the overview.
 const SUMMARY_GROUPS: usize = 8;
 
@@ -67,8 +69,12 @@ pub(super) struct OpenAlerts {
 }
 
 impl OpenAlerts {
-    /// Groups alerts by their subject and looks up the URLs of the endpoints.
-    async fn group(request: &PageRequest, open: ListPage<Alert>) -> Result<OpenAlerts, Problem> {
+    /// Groups alerts by their subject, and looks up the URLs of the endpoints of the first groups.
+    async fn group(
+        request: &PageRequest,
+        open: ListPage<Alert>,
+        looked_up: usize,
+    ) -> Result<OpenAlerts, Problem> {
         let mut groups: Vec<AlertGroup> = Vec::new();
         for alert in open.data {
             match groups.iter_mut().find(|group| group.scope == alert.scope) {
@@ -84,7 +90,7 @@ impl OpenAlerts {
             let scope = &group.scope;
             (scope.endpoint_id.is_none(), scope.tenant_id.is_none())
         });
-        for group in &mut groups {
+        for group in groups.iter_mut().take(looked_up) {
             let (Some(tenant), Some(endpoint)) = (&group.scope.tenant_id, &group.scope.endpoint_id)
             else {
                 continue;
@@ -179,7 +185,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
         }
         Err(problem) => return Err(problem),
     };
-    let open = OpenAlerts::group(&request, open).await?;
+    let open = OpenAlerts::group(&request, open, usize::MAX).await?;
     let link = |cursor: &str| request.scope_link(&format!("/alerts{}", filter.page_query(cursor)));
     let pager = pager(cursor, resolved.next_cursor.as_deref(), link);
     let resolved_list = match resolved.data.is_empty() {
@@ -215,9 +221,9 @@ fn open_alerts(request: &PageRequest, open: &OpenAlerts) -> Markup {
 
 /// Loads the open alerts for the overview.
 pub(super) async fn load_open(request: &PageRequest) -> Result<OpenAlerts, Problem> {
-    let query = query_string([("state", "open"), ("limit", MAX_OPEN)]);
+    let query = query_string([("state", "open"), ("limit", SUMMARY_ALERTS)]);
     let open: ListPage<Alert> = request.scope_get(&format!("/alerts{query}")).await?;
-    OpenAlerts::group(request, open).await
+    OpenAlerts::group(request, open, SUMMARY_GROUPS).await
 }
 
 /// Renders the open alerts for the overview, by subject. Empty if there are none.

@@ -128,7 +128,18 @@ async fn show_one(request: PageRequest) -> Result<PageResult, Problem> {
     let replay: Replay = request.tenant_get(&path(&request, "")).await?;
     let mut lookup = EndpointLookup::empty();
     look_up_endpoints(&request, &mut lookup, std::slice::from_ref(&replay)).await?;
-    let outcome = Outcome::load(&request, &replay).await?;
+    // Final results are not counted again by live updates.
+    let outcome = match request.cached_value.get() {
+        Some(text) => text.clone(),
+        None => {
+            let outcome = Outcome::load(&request, &replay).await?;
+            let text = outcome.text(replay.skipped);
+            if outcome.is_final(&replay) {
+                let _ = request.cached_value.set(text.clone());
+            }
+            text
+        }
+    };
     let page = Page::new(Tab::Replays, "Replay")
         .breadcrumb("Replays", request.tenant_link("/replays"))
         .live("now", progress_section(&request, &replay, &outcome))
@@ -140,11 +151,11 @@ fn path(request: &PageRequest, suffix: &str) -> String {
     format!("/replays/{}{suffix}", request.path_param("replay"))
 }
 
-fn progress_section(request: &PageRequest, replay: &Replay, outcome: &Outcome) -> Markup {
+fn progress_section(request: &PageRequest, replay: &Replay, outcome: &str) -> Markup {
     html! {
         div.card.verdict {
             p { (status_badge(replay.status)) " " (progress(replay)) }
-            @if replay.total > 0 { p { strong { (outcome.text(replay.skipped)) } } }
+            @if replay.total > 0 { p { strong { (outcome) } } }
             p.hint {
                 @match (&replay.finished_at, replay.status) {
                     (Some(at), ReplayStatus::Cancelled) => { "Stopped at " (time(at)) ". Deliveries that it already started continue." }

@@ -13,7 +13,7 @@ use crate::page_request::PageRequest;
 use crate::urls::query_string;
 
 /// Maximum number of deliveries of one status that are counted.
-const MAX_COUNTED: usize = 1_000;
+const MAX_COUNTED: usize = 500;
 /// Number of deliveries that are read at once: the most that the API returns.
 const PER_READ: usize = 250;
 
@@ -79,6 +79,11 @@ impl Outcome {
         outcome.failed.number = outcome.failed.number.min(rest);
         outcome.waiting.number = outcome.waiting.number.min(rest - outcome.failed.number);
         Ok(outcome)
+    }
+
+    /// Returns whether the results can no longer change, apart from later replays.
+    pub(super) fn is_final(&self, replay: &Replay) -> bool {
+        replay.finished_at.is_some() && self.waiting.number + self.left == 0
     }
 
     /// Returns the results in words.
