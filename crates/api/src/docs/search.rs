@@ -140,11 +140,11 @@ fn snippet(target: &Target, words: &[&str]) -> String {
         .skip(skipped)
         .take(SNIPPET_CHARS)
         .collect();
-    let dots = if skipped > 0 { "…" } else { "" };
-    format!(
-        "{dots}{}…",
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    )
+    let begin = if skipped > 0 { "…" } else { "" };
+    let is_cut = target.text.chars().nth(skipped + SNIPPET_CHARS).is_some();
+    let end = if is_cut { "…" } else { "" };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    format!("{begin}{}{end}", words.join(" "))
 }
 
 #[cfg(test)]

@@ -62,7 +62,9 @@ async fn question(
                 .map(|(name, text)| (*name, text.as_str()))
                 .collect();
             let question = Confirmation {
-                subject: html! { strong { (matching) } " match: " (text) "." },
+                subject: html! {
+                    strong { (matching) } @if preview.total == 1 { " matches: " } @else { " match: " } (text) "."
+                },
                 meaning: html! {
                     p.hint {
                         "They are sent again in the background. The endpoints' limits apply, and new deliveries are sent first. "
