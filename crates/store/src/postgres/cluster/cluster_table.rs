@@ -18,12 +18,13 @@ use super::database_clock::{self, DatabaseClock};
 use crate::postgres::cancellable_connection::CancellableConnection;
 use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
+use crate::postgres::schema::FORMAT;
 use crate::postgres::settings::PostgresSettings;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::roster";
 
-const ENTER: &str = "SELECT enter($1, $2, $3)";
+const ENTER: &str = "SELECT enter($1, $2, $3, $4)";
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
 /// wish for shards has changed.
 ///
@@ -134,7 +135,10 @@ async fn execute(
         Command::Register => {
             let role = i16::from(settings.wants_shards);
             let row = conn
-                .query_one(ENTER, &[&role, &settings.name, &lease_ms])
+                .query_one(
+                    ENTER,
+                    &[&role, &settings.name, &lease_ms, &i64::from(FORMAT)],
+                )
                 .await?;
             Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
         }

@@ -144,7 +144,8 @@ pub(in crate::postgres) async fn set_endpoint_status(
         return Ok(false);
     };
     if let Some(health) = health {
-        remember(&context.conn, found.no, health).await?;
+        let health = health.at(context.required_schema.level());
+        remember(&context.conn, found.no, &health).await?;
     }
     write_status(context, endpoint, status, reason).await?;
     Ok(true)
