@@ -34,6 +34,7 @@ mod postgres;
 mod postgres_programs;
 mod receiver;
 mod sender_process;
+pub mod stats_check;
 mod tcp_proxy;
 
 pub use api::{Api, ApiResponse};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use posthaste_testbed::stats_check::assert_stats_equal_deliveries;
 use posthaste_testbed::{Answer, Arrival, Receiver};
 use serde_json::json;
 
@@ -72,6 +73,7 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
         .until(|records| records.iter().any(from_frozen))
         .await;
     println!("back in its share after {:?}", shared_at - woken_at);
+    assert_stats_equal_deliveries(&mut cluster.api(0), None).await;
     cluster.assert_no_panics();
 }
 

@@ -17,3 +17,4 @@ mod no_faults;
 mod propagation;
 mod restart;
 mod roles;
+mod stats_under_faults;
