@@ -12,7 +12,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::fixture::{
-    StoreFixture, answered, at, attempt, detail, endpoint, event, id, record, settings,
+    DAY, StoreFixture, answered, at, attempt, detail, endpoint, event, id, record, settings,
 };
 use posthaste_store::{
     BucketWidth, DeliveryFilter, StatCounters, StoreSettings, SubjectScope, Written,
@@ -22,6 +22,8 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// The first whole minute after the start, which is also a whole quarter of an hour.
 const WHOLE: u64 = 100 * SECOND;
+/// After every deadline. A whole minute and a whole quarter of an hour too.
+const LATE: u64 = 10 * DAY;
 /// The duration of every attempt, and the time by which it ends later than it starts.
 const LATENCY_MICROS: u64 = 10_500;
 
@@ -117,7 +119,7 @@ pub(super) async fn dead_letters_without_an_attempt_are_counted(harness: &dyn Ha
     };
     let expired = world.delivery(sent[0]).await;
     assert_eq!(
-        world.expire(&expired, at(WHOLE + SECOND)).await,
+        world.expire(&expired, at(WHOLE + LATE)).await,
         Written::Applied
     );
     assert_eq!(
@@ -133,7 +135,7 @@ pub(super) async fn dead_letters_without_an_attempt_are_counted(harness: &dyn Ha
         let minute = |number: u64| at(WHOLE + number * MINUTE);
         assert_eq!(
             minutes,
-            Ok(vec![(minute(0), failed(1)), (minute(1), failed(6))])
+            Ok(vec![(minute(1), failed(6)), (at(WHOLE + LATE), failed(1))])
         );
     }
     // Deliveries of a deleted endpoint end too. They stay in the stats of its tenant and of everything.
@@ -165,7 +167,7 @@ pub(super) async fn a_superseded_record_counts_nothing(harness: &dyn Harness) {
     }
     assert_eq!(world.cancel(sent, at(WHOLE)).await, Written::Superseded);
     let mut expired = before.clone();
-    expired.expire(at(WHOLE)).expect("it waited");
+    expired.expire(at(WHOLE + LATE)).expect("it is late");
     let expire = Record::Expire(Box::new(expired));
     let written = record(&*world.store, at(WHOLE), expire, detail()).await;
     assert_eq!(written, Ok(Written::Superseded));

@@ -50,11 +50,9 @@ pub(in crate::postgres) async fn migrate(
     }
     // Building an index over a large table takes longer than any other statement.
     let usual = conn.replace_time_limit(Some(MIGRATION));
-    // No node of an earlier version uses a database that is being created.
-    let is_new = found.reached == 0;
     let mut blocked = 0;
     let migrated = loop {
-        match step(conn, is_new).await {
+        match step(conn).await {
             Ok(done) if done.reached >= FORMAT => break Ok(done.required),
             Ok(_) => {}
             Err(fault) => {
@@ -72,8 +70,9 @@ pub(in crate::postgres) async fn migrate(
     migrated
 }
 
-/// Runs the next migration, and returns the versions after it. In a new database nodes must know it from then on.
-async fn step(conn: &PgConnection, is_new: bool) -> Result<SchemaVersions, DbError> {
+/// Runs the next migration, or all of them in an empty database, which no node of an earlier version uses. Returns the
+/// versions after it.
+async fn step(conn: &PgConnection) -> Result<SchemaVersions, DbError> {
     conn.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         .await?;
     conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
@@ -84,12 +83,13 @@ async fn step(conn: &PgConnection, is_new: bool) -> Result<SchemaVersions, DbErr
         conn.batch("COMMIT").await?;
         return Ok(found);
     }
-    conn.batch(MIGRATIONS[found.reached as usize]).await?;
-    let reached = found.reached + 1;
-    let required = match is_new {
-        true => reached,
-        false => found.required,
+    let (reached, required) = match found.reached {
+        0 => (FORMAT, FORMAT),
+        before => (before + 1, found.required),
     };
+    for migration in &MIGRATIONS[found.reached as usize..reached as usize] {
+        conn.batch(migration).await?;
+    }
     for (name, version) in [(meta::FORMAT, required), (meta::SCHEMA, reached)] {
         let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2";
         conn.execute(sql, &[&name, &i64::from(version)]).await?;
