@@ -4,13 +4,13 @@ use posthaste_core::cluster::FormatLevel;
 use posthaste_core::delivery::{DeadReason, Delivery, State};
 use posthaste_core::lane::{Health, StoredTrip, TripReason};
 use posthaste_core::time::Span;
-use posthaste_store::Store;
+use posthaste_store::{Store, Written};
 
 use crate::engines::{Database, settings};
 use crate::fixture::{HERE, NOW, Node, event, node_with, record, run};
 
-/// Registers a node as 0.1 does, and returns its number.
-const REGISTER_OLD: &str = "SELECT enter(1::smallint, 'old', 60000)";
+/// Registers a node as 0.1 does, and returns its number. It wants no shards.
+const REGISTER_OLD: &str = "SELECT enter(0::smallint, 'old', 60000)";
 
 /// A database of 0.1.
 fn database_of_0_1() -> Database {
@@ -101,7 +101,8 @@ fn a_trip_is_stored_in_a_form_that_older_nodes_can_read() {
             let reason = DeadReason::Permanent;
             Delivery::restore(waiting.facts().clone(), State::Failed { at: NOW, reason })
         };
-        record(&node.store, &ended(&fetched.deliveries[0]), Some(health)).expect("it is written");
+        let written = record(&node.store, &ended(&fetched.deliveries[0]), Some(health));
+        assert_eq!(written, Ok(Written::Applied));
     };
     trip(&node);
     assert_eq!(reason(), "consecutive_failures");
