@@ -4,6 +4,8 @@
 //! The folder `stored` holds a backup of an SQLite store, a dump of a PostgreSQL database, the master key of both, and what
 //! the API of 0.1.0 answered about them. `scripts/upgrade store` makes them, by [`writes_what_0_1_0_stores`].
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +42,14 @@ fn decompressed(name: &str) -> Vec<u8> {
     output.stdout
 }
 
+/// Copies the master key to a file that only its owner can read, as the program demands.
+fn copy_key(to: &Path) {
+    let key = std::fs::read(folder().join("master.key")).expect("a file");
+    std::fs::write(to, key).expect("a file");
+    let private = Permissions::from_mode(0o600);
+    std::fs::set_permissions(to, private).expect("an own file");
+}
+
 fn answers_of_0_1_0() -> Value {
     let answers = std::fs::read(folder().join("answers.json")).expect("a file");
     serde_json::from_slice(&answers).expect("JSON")
@@ -54,8 +64,7 @@ async fn a_backup_of_sqlite_is_opened() {
     let home = tempfile::tempdir().expect("a directory");
     let store = home.path().join("posthaste.db");
     std::fs::write(&store, decompressed("sqlite.db.gz")).expect("a file");
-    let key = home.path().join("posthaste.db.key");
-    std::fs::copy(folder().join("master.key"), key).expect("a file");
+    copy_key(&home.path().join("posthaste.db.key"));
     let store = format!("sqlite:{}", store.display());
     let node = Node::start(&NodeOptions::new(new_program(), &store, home.path()));
     everything_is_readable(&node, "sqlite").await;
@@ -71,7 +80,8 @@ async fn a_dump_of_postgres_is_opened() {
         3
     );
     let home = tempfile::tempdir().expect("a directory");
-    let key = folder().join("master.key");
+    let key = home.path().join("master.key");
+    copy_key(&key);
     let options = NodeOptions::new(new_program(), &database.url(), home.path())
         .with(&["--master-key-file", key.to_str().expect("text")])
         .with(&["--set", "finish_upgrade_after=1d"]);
