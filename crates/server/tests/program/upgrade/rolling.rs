@@ -194,7 +194,7 @@ async fn new_forms_are_stored_when_no_old_node_is_left() {
 
     // What a node of 0.1.0 could not read is refused or written as it can.
     let requests = format!("/v1/tenants/{TENANT}/requests");
-    let request = json!({"method": "PUT", "url": receiver.url_of("one-off")});
+    let request = json!({"method": "PUT", "url": receiver.url_of("one-off"), "payload": {}});
     let refused = api.post(&requests, request.clone()).await;
     assert_eq!(refused.header("retry-after"), "10");
     assert_eq!(refused.expect(503)["code"], "upgrade_in_progress");
