@@ -1,5 +1,7 @@
 //! The comparison finds bugs: each of these stores has one planted mutation.
 
+mod flaws;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,95 +18,10 @@ use posthaste_store::*;
 use posthaste_store_testing::contract::comparison::compare;
 use posthaste_store_testing::contract::{Harness, ModelHarness};
 
+use flaws::{FLAWS, Flaw};
+
 /// Number of seeds, one of which must find a mutation.
 const SEEDS: u64 = 30;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flaw {
-    ForgetsIdempotencyKeys,
-    ForgetsDeliverAt,
-    ForgetsTraces,
-    RoutesTestsToEverybody,
-    ForgetsQuotas,
-    SkipsHandOver,
-    NeverSaysBlocked,
-    IgnoresOrder,
-    FetchesOneTooFew,
-    NamesNoNextDue,
-    ForgetsDetail,
-    SaysAppliedAlways,
-    ForgetsEndpointChanges,
-    TakesOlderHealth,
-    SweepsWhatIsInFlight,
-    LosesTheEndOfAPage,
-    ForgetsAFilter,
-    ShowsOthersEvents,
-    RetriesForOtherTenants,
-    DeletesTooEarly,
-    KeepsWhatIsOld,
-    KeepsPayloads,
-    KeepsAttempts,
-    KnowsNoPlans,
-    SendsWhatIsGone,
-    MissesNothing,
-    MiscountsPending,
-    KeepsRevokedKeys,
-    ChangesWhatIsComplete,
-    ShowsOthersAudit,
-    ShowsHalfHours,
-    CountsSuperseded,
-    CountsSweepsTwice,
-    ShowsOthersAlerts,
-    NeverResolves,
-    ForgetsAtARestart,
-    GathersTooEarly,
-    LosesALine,
-    ClaimsWithoutDuration,
-    LosesWhatCameSince,
-}
-
-const FLAWS: &[Flaw] = &[
-    Flaw::ForgetsIdempotencyKeys,
-    Flaw::ForgetsDeliverAt,
-    Flaw::ForgetsTraces,
-    Flaw::RoutesTestsToEverybody,
-    Flaw::ForgetsQuotas,
-    Flaw::SkipsHandOver,
-    Flaw::NeverSaysBlocked,
-    Flaw::IgnoresOrder,
-    Flaw::FetchesOneTooFew,
-    Flaw::NamesNoNextDue,
-    Flaw::ForgetsDetail,
-    Flaw::SaysAppliedAlways,
-    Flaw::ForgetsEndpointChanges,
-    Flaw::TakesOlderHealth,
-    Flaw::SweepsWhatIsInFlight,
-    Flaw::LosesTheEndOfAPage,
-    Flaw::ForgetsAFilter,
-    Flaw::ShowsOthersEvents,
-    Flaw::RetriesForOtherTenants,
-    Flaw::DeletesTooEarly,
-    Flaw::KeepsWhatIsOld,
-    Flaw::KeepsPayloads,
-    Flaw::KeepsAttempts,
-    Flaw::KnowsNoPlans,
-    Flaw::SendsWhatIsGone,
-    Flaw::MissesNothing,
-    Flaw::MiscountsPending,
-    Flaw::KeepsRevokedKeys,
-    Flaw::ChangesWhatIsComplete,
-    Flaw::ShowsOthersAudit,
-    Flaw::ShowsHalfHours,
-    Flaw::CountsSuperseded,
-    Flaw::CountsSweepsTwice,
-    Flaw::ShowsOthersAlerts,
-    Flaw::NeverResolves,
-    Flaw::ForgetsAtARestart,
-    Flaw::GathersTooEarly,
-    Flaw::LosesALine,
-    Flaw::ClaimsWithoutDuration,
-    Flaw::LosesWhatCameSince,
-];
 
 #[test]
 fn every_flaw_is_found() {

@@ -55,7 +55,7 @@ pub fn check(database: SchemaVersions, supported: RangeInclusive<u32>) -> Schema
     }
 }
 
-/// What every node of a cluster can read. Levels are ordered: a later one includes the earlier ones.
+/// The stored forms that every node of a cluster can read. Levels are ordered: a later one includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FormatLevel {
     /// Nodes of 0.1 may run.
@@ -64,7 +64,7 @@ pub enum FormatLevel {
     V0_2,
 }
 
-/// What nodes of an earlier version cannot read or do.
+/// A stored form that nodes of an earlier version cannot read, or an action that they cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// Deliveries that bring their own method, URL and policy. Nodes of 0.1 would send a POST to the origin.

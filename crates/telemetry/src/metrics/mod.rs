@@ -108,7 +108,7 @@ pub struct Metrics {
     endpoints: Mutex<Endpoints>,
 }
 
-/// What is remembered of single endpoints.
+/// Recent attempts and counters of single endpoints.
 #[derive(Debug)]
 struct Endpoints {
     recent: LruMap<EndpointId, RecentEndpoint>,

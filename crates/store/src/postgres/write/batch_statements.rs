@@ -29,7 +29,7 @@ pub(super) struct BatchStatements<'p> {
     recorded: &'p RecordedRows,
     /// Changes of the delivery counts, for [`count_changes::COUNT`].
     counted: Option<(Vec<i64>, Vec<i64>, Vec<i64>)>,
-    /// What the records add to the stats.
+    /// Counters of the records, for [`stats::COUNT`].
     stats: Option<&'p ChangeColumns>,
     /// Events by month and tenant, for [`usage::COUNT`].
     used: Option<UsageColumns>,

@@ -20,7 +20,7 @@ use crate::{BucketWidth, StatCounters, StatEntry, SubjectScope};
 /// The number of the scope of everything in stored rows.
 pub(super) const EVERYTHING: i64 = 0;
 
-/// What a transaction adds to the stats, as the parameters of [`COUNT`].
+/// Counters that a transaction adds to the stats, as the parameters of [`COUNT`].
 #[derive(Default)]
 pub(in crate::postgres) struct ChangeColumns {
     widths: Vec<i16>,

@@ -77,7 +77,7 @@ pub(in crate::postgres) struct WriterCache {
 pub(in crate::postgres) struct SideEffects {
     /// Changes of the counts of waiting and failed deliveries.
     pub(in crate::postgres) count_changes: CountChanges,
-    /// What the operation adds to the stats.
+    /// Counters that the operation adds to the stats.
     pub(in crate::postgres) stats: StatChanges<i64>,
     /// Entries for the change log.
     pub(in crate::postgres) changes: Vec<Change>,
