@@ -44,6 +44,7 @@ mod key_hash;
 mod keys;
 pub mod limits;
 pub mod metrics;
+mod nodes;
 pub mod openapi;
 mod operational_event_docs;
 pub mod origin;

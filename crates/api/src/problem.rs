@@ -257,7 +257,7 @@ impl From<StoreError> for Problem {
                 tracing::error!(target: LOG_TARGET, %why, "store unavailable");
                 Problem::new(
                     Code::Unavailable,
-                    "The store is unavailable. Nothing was acknowledged; send the request again later.",
+                    "The store is unavailable. A change was not acknowledged and may have taken effect; send the request again later.",
                 )
                 .after(LONG_WAIT)
             }
@@ -290,7 +290,7 @@ impl From<EngineError> for Problem {
             EngineError::Stopped => Problem::shutting_down(),
             EngineError::NotOwner => Problem::new(
                 Code::Unavailable,
-                "The node that owns this endpoint cannot be reached, or ownership is changing. Nothing was acknowledged; send the request again shortly.",
+                "The node that owns this endpoint cannot be reached, or ownership is changing. The change was not acknowledged and may have taken effect, or may do so shortly; send the request again.",
             )
             .after(SHORT_WAIT),
             EngineError::Store(error) => error.into(),

@@ -16,8 +16,8 @@ use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::route::{Group, Route, Verb};
 use super::{
-    alerts, attention, audit, dead_letters, deliveries, endpoints, events, keys, metrics, policies,
-    portal_links, probes, replays, requests, stats, tenant_of_id, tenants, usage,
+    alerts, attention, audit, dead_letters, deliveries, endpoints, events, keys, metrics, nodes,
+    policies, portal_links, probes, replays, requests, stats, tenant_of_id, tenants, usage,
 };
 
 /// Every group of routes, in the order of the documentation.
@@ -37,6 +37,7 @@ pub static GROUPS: &[&Group] = &[
     &stats::GROUP,
     &attention::GROUP,
     &alerts::GROUP,
+    &nodes::GROUP,
     &audit::GROUP,
     &tenant_of_id::GROUP,
     &metrics::GROUP,

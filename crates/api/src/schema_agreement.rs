@@ -14,7 +14,7 @@ use posthaste_store::LimitName;
 use crate::resources::{
     AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
     CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
-    EndpointSecret, Event, EventSummary, Plans, PortalLink, ProblemBody, Replay, Stats,
+    EndpointSecret, Event, EventSummary, Node, Plans, PortalLink, ProblemBody, Replay, Stats,
     StatsSeries, Tenant, TenantOfId, Usage,
 };
 use crate::route::Content;
@@ -332,6 +332,7 @@ fn every_response_schema_agrees_with_its_type() {
         Agreement::with("Series").check::<StatsSeries>(),
         Agreement::with("Attention").check::<Attention>(),
         Agreement::with("Alert").loose("detail").check::<Alert>(),
+        Agreement::with("Node").check::<Node>(),
         Agreement::with("AuditEntry").check::<AuditEntry>(),
         Agreement::with("Found").check::<TenantOfId>(),
     ];

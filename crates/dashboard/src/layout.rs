@@ -12,11 +12,12 @@ use super::state::{Dashboard, Site};
 use super::urls::DASHBOARD_PATH;
 
 /// Navigation for visitors with an admin key.
-const ADMIN_TABS: [Tab; 5] = [
+const ADMIN_TABS: [Tab; 6] = [
     Tab::Overview,
     Tab::Alerts,
     Tab::Tenants,
     Tab::Lab,
+    Tab::Nodes,
     Tab::Audit,
 ];
 /// Navigation of one tenant's pages.

@@ -122,6 +122,8 @@ pub(super) enum Tab {
     Replays,
     /// Simulation of retry policies.
     Lab,
+    /// The nodes.
+    Nodes,
     /// Audit log.
     Audit,
     /// No tab is highlighted.
@@ -140,6 +142,7 @@ impl Tab {
             Tab::DeadLetters => "Dead letters",
             Tab::Replays => "Replays",
             Tab::Lab => "Retry lab",
+            Tab::Nodes => "Nodes",
             Tab::Audit => "Audit log",
             Tab::None => "",
         }
@@ -156,6 +159,7 @@ impl Tab {
             Tab::DeadLetters => "/dead-letters",
             Tab::Replays => "/replays",
             Tab::Lab => "/lab",
+            Tab::Nodes => "/nodes",
             Tab::Audit => "/audit",
         }
     }

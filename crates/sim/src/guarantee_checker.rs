@@ -36,7 +36,7 @@ const WAVE_NOMINAL: Span = Span::from_secs(10);
 pub struct GuaranteeChecker {
     delivery_records: BTreeMap<DeliveryId, DeliveryRecord>,
     endpoint_records: BTreeMap<EndpointId, EndpointRecord>,
-    keys: BTreeMap<u64, EventId>,
+    event_of_key: BTreeMap<u64, EventId>,
     delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
     undisturbed_since_ms: u64,
     clock_jumped: bool,
@@ -54,7 +54,7 @@ impl GuaranteeChecker {
                 .iter()
                 .map(|site| (site.endpoint, EndpointRecord::of(site)))
                 .collect(),
-            keys: BTreeMap::new(),
+            event_of_key: BTreeMap::new(),
             delays_ms: BTreeMap::new(),
             undisturbed_since_ms: 0,
             clock_jumped: false,
@@ -108,7 +108,7 @@ impl GuaranteeChecker {
 
     /// An event with this idempotency key was acknowledged.
     pub fn answered(&mut self, key: u64, event: EventId) {
-        let first = *self.keys.entry(key).or_insert(event);
+        let first = *self.event_of_key.entry(key).or_insert(event);
         self.expect(first == event, Oracle::OneEventPerKey, || {
             format!("key {key} made {first} and {event}")
         });

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_core::cluster::{FormatLevel, NodeNo, Shard, ShareGrant};
+use posthaste_core::cluster::{Capacity, FormatLevel, NodeNo, RoundTrips, Shard, ShareGrant};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId, TenantId};
 use posthaste_core::lane::EndpointStatus;
-use posthaste_core::time::{Tick, Timestamp};
+use posthaste_core::time::{Span, Tick, Timestamp};
 use serde_json::Value;
 
 use crate::{Answer, DisabledReason, Done, KeyHash, Written};
@@ -94,6 +94,35 @@ pub enum Change {
     Key(KeyHash),
     /// A replay started or was cancelled.
     Replay(ReplayId),
+}
+
+/// A node, as operators see it. Absent values: the node runs an earlier version, or has not measured them yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The node's number. A node that was declared dead gets a new one.
+    pub node: NodeNo,
+    /// Host name and process id.
+    pub name: String,
+    /// The role: `all`, `api` or `worker`.
+    pub role: String,
+    /// The version of the program.
+    pub version: Option<String>,
+    /// Start of the process.
+    pub started_at: Option<Timestamp>,
+    /// Time of the last heartbeat, by the database's clock.
+    pub last_heartbeat_at: Option<Timestamp>,
+    /// Time since the last heartbeat, by the database's clock.
+    pub heartbeat_age: Option<Span>,
+    /// The lease: after this long without a heartbeat, other nodes take over the node's shards.
+    pub lease: Span,
+    /// The part of an equal share of the shards that the node takes.
+    pub capacity: Option<Capacity>,
+    /// Round trips of the node to the database.
+    pub round_trips: RoundTrips,
+    /// By how much the machine's clock is ahead of the database's, in milliseconds.
+    pub clock_offset_ms: Option<i64>,
+    /// Number of shards that the node owns.
+    pub shards: u64,
 }
 
 /// Receives cluster events from the shared store. Called from any thread; the methods must not block.
@@ -169,6 +198,9 @@ pub trait Cluster: Send + Sync {
     /// tenant, in the order of `tenant_demands`. A tenant that is not in the list keeps its last share. A node that was
     /// removed from the membership has no share.
     fn request_shares(&self, tenant_demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>>;
+
+    /// Reads all registered nodes, by number.
+    fn list_nodes(&self) -> Answer<Vec<NodeInfo>>;
 
     /// Leaves the cluster: requests no more shards and gives up those it owns. Each is revoked, and goes to another
     /// node as soon as nothing of it is in flight. Completes when this node owns nothing.

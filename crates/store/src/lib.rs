@@ -62,7 +62,7 @@ pub use audit::{
     AUDIT_RETENTION, ActionInterface, AuditCompletion, AuditEntry, AuditFilter, AuditLog,
     AuditOutcome, AuditScope, MAX_AUDIT_CHARS,
 };
-pub use cluster::{Change, Cluster, ClusterEvents, Lease, Owner};
+pub use cluster::{Change, Cluster, ClusterEvents, Lease, NodeInfo, Owner};
 pub use dead_letters::{BoundedCount, DeadLetterGroup, DeadLetterGroupKey, MAX_GROUP_COUNT};
 pub use delivery::{DeliveryFilter, RetryResult, StoredDelivery, StoredStatus, Written};
 pub use directory::{
@@ -72,7 +72,7 @@ pub use directory::{
 pub use error::{OpenError, StoreError};
 pub use event::{
     AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Content, EventFilter,
-    HandOver, HandedOver, Idempotency, NewEvent, StoredEvent,
+    HandOver, HandedOver, Idempotency, MAX_DELIVERIES_OF_STORED, NewEvent, StoredEvent,
 };
 pub use lists::Lists;
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};

@@ -3,7 +3,9 @@
 /// Maximum number of operations of one group.
 const MAX_GROUP: usize = 1_024;
 /// Maximum number of bytes of one group, unless a single operation is larger.
-const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
+const MAX_GROUP_BYTES: usize = 2 * 1_024 * 1_024;
+/// Number of bytes that take at least as long to write as a row without them.
+pub(crate) const BYTES_PER_ROW: usize = 4_096;
 /// Number of rows after which a group ends, about 20 ms. The operation that reaches it is complete, so a transaction writes
 /// at most this number of rows and those of one operation.
 pub(crate) const MAX_GROUP_ROWS: u64 = 2_048;

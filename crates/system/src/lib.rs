@@ -4,9 +4,10 @@
 //! [`random`] also makes API keys and signing secrets from it.
 //! Everything else gets a [`clock::Clock`] or a seeded generator as a parameter, so that tests control both.
 //! [`periodic_task`] repeats a round of background work until it is stopped, and [`backoff`] computes the pause after a
-//! failure.
+//! failure. [`machine`] names this process.
 
 pub mod backoff;
 pub mod clock;
+pub mod machine;
 pub mod periodic_task;
 pub mod random;

@@ -7,6 +7,7 @@
 //!   cut at any byte. Nothing is mocked.
 //! - **Checks from outside.** A [`Receiver`] records what arrived and when, by its own monotonic clock. [`checks`]
 //!   tests these records and uses nothing that a node reports about itself.
+//! - **Long runs.** [`soak`] runs the program under random faults from a seed, and checks every guarantee.
 //! - **Full cleanup.** Everything that a test starts ends with the test, also when the test fails or is killed.
 //! - **Background threads.** Servers and proxies run on their own threads, so a test may block while they serve.
 //!
@@ -34,6 +35,7 @@ mod postgres;
 mod postgres_programs;
 mod receiver;
 mod sender_process;
+pub mod soak;
 pub mod stats_check;
 mod tcp_proxy;
 

@@ -1,22 +1,28 @@
 //! A TCP proxy between a node and its database.
 //!
-//! [`TcpProxy`] forwards every byte until a test cuts, holds or closes it, if needed after an exact number of bytes.
+//! [`TcpProxy`] forwards every byte until a test cuts, holds, delays or closes it, if needed after an exact number of
+//! bytes, in one direction or in both.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{PATIENCE, background};
 
 /// Maximum number of bytes that are forwarded at a time.
 const PIECE_BYTES: usize = 16 << 10;
+
+/// Maximum number of delayed pieces of a connection, in each direction.
+const MAX_DELAYED: usize = 1_024;
 
 /// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +45,12 @@ struct Shared {
     target: SocketAddr,
     /// Number of cuts. Each connection ends when this changes.
     cuts: watch::Sender<u64>,
-    held: watch::Sender<bool>,
+    /// Directions in which nothing passes.
+    held: watch::Sender<[bool; 2]>,
+    /// Range of the delay of each piece, in milliseconds.
+    delay_ms: Mutex<Option<RangeInclusive<u64>>>,
+    /// State of the generator of delays.
+    random: Mutex<u64>,
     refuses: Mutex<bool>,
     /// Number of bytes that may pass before everything is cut, by direction. `None`: no limit.
     quotas: Mutex<[Option<usize>; 2]>,
@@ -53,7 +64,9 @@ impl TcpProxy {
         let shared = Arc::new(Shared {
             target,
             cuts: watch::Sender::new(0),
-            held: watch::Sender::new(false),
+            held: watch::Sender::new([false; 2]),
+            delay_ms: Mutex::default(),
+            random: Mutex::new(1),
             refuses: Mutex::new(false),
             quotas: Mutex::default(),
             passed: Mutex::default(),
@@ -80,6 +93,11 @@ impl TcpProxy {
         self.shared.quotas.lock().unwrap()[direction as usize] = Some(bytes);
     }
 
+    /// Cancels a cut of [`TcpProxy::cut_after`] that has not happened.
+    pub fn cancel_cut(&self) {
+        *self.shared.quotas.lock().unwrap() = [None; 2];
+    }
+
     /// Waits until the cut of [`TcpProxy::cut_after`] has happened.
     pub async fn until_cut(&self) {
         let mut cuts = self.shared.cuts.subscribe();
@@ -102,12 +120,30 @@ impl TcpProxy {
 
     /// Stops forwarding without closing anything: a black hole, also for new connections.
     pub fn hold(&self) {
-        self.shared.held.send_replace(true);
+        self.shared.held.send_replace([true; 2]);
+    }
+
+    /// Stops forwarding in one direction.
+    pub fn hold_one_way(&self, direction: Direction) {
+        let mut held = [false; 2];
+        held[direction as usize] = true;
+        self.shared.held.send_replace(held);
     }
 
     /// Forwards the held bytes and everything after them.
     pub fn release(&self) {
-        self.shared.held.send_replace(false);
+        self.shared.held.send_replace([false; 2]);
+    }
+
+    /// Delays everything by a random time from this range, in each direction. The seed makes the times repeatable.
+    pub fn delay(&self, delay_ms: RangeInclusive<u64>, seed: u64) {
+        *self.shared.random.lock().unwrap() = seed | 1;
+        *self.shared.delay_ms.lock().unwrap() = Some(delay_ms);
+    }
+
+    /// Forwards without delay again. Bytes that are delayed already keep their delay.
+    pub fn undelay(&self) {
+        *self.shared.delay_ms.lock().unwrap() = None;
     }
 
     /// Closes new connections immediately.
@@ -158,6 +194,21 @@ impl Shared {
         }
     }
 
+    /// Returns the time at which bytes that were read now are forwarded.
+    fn forward_at(&self) -> Instant {
+        let now = Instant::now();
+        let Some(range) = self.delay_ms.lock().unwrap().clone() else {
+            return now;
+        };
+        // A linear congruential generator: any spread will do.
+        let mut random = self.random.lock().unwrap();
+        *random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let width = range.end() - range.start() + 1;
+        now + Duration::from_millis(range.start() + (*random >> 33) % width)
+    }
+
     fn note(&self, direction: Direction, bytes: usize) {
         self.passed.lock().unwrap()[direction as usize] += bytes as u64;
     }
@@ -199,22 +250,43 @@ async fn carry(node: TcpStream, shared: Arc<Shared>) {
     shared.connections.fetch_sub(1, Ordering::SeqCst);
 }
 
-async fn pass(
-    mut from: OwnedReadHalf,
+/// Forwards one direction. Bytes are read at once and forwarded when their time has come, in order.
+async fn pass(mut from: OwnedReadHalf, to: OwnedWriteHalf, direction: Direction, shared: &Shared) {
+    let (pieces, delayed) = mpsc::channel(MAX_DELAYED);
+    let read = async move {
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let Ok(read @ 1..) = from.read(&mut piece).await else {
+                return;
+            };
+            piece.truncate(read);
+            if pieces.send((shared.forward_at(), piece)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(read, forward(delayed, to, direction, shared));
+}
+
+async fn forward(
+    mut delayed: mpsc::Receiver<(Instant, Vec<u8>)>,
     mut to: OwnedWriteHalf,
     direction: Direction,
     shared: &Shared,
 ) {
     let mut held = shared.held.subscribe();
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let Ok(read @ 1..) = from.read(&mut piece).await else {
-            return;
-        };
-        if held.wait_for(|held| !held).await.is_err() {
+    while let Some((at, piece)) = delayed.recv().await {
+        if at > Instant::now() {
+            sleep_until(at).await;
+        }
+        if held
+            .wait_for(|held| !held[direction as usize])
+            .await
+            .is_err()
+        {
             return;
         }
-        let (allowed, cut) = shared.take(direction, read);
+        let (allowed, cut) = shared.take(direction, piece.len());
         // Before the bytes are written: a test that sees their effect may read the count.
         shared.note(direction, allowed);
         let written = to.write_all(&piece[..allowed]).await;

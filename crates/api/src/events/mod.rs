@@ -37,7 +37,9 @@ use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
-use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN, status_now};
+use super::resources::{
+    Event, EventDelivery, EventSummary, MAX_DELIVERIES_OF_BATCH, MAX_DELIVERIES_SHOWN, status_now,
+};
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
@@ -118,12 +120,13 @@ async fn accept_events(
     let accepted = store(&app, &tenant, now, events, call.take_reservation()).await?;
     traced.accepted(&accepted);
     let mut out = Vec::with_capacity(accepted.len() * TYPICAL_ANSWER_BYTES);
+    let mut room = MAX_DELIVERIES_OF_BATCH;
     out.extend_from_slice(br#"{"data":["#);
     for (index, ingested) in accepted.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_accepted(&ingested.event, &mut out);
+        write_accepted(&ingested.event, &mut room, &mut out);
     }
     out.extend_from_slice(b"]}");
     Ok(body::answer_bytes(status_of(&accepted), out.into()))
@@ -207,8 +210,9 @@ pub(crate) async fn accept_one(
 /// Creates the response for one event.
 fn answer(accepted: &[AcceptedOrStored]) -> Response<Body> {
     let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
+    let mut room = MAX_DELIVERIES_OF_BATCH;
     for ingested in accepted {
-        write_accepted(&ingested.event, &mut out);
+        write_accepted(&ingested.event, &mut room, &mut out);
     }
     body::answer_bytes(status_of(accepted), out.into())
 }

@@ -22,6 +22,7 @@ mod headers;
 mod held_after_faults;
 mod held_back;
 mod list_page;
+mod node;
 mod portal_link;
 mod problem;
 mod protection;
@@ -50,11 +51,12 @@ pub use endpoint_health::{
 pub use endpoint_secret::{EndpointSecret, PreviousSecret};
 pub use event::{
     AcceptedEvent, Event, EventDelivery, EventSummary, MAX_DELIVERIES_ACKNOWLEDGED,
-    MAX_DELIVERIES_SHOWN,
+    MAX_DELIVERIES_OF_BATCH, MAX_DELIVERIES_SHOWN,
 };
 pub use headers::Headers;
 pub use held_back::held_back_text;
 pub use list_page::ListPage;
+pub use node::{Node, NodeRoundTrips, NodeState};
 pub use portal_link::{CreatedPortalLink, PortalLink};
 pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
 pub use problem::{FieldProblem, ProblemBody};
@@ -84,6 +86,7 @@ pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};
 pub(crate) use event::schemas as event_schemas;
 pub(crate) use held_after_faults::held_status;
 pub(crate) use list_page::list_schema;
+pub(crate) use node::schemas as node_schemas;
 pub(crate) use portal_link::schemas as portal_link_schemas;
 pub(crate) use problem::schema as problem_schema;
 pub(crate) use protection::{in_flight_schema, schemas as protection_schemas, timeout_schema};

@@ -5,11 +5,13 @@
 //! the cluster.
 //!
 //! [`MembershipState`] decides for one node when to send heartbeats, which nodes are dead, how many shards are its part, and
-//! until when it may send. [`share`] divides a tenant's concurrency limit among the nodes. [`FormatLevel`] and
-//! [`UpgradeState`] let nodes of two versions share a database while they are replaced.
+//! until when it may send. A node whose round trips are slow takes fewer shards ([`Capacity`]). [`share`] divides a tenant's
+//! concurrency limit among the nodes. [`FormatLevel`] and [`UpgradeState`] let nodes of two versions share a database while
+//! they are replaced.
 
 mod concurrency_share;
 mod membership;
+mod serving_speed;
 mod shard;
 mod timings;
 mod upgrade;
@@ -17,7 +19,14 @@ mod upgrade;
 use std::fmt;
 
 pub use concurrency_share::{NodeShare, ShareGrant, SlotDemand, share};
-pub use membership::{Command, Input, MembershipState, NodeRow, OwnedShard, ShardRow, TableView};
+pub use membership::{
+    Command, Input, MembershipState, NodeReport, NodeRow, OwnedShard, ReportedSpeed, ShardRow,
+    TableView,
+};
+pub use serving_speed::{
+    Capacity, CapacityChange, MAX_RECOVERY_HEARTBEATS, MIN_SLOW_ROUND_TRIP, RoundTripKind,
+    RoundTrips,
+};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
 pub use upgrade::{

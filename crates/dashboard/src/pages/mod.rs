@@ -11,6 +11,7 @@ mod endpoints;
 mod events;
 mod find;
 mod form_state;
+mod nodes;
 mod overview;
 mod policy_presets;
 mod portal_links;
@@ -33,6 +34,7 @@ static PAGES: &[&[Route<PageHandler>]] = &[
     find::PAGES,
     retry_lab::PAGES,
     tenants::PAGES,
+    nodes::PAGES,
     audit::PAGES,
     deliveries::PAGES,
     delivery::PAGES,

@@ -24,7 +24,9 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Span;
-use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, Store, StoredDelivery, Written};
+use posthaste_store::{
+    Cluster, DisabledReason, NodeInfo, NodeNo, Owner, Store, StoredDelivery, Written,
+};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::{EndpointStats, Metrics};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -39,8 +41,11 @@ pub use self::protocol::{BreakerReport, HeldBackReport, LaneReport, LimitedRepor
 
 /// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(12);
-/// Time limit for one request to an owner. After that, the current owner is determined and asked again.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time limit for one request to another node. After that, the current owner is determined and asked again. Long enough
+/// for a request and an answer over a slow link, which takes up to 2 s each way.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time limit for a change by this node. On a slow link it takes four round trips.
+const OWN_CHANGE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit for another node to answer a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before the owner is determined again.
@@ -107,6 +112,19 @@ impl OwnerRouter {
         Shard::all().filter(|shard| self.is_mine(*shard)).count()
     }
 
+    /// Returns all nodes, by number. `None` if there can be no other nodes.
+    pub async fn list_nodes(&self) -> Result<Option<Vec<NodeInfo>>, EngineError> {
+        match &self.cluster {
+            None => Ok(None),
+            Some(cluster) => Ok(Some(cluster.list_nodes().await?)),
+        }
+    }
+
+    /// Returns the number of this node among those that share the database.
+    pub fn node_number(&self) -> Option<NodeNo> {
+        self.cluster.as_ref().map(|cluster| cluster.me())
+    }
+
     /// Returns the number of nodes, including this one.
     pub fn node_count(&self) -> usize {
         let cluster = self.cluster.as_ref();
@@ -115,6 +133,8 @@ impl OwnerRouter {
 
     /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no node
     /// starts an attempt to an endpoint that is no longer enabled after the return.
+    ///
+    /// [`EngineError::NotOwner`] after the time limit: the change may have been made, or may still be.
     pub async fn set_status(
         &self,
         endpoint: EndpointId,
@@ -124,6 +144,18 @@ impl OwnerRouter {
         let Some(cluster) = &self.cluster else {
             return self.engine.set_status(endpoint, status, reason).await;
         };
+        let change = self.change_status(cluster, endpoint, status, reason);
+        let changed = timeout(self.total_timeout, change).await;
+        changed.unwrap_or(Err(EngineError::NotOwner))
+    }
+
+    async fn change_status(
+        &self,
+        cluster: &Arc<dyn Cluster>,
+        endpoint: EndpointId,
+        status: EndpointStatus,
+        reason: Option<DisabledReason>,
+    ) -> Result<(), EngineError> {
         let request = NodeRequest::SetStatus {
             endpoint: TextId(endpoint),
             status: status.into(),
@@ -171,6 +203,17 @@ impl OwnerRouter {
         let Some(cluster) = &self.cluster else {
             return self.engine.cancel(endpoint, delivery).await;
         };
+        let cancel = self.cancel_at_owner(cluster, endpoint, delivery);
+        let cancelled = timeout(self.total_timeout, cancel).await;
+        cancelled.unwrap_or(Err(EngineError::NotOwner))
+    }
+
+    async fn cancel_at_owner(
+        &self,
+        cluster: &Arc<dyn Cluster>,
+        endpoint: EndpointId,
+        delivery: DeliveryId,
+    ) -> Result<CancelResult, EngineError> {
         let request = NodeRequest::Cancel {
             endpoint: TextId(endpoint),
             delivery: TextId(delivery),
@@ -204,13 +247,13 @@ impl OwnerRouter {
         Err(EngineError::NotOwner)
     }
 
-    /// Waits for this node's engine with the same time limit as for another node's. The engine answers when the change
+    /// Waits for this node's engine for a limited time. The engine answers when the change
     /// is persisted, and the database may be unavailable.
     async fn on_this_node<T>(
         &self,
         done: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        let done = timeout(CHANGE_TIMEOUT.min(self.total_timeout), done).await;
+        let done = timeout(OWN_CHANGE_TIMEOUT.min(self.total_timeout), done).await;
         done.unwrap_or(Err(EngineError::NotOwner))
     }
 

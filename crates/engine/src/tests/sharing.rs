@@ -7,7 +7,7 @@ use posthaste_core::cluster::{FormatLevel, ShareGrant, share};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Tick;
-use posthaste_store::{Answer, Cluster, NodeNo, Owner, SubjectScope, Written};
+use posthaste_store::{Answer, Cluster, NodeInfo, NodeNo, Owner, SubjectScope, Written};
 use posthaste_telemetry::metrics::window::Window;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -359,6 +359,10 @@ impl Cluster for FixedOwnerCluster {
         let grant = |demand: &TenantDemand| share(demand.most, 0, demand.ask, &[]);
         let grants = demands.iter().map(grant).collect();
         Box::pin(async { Ok(grants) })
+    }
+
+    fn list_nodes(&self) -> Answer<Vec<NodeInfo>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn retire(&self) -> Answer<()> {

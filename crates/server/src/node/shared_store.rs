@@ -1,12 +1,12 @@
 //! The settings of a PostgreSQL store that several nodes share.
 
-use std::fs;
 use std::sync::Arc;
 
 use posthaste_core::time::Span;
 use posthaste_engine::database::EgressDialer;
 use posthaste_store::postgres::{PostgresSettings, ServerUrl};
-use posthaste_system::clock::ClockCorrection;
+use posthaste_system::clock::{Clock, ClockCorrection};
+use posthaste_system::machine::process_name;
 
 use crate::config::Role;
 
@@ -29,13 +29,15 @@ pub struct SharedStore {
 
 impl SharedStore {
     /// Returns the settings to open the store with.
-    pub fn settings(self, correction: Arc<ClockCorrection>) -> PostgresSettings {
+    pub fn settings(self, clock: Clock, correction: Arc<ClockCorrection>) -> PostgresSettings {
         let source = correction.clone();
         let ticks = Arc::new(move || source.tick());
         PostgresSettings {
             listen: self.listen,
             wants_shards: self.role.sends(),
-            name: name_of_machine(),
+            name: process_name(),
+            role_name: self.role.name().to_owned(),
+            clock_offset: Arc::new(move || clock.offset_ms()),
             set_time: Arc::new(move |time| correction.set(time)),
             lease: self.lease,
             finish_upgrade_after: self.finish_upgrade_after,
@@ -43,11 +45,4 @@ impl SharedStore {
             ..PostgresSettings::new(self.server, Arc::new(EgressDialer), ticks)
         }
     }
-}
-
-/// Returns the host name and process id, shown in the table of nodes.
-fn name_of_machine() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let process = std::process::id();
-    format!("{}/{process}", name.trim())
 }

@@ -59,6 +59,7 @@ impl Node {
             settings: settings.store_settings.clone(),
             engine: &engine,
             cluster_events: &cluster_events,
+            clock: &clock,
             clock_correction,
         };
         let (store, vault, machine_clock) = opening.open(settings.store, vault).await?;
@@ -176,6 +177,7 @@ struct StoreOpening<'a> {
     settings: StoreSettings,
     engine: &'a Engine,
     cluster_events: &'a Arc<ClusterEventHandler>,
+    clock: &'a Clock,
     clock_correction: Arc<ClockCorrection>,
 }
 
@@ -199,7 +201,7 @@ impl StoreOpening<'_> {
                 Ok((store, vault, Some(clock)))
             }
             StoreBackend::Postgres(shared) => {
-                let shared = shared.settings(self.clock_correction);
+                let shared = shared.settings(self.clock.clone(), self.clock_correction);
                 let cluster_events = self.cluster_events.clone();
                 let opening = spawn_blocking(move || {
                     PostgresStore::open(shared, settings, hand_over, cluster_events)

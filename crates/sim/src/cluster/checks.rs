@@ -4,11 +4,29 @@
 //! checked after every change that can allow a node to send. Ownership of all shards and balance are checked at
 //! certain times, when the cluster must have settled.
 
-use posthaste_core::cluster::Shard;
+use posthaste_core::cluster::{Shard, ShardRow};
 
-use super::{CheckResult, ClusterMutation, ClusterOracle, FAULT_PHASE_MS, LATEST_MS, World};
+use super::slow_links::RECOVERED_WITHIN_MS;
+use super::{
+    CheckResult, ClusterMutation, ClusterOracle, EVEN_WITHIN_MS, FAULT_PHASE_MS, LATEST_MS,
+    OWNED_WITHIN_MS, STILL_MS, World,
+};
 
 impl World {
+    /// Waits until all shards must be owned and evenly distributed, and then checks that none moves.
+    pub(super) fn settle(&mut self, when: &str, settled: bool) -> CheckResult {
+        if !settled {
+            self.pass(OWNED_WITHIN_MS)?;
+        }
+        self.check_owned(when)?;
+        self.pass(EVEN_WITHIN_MS)?;
+        self.check_owned(when)?;
+        self.check_balance(when)?;
+        let before: Vec<ShardRow> = self.table.owned().collect();
+        self.pass(STILL_MS)?;
+        self.check_unmoved(when, &before, ClusterOracle::Still)
+    }
+
     /// Checks that at most one node may send for each shard. Called after every change that can allow a node to
     /// send.
     pub(super) fn check_one_owner(&self) -> CheckResult {
@@ -37,7 +55,8 @@ impl World {
         let node = &mut self.nodes[at];
         node.retired = true;
         // During the fault phase a node may have to leave without deregistering.
-        let no_faults = self.event_queue.now_ms() >= FAULT_PHASE_MS + LATEST_MS;
+        let no_faults =
+            self.event_queue.now_ms() >= FAULT_PHASE_MS + LATEST_MS + RECOVERED_WITHIN_MS;
         if let Some(number) = node.number
             && no_faults
             && self.table.knows(number)

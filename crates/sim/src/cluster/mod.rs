@@ -1,25 +1,27 @@
 //! Simulation of several nodes over one shared table, each with its own membership state machine and clock.
 //!
-//! In the fault phase nodes join, leave, crash and freeze; responses are slow or lost, and a request that timed
+//! In the fault phase nodes join, leave, crash and freeze; links are slow, responses are slow or lost, and a request that timed
 //! out may still be executed much later. Clocks start at any value and run up to 0.1 % too fast or too slow.
 //! Then the faults end, and all shards must be owned, evenly distributed and stable. After that one node
-//! crashes, one joins and one leaves, and the same must hold soon after each. [`run_cluster`] returns a
+//! crashes, one joins, one gets a slow link and one leaves, and the same must hold soon after each. [`run_cluster`] returns a
 //! [`ClusterFailure`] if a [`ClusterOracle`] is violated.
 
 mod checks;
 mod mutations;
 mod node;
+mod slow_links;
 mod table;
 
 pub use mutations::{ClusterMutation, ClusterOracle};
 
 use std::fmt;
 
-use posthaste_core::cluster::{Command, Input, NodeNo, OwnedShard, ShardRow, Timings};
+use posthaste_core::cluster::{Command, Input, NodeNo, OwnedShard, Timings};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Tick;
 
 use self::node::Node;
+use self::slow_links::{Link, RECOVERED_WITHIN_MS};
 use self::table::Table;
 use posthaste_core::event_queue::EventQueue;
 
@@ -73,6 +75,8 @@ pub struct ClusterSummary {
     pub expelled_nodes: u64,
     /// Number of requests without a known result.
     pub lost: u64,
+    /// Number of times a node changed its capacity, because its link was slow or quick again.
+    pub capacity_changes: u64,
 }
 
 /// Runs one simulation.
@@ -177,6 +181,7 @@ impl World {
         }
         self.join(true)?;
         self.settle("after another join", false)?;
+        self.live_with_slow_links()?;
         if let Some(leaver) = self.pick(|node| node.wants_shards && node.stays) {
             self.note(|| format!("recovery phase: node {leaver} retires"));
             self.nodes[leaver].stays = false;
@@ -306,6 +311,10 @@ impl World {
                     let for_ms = self.rng.between(500, 10_000);
                     self.nodes[victim].cut_off_until_ms = self.event_queue.now_ms() + for_ms;
                 }
+                let links = [Link::Quick, Link::Quick, Link::Slow, Link::SlowReads];
+                if let Some(victim) = self.pick(|_| true) {
+                    self.nodes[victim].link = *self.rng.pick(&links);
+                }
             }
         }
         let next_ms = self.rng.between(200, 6_000);
@@ -317,6 +326,7 @@ impl World {
     fn heal(&mut self) -> CheckResult {
         self.note(|| "the world is well".to_owned());
         self.has_faults = false;
+        self.set_all(Link::Quick);
         for at in 0..self.nodes.len() {
             self.nodes[at].cut_off_until_ms = 0;
             let life = self.nodes[at].life;
@@ -325,8 +335,9 @@ impl World {
         if self.pick(|node| node.wants_shards && node.stays).is_none() {
             self.join(true)?;
         }
-        // Timed-out requests may still be executed; the guarantees are checked after that.
-        self.pass(LATEST_MS)
+        // Timed-out requests may still be executed, and nodes that were slow take their shards back; the guarantees are
+        // checked after that.
+        self.pass(LATEST_MS + RECOVERED_WITHIN_MS)
     }
 
     /// Passes an input to a node and executes its commands.
@@ -399,6 +410,10 @@ impl World {
                 self.event_queue.schedule(in_ms, done);
                 Ok(())
             }
+            Command::CapacityChanged(_) => {
+                self.summary.capacity_changes += 1;
+                Ok(())
+            }
             Command::Expire => {
                 self.summary.expiries += 1;
                 let keeps = [
@@ -422,9 +437,7 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let cut_off = self.nodes[at].cut_off_until_ms > self.event_queue.now_ms();
-        let slow = self.has_faults && self.rng.random_ratio(1, 20);
-        let there_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
-        let back_ms = self.rng.between(0, if slow { 3_000 } else { 20 });
+        let (there_ms, back_ms) = self.delays_ms(at);
         let lost = self.has_faults && (cut_off || self.rng.random_ratio(1, 60));
         let patience_ms = self.timings.lease.as_millis() / 3;
         let answered = !lost && there_ms + back_ms < patience_ms;
@@ -531,10 +544,13 @@ impl World {
             | Input::Released
             | Input::Left
             | Input::Failed
+            | Input::RoundTrip(..)
             | Input::RevokeFinished(_)
             | Input::TableChanged
             | Input::Retire => {}
         }
+        self.report_fetch(at, &input)?;
+        let node = &self.nodes[at];
         let input = match self.mutation {
             Some(mutation) => {
                 mutation.tamper(input, node.number, |holding| node.held.contains(&holding))
@@ -542,29 +558,6 @@ impl World {
             None => input,
         };
         self.handle(at, input)
-    }
-
-    /// Waits until all shards must be owned and evenly distributed, and then checks that none moves.
-    fn settle(&mut self, when: &str, settled: bool) -> CheckResult {
-        if !settled {
-            self.pass(OWNED_WITHIN_MS)?;
-        }
-        self.check_owned(when)?;
-        self.pass(EVEN_WITHIN_MS)?;
-        self.check_owned(when)?;
-        self.check_balance(when)?;
-        let before: Vec<ShardRow> = self.table.owned().collect();
-        self.pass(STILL_MS)?;
-        let moved = before
-            .iter()
-            .zip(self.table.owned())
-            .filter(|(then, now)| *then != now)
-            .count();
-        if moved > 0 {
-            let detail = format!("{when}, {moved} shards moved although no node joined or left");
-            return Err((ClusterOracle::Still, detail));
-        }
-        Ok(())
     }
 
     fn note_command(&mut self, at: usize, command: &Command) {
@@ -580,6 +573,7 @@ impl World {
             | Command::Leave
             | Command::SetLease { .. }
             | Command::Revoke(_)
+            | Command::CapacityChanged(_)
             | Command::Expire
             | Command::Retired => format!("node {at}: {command:?}"),
         });

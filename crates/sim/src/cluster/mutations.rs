@@ -4,7 +4,9 @@
 //! a node reads from it, and [`ClusterMutation::ALL`] names the oracle that must fail. So a test can prove that
 //! every oracle is able to fail. The core's code does not know about mutations.
 
-use posthaste_core::cluster::{Input, NodeNo, NodeRow, OwnedShard, TableView};
+use posthaste_core::cluster::{
+    Capacity, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, TableView,
+};
 use posthaste_core::time::Span;
 
 /// A guarantee that every cluster must keep under all faults.
@@ -20,16 +22,22 @@ pub enum ClusterOracle {
     Still,
     /// A node that has left remains neither in the table nor as an owner.
     CleanLeave,
+    /// A node whose link is slow, while another node's is not, owns nothing soon: the named bound is `SLOW_STALL_MS`.
+    SlowYields,
+    /// No shard moves while the links of all nodes are equally slow.
+    EquallySlow,
 }
 
 impl ClusterOracle {
     /// Every oracle.
-    pub const ALL: [ClusterOracle; 5] = [
+    pub const ALL: [ClusterOracle; 7] = [
         ClusterOracle::OneOwner,
         ClusterOracle::SoonOwned,
         ClusterOracle::Balanced,
         ClusterOracle::Still,
         ClusterOracle::CleanLeave,
+        ClusterOracle::SlowYields,
+        ClusterOracle::EquallySlow,
     ];
 }
 
@@ -60,11 +68,15 @@ pub enum ClusterMutation {
     Restless,
     /// A leaving node does not deregister.
     LeavesRegistered,
+    /// The round trips of the other nodes are not visible, so no node is slow.
+    IgnoresSlowLinks,
+    /// A node compares its round trips with a fixed time, not with those of the other nodes.
+    ComparesWithNobody,
 }
 
 impl ClusterMutation {
     /// Every mutation, with an oracle that must detect it.
-    pub const ALL: [(ClusterMutation, ClusterOracle); 12] = [
+    pub const ALL: [(ClusterMutation, ClusterOracle); 14] = [
         (ClusterMutation::LeaseFromTheAnswer, ClusterOracle::OneOwner),
         (ClusterMutation::FencesTheLiving, ClusterOracle::OneOwner),
         (ClusterMutation::FencesEarly, ClusterOracle::OneOwner),
@@ -80,6 +92,11 @@ impl ClusterMutation {
         (ClusterMutation::Greedy, ClusterOracle::Balanced),
         (ClusterMutation::Restless, ClusterOracle::Still),
         (ClusterMutation::LeavesRegistered, ClusterOracle::CleanLeave),
+        (ClusterMutation::IgnoresSlowLinks, ClusterOracle::SlowYields),
+        (
+            ClusterMutation::ComparesWithNobody,
+            ClusterOracle::EquallySlow,
+        ),
     ];
 
     /// Changes a response on its way to the membership state machine of a node.
@@ -131,8 +148,22 @@ impl ClusterMutation {
                     heartbeats: own_beat,
                     wants_shards: true,
                     lease: Span::from_secs(6),
+                    speed: Some(ReportedSpeed {
+                        capacity: Capacity::FULL,
+                        round_trip: None,
+                    }),
                 };
                 view.nodes.push(ghost);
+            }
+            ClusterMutation::IgnoresSlowLinks => {
+                for speed in view.nodes.iter_mut().filter_map(|seen| seen.speed.as_mut()) {
+                    speed.round_trip = None;
+                }
+            }
+            ClusterMutation::ComparesWithNobody => {
+                for speed in view.nodes.iter_mut().filter_map(|seen| seen.speed.as_mut()) {
+                    speed.round_trip = Some(Span::from_millis(5));
+                }
             }
             ClusterMutation::Restless
             | ClusterMutation::LeaseFromTheAnswer

@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use posthaste_core::cluster::{Command, Input, MembershipState, NodeNo, OwnedShard, Timings};
 use posthaste_core::time::Tick;
 
+use super::slow_links::Link;
+
 /// A node with its membership state machine and the shards that it believes to own.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -26,6 +28,7 @@ pub(super) struct Node {
     pub(super) life: u64,
     /// Its requests are lost until this time.
     pub(super) cut_off_until_ms: u64,
+    pub(super) link: Link,
     pub(super) number: Option<NodeNo>,
     /// The request whose response it waits for.
     pub(super) asked: Option<u64>,
@@ -52,6 +55,7 @@ impl Node {
             retired: false,
             life: 0,
             cut_off_until_ms: 0,
+            link: Link::Quick,
             number: None,
             asked: None,
             held: BTreeSet::new(),

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, Shard, ShardRow, TableView,
+    Capacity, Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, Shard, ShardRow,
+    TableView,
 };
 use posthaste_core::time::Span;
 
@@ -19,6 +20,7 @@ struct Row {
     beat: u64,
     wants_shards: bool,
     lease: Span,
+    speed: ReportedSpeed,
 }
 
 /// The registered nodes and the owners of the shards.
@@ -69,19 +71,31 @@ impl Table {
                     beat: 0,
                     wants_shards: false,
                     lease,
+                    speed: ReportedSpeed {
+                        capacity: Capacity::FULL,
+                        round_trip: None,
+                    },
                 };
                 self.nodes.insert(NodeNo(self.next), row);
                 notifying(Input::Registered(NodeNo(self.next)))
             }
             _ if expelled => silent_reply(Input::Expelled),
-            Command::Heartbeat { wants_shards } => {
+            Command::Heartbeat {
+                wants_shards,
+                report,
+            } => {
                 let row = self
                     .nodes
                     .get_mut(&me)
                     .expect("the node is registered, or it would be an outcast");
                 row.beat += 1;
-                let notifies = row.wants_shards != *wants_shards;
+                let notifies =
+                    row.wants_shards != *wants_shards || row.speed.capacity != report.capacity;
                 row.wants_shards = *wants_shards;
+                row.speed = ReportedSpeed {
+                    capacity: report.capacity,
+                    round_trip: report.round_trips.slowest(),
+                };
                 Done {
                     answer: Input::HeartbeatDone(self.view()),
                     notifies,
@@ -123,6 +137,7 @@ impl Table {
             Command::SetLease { .. }
             | Command::Grant(_)
             | Command::Revoke(_)
+            | Command::CapacityChanged(_)
             | Command::Expire
             | Command::Retired => panic!("{request:?} is not a request to the table"),
         }
@@ -173,6 +188,7 @@ impl Table {
                     heartbeats: row.beat,
                     wants_shards: row.wants_shards,
                     lease: row.lease,
+                    speed: Some(row.speed),
                 })
                 .collect(),
             shards: self.owned().collect(),

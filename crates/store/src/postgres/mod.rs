@@ -37,6 +37,7 @@ pub mod outbox_table;
 mod pipeline;
 mod read;
 mod retention;
+mod round_trips;
 mod schema;
 mod settings;
 mod shared;

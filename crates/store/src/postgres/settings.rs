@@ -31,10 +31,14 @@ pub struct PostgresSettings {
     pub clock: Arc<dyn Fn() -> Tick + Send + Sync>,
     /// Receives the corrected time after each reading of the database's clock.
     pub set_time: Arc<dyn Fn(CorrectedTime) + Send + Sync>,
+    /// Returns by how much the machine's clock is ahead of the database's, in milliseconds. Shown to operators.
+    pub clock_offset: Arc<dyn Fn() -> Option<i64> + Send + Sync>,
     /// Set if this node sends deliveries. A node that does not send owns no shards.
     pub wants_shards: bool,
     /// Name of this node, for people.
     pub name: String,
+    /// Role of this node as it is configured, for people.
+    pub role_name: String,
     /// Lease duration.
     pub lease: Span,
     /// Time without a node of an earlier version after which an upgrade is finished.
@@ -86,8 +90,10 @@ impl PostgresSettings {
             dial,
             clock,
             set_time: Arc::new(|_| {}),
+            clock_offset: Arc::new(|| None),
             wants_shards: true,
             name: String::new(),
+            role_name: "all".to_owned(),
             lease: DEFAULT_LEASE,
             finish_upgrade_after: DEFAULT_FINISH_UPGRADE_AFTER,
             pauses: ReconnectBackoff::default(),

@@ -8,6 +8,7 @@ use posthaste_core::cluster::FormatLevel;
 use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
+use super::round_trips::RoundTripLog;
 use super::write::write_queue::WriteQueue;
 use crate::thread_end::ThreadEnd;
 use crate::{ClusterEvents, HandOver, StoreError};
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     pub(super) closed: Arc<ThreadEnd>,
     pub(super) due_watermarks: Arc<DueWatermarks>,
     pub(super) contents: Arc<FetchedPayloadCache>,
+    /// Durations of fetches and records, for the membership.
+    pub(super) round_trips: Arc<RoundTripLog>,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// The schema version that a node must know to use the database.
     pub(super) required_schema: RequiredSchema,

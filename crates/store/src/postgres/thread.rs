@@ -27,6 +27,7 @@ use super::schema::migrate::{explain, explain_not_connected, migrate, refuse_hal
 use super::schema::partitions::Partitions;
 use super::settings::PostgresSettings;
 use super::shared::Shared;
+use super::write::commit::LastStatements;
 use super::write::owned_shards::OwnedShards;
 use super::write::routing_table::RoutingTable;
 use super::write::write_context::{SideEffects, WriteContext, WriterCache};
@@ -221,6 +222,8 @@ async fn open(
         effects: SideEffects::default(),
         cache: WriterCache::default(),
         large_day_bytes: settings.large_day_bytes,
+        round_trips: shared.round_trips.clone(),
+        last: LastStatements::default(),
         role,
     };
     let writer = |queue: &Arc<WriteQueue>, connector: Connector, context: WriteContext| Writer {

@@ -29,7 +29,7 @@ use super::usage::UsageCounters;
 use super::write_queue::{DequeuedOperation, Waiting, WriteQueue};
 use crate::reply::stopped;
 use crate::thread_end::ThreadEnd;
-use crate::write_group::GroupBudget;
+use crate::write_group::{BYTES_PER_ROW, GroupBudget};
 use crate::{HandOver, StoreError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -259,6 +259,7 @@ impl Writer {
                 let rows = (context.conn.total_changes() - before) * taken.item.row_cost();
                 let rows = rows + std::mem::take(&mut context.effects.other_work);
                 budget.spend(rows);
+                let rows = rows + (taken.item.bytes() / BYTES_PER_ROW) as u64;
                 self.queue.charge(&taken.class, rows.saturating_sub(1));
                 ran?;
                 if taken.item.continues() {

@@ -17,3 +17,4 @@ mod metering;
 mod node_rpc;
 mod ownership;
 mod shard_distribution;
+mod slow_link;

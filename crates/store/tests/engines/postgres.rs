@@ -75,6 +75,19 @@ impl Database {
         self.inner.url().parse().expect("a PostgreSQL URL")
     }
 
+    /// Returns its URL through this proxy.
+    pub(crate) fn url_via(&self, proxy: &posthaste_testbed::TcpProxy) -> ServerUrl {
+        self.inner
+            .url_via_proxy(proxy)
+            .parse()
+            .expect("a PostgreSQL URL")
+    }
+
+    /// Starts a proxy in front of its server.
+    pub(crate) fn proxy(&self) -> posthaste_testbed::TcpProxy {
+        posthaste_testbed::TcpProxy::to(self.inner.address())
+    }
+
     /// Runs SQL over another connection, and returns the first column of the rows.
     pub(crate) fn run(&self, sql: &str) -> Vec<String> {
         let rows = self.inner.query(sql).into_iter();

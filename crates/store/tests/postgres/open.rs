@@ -89,7 +89,7 @@ fn an_older_schema_is_migrated_with_its_data() {
     drop(migrated);
     // Nodes of the earlier version can use it until the upgrade is finished.
     let versions = "SELECT value FROM meta WHERE name IN ('format', 'schema') ORDER BY name";
-    assert_eq!(database.run(versions), ["1", "8"]);
+    assert_eq!(database.run(versions), ["1", "9"]);
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
     // Old notifications count as processed.
     let told = "SELECT value FROM meta WHERE name = 'told'";
@@ -131,7 +131,7 @@ fn open_errors_say_what_to_do() {
             error,
             OpenError::DatabaseTooNew {
                 found: 99,
-                known: 8,
+                known: 9,
                 ..
             }
         ),
@@ -139,7 +139,7 @@ fn open_errors_say_what_to_do() {
     );
     let message = error.to_string();
     assert!(message.contains("schema version 99"), "{message}");
-    assert!(message.contains("up to 8"), "{message}");
+    assert!(message.contains("up to 9"), "{message}");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //! The node reports what happened as an [`Input`]; the membership answers with [`Command`]s. The first six commands are
 //! requests to the table that all nodes share. At most one of them is outstanding, and each is answered by one
 //! input. [`TableView`] is the contents of the table after a heartbeat, and [`OwnedShard`] is a shard with the epoch
-//! of its ownership.
+//! of its ownership. [`NodeReport`] is what a node tells the others about its speed.
 
-use crate::cluster::{Epoch, NodeNo, Shard};
+use crate::cluster::{Capacity, CapacityChange, Epoch, NodeNo, RoundTripKind, RoundTrips, Shard};
 use crate::time::{Span, Tick};
 
 /// A shard with the number of its current ownership.
@@ -28,6 +28,26 @@ pub struct NodeRow {
     pub wants_shards: bool,
     /// The node's lease: after this long without a heartbeat it is dead. Nodes may be configured differently.
     pub lease: Span,
+    /// The capacity and the slowest round trip that the node reported. `None`: the node runs a version that reports none.
+    pub speed: Option<ReportedSpeed>,
+}
+
+/// What a node reports about its speed with each heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The part of an equal share of the shards that the node takes.
+    pub capacity: Capacity,
+    /// Its round trips.
+    pub round_trips: RoundTrips,
+}
+
+/// The speed of a node, as the shared table shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportedSpeed {
+    /// The part of an equal share of the shards that the node takes.
+    pub capacity: Capacity,
+    /// Its slowest round trip. `None`: it has measured none yet.
+    pub round_trip: Option<Span>,
 }
 
 /// A shard, as the shared table shows it.
@@ -57,6 +77,9 @@ pub enum Input {
     Registered(NodeNo),
     /// [`Command::Heartbeat`] succeeded, and the table then had these contents.
     HeartbeatDone(TableView),
+    /// A round trip of this node to the database took this long. Round trips of heartbeats are not reported: the membership
+    /// measures them.
+    RoundTrip(RoundTripKind, Span),
     /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,
     /// [`Command::Claim`] succeeded: this node owns these shards.
@@ -84,10 +107,12 @@ pub enum Input {
 pub enum Command {
     /// Register this node under a new, unused number.
     Register,
-    /// Send a heartbeat, with whether this node wants shards, and read the table.
+    /// Send a heartbeat, with whether this node wants shards and how quick it is, and read the table.
     Heartbeat {
         /// True if the node wants shards.
         wants_shards: bool,
+        /// The node's speed.
+        report: NodeReport,
     },
     /// Remove a dead node and free its shards, if it has sent no heartbeat since. Waits for writes that the dead
     /// node has in progress; after that it can write nothing.
@@ -119,6 +144,8 @@ pub enum Command {
     Grant(Vec<OwnedShard>),
     /// Revoke this shard; report [`Input::RevokeFinished`] when nothing of it is in flight.
     Revoke(OwnedShard),
+    /// The node's capacity has changed, because its round trips are slow or quick again. For the log.
+    CapacityChanged(CapacityChange),
     /// The lease has ended: the node owns no shards any more.
     Expire,
     /// The node has left the cluster: the answer to [`Input::Retire`].

@@ -8,8 +8,11 @@
 //! - A lease counts from before the heartbeat that renewed it was sent. The silence of another node counts from
 //!   after its last heartbeat was seen, and only while this node could read the table.
 //! - A revoked shard stays with this node until nothing of it is in flight, and is then released at once.
-//! - The numbers of shards per node differ by at most one as soon as all nodes have seen the same table. No shard
-//!   moves while no node joins or leaves.
+//! - Shards are divided in proportion to the nodes' capacities. While all are full, the numbers of shards per node differ
+//!   by at most one as soon as all nodes have seen the same table. No shard moves while no node joins, leaves or
+//!   changes its capacity.
+//! - A node whose round trips to the database are much slower than those of another node gives its shards away in
+//!   steps, and takes them back when it is quick again.
 //! - If the table shows a shard as this node's that the node does not hold, because an answer was lost, the node
 //!   claims it again with a new epoch or releases it.
 //!
@@ -26,14 +29,17 @@ mod shard_plan;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Input, NodeRow, OwnedShard, ShardRow, TableView};
+pub use command::{
+    Command, Input, NodeReport, NodeRow, OwnedShard, ReportedSpeed, ShardRow, TableView,
+};
 
 use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::{Epoch, LONGEST_LEASE, NodeNo, Shard, Timings};
-use crate::time::Tick;
+use super::serving_speed::ServingSpeed;
+use super::{Epoch, LONGEST_LEASE, MIN_SLOW_ROUND_TRIP, NodeNo, RoundTripKind, Shard, Timings};
+use crate::time::{Span, Tick};
 
 /// The membership state machine of one node.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub struct MembershipState {
     /// After a failure: no request before this time.
     retry_at: Tick,
     last_heartbeat: Option<Tick>,
+    /// Kept when the lease ends: the next ownership begins with the capacity that the last one ended with.
+    speed: ServingSpeed,
 }
 
 #[derive(Debug)]
@@ -110,6 +118,7 @@ impl MembershipState {
             next_heartbeat_at: now,
             retry_at: now,
             last_heartbeat: None,
+            speed: ServingSpeed::new(),
         }
     }
 
@@ -142,6 +151,7 @@ impl MembershipState {
             Input::Tick => {}
             Input::Registered(node) => self.registered(now, node),
             Input::HeartbeatDone(view) => self.heartbeat_done(now, &view, commands),
+            Input::RoundTrip(kind, took) => self.speed.add(now, kind, took),
             Input::Fenced => {
                 self.answered(PendingRequest::Fence);
                 // Read the table at once, because the freed shards can be claimed now.
@@ -204,6 +214,11 @@ impl MembershipState {
             panic!("a heartbeat was answered for a node that is not registered");
         };
         let dead = registered.update_heartbeats(now, view, self.timings);
+        self.speed
+            .add(now, RoundTripKind::Heartbeat, now.since(sent));
+        let mine = self.speed.round_trips(now, self.timings.heartbeat_interval);
+        let others = registered.quickest_other(now, view);
+        let change = self.speed.judge(mine.slowest(), others);
         registered.plan.clear();
         let begin_by = sent.after(self.timings.begin_within);
         let end_by = sent.after(self.timings.end_within);
@@ -217,6 +232,11 @@ impl MembershipState {
             return;
         }
         registered.verify_ownership(view, commands);
+        if let Some(change) = change {
+            commands.push(Command::CapacityChanged(change));
+            // All nodes divide the shards by the capacities in the table, so the new one is reported first.
+            self.next_heartbeat_at = now;
+        }
         if registered.end_by.is_some() {
             let wants_shards = self.wants_shards && !self.retiring;
             registered.plan_shards(wants_shards, view, commands);
@@ -254,6 +274,13 @@ impl MembershipState {
             asked.is_some(),
             "a failure was reported but no request is outstanding"
         );
+        if let Some(PendingRequest::Heartbeat { sent }) = asked
+            && now.since(sent) > MIN_SLOW_ROUND_TRIP
+        {
+            // An answer would have taken at least this long.
+            self.speed
+                .add(now, RoundTripKind::Heartbeat, now.since(sent));
+        }
         self.retry_at = now.after(self.timings.try_again);
         self.next_heartbeat_at = self.retry_at;
         match &mut self.membership {
@@ -355,8 +382,15 @@ impl MembershipState {
                 self.last_heartbeat = Some(now);
                 self.next_heartbeat_at = now.after(self.timings.heartbeat_interval);
                 let wants_shards = self.wants_shards && !retiring;
+                let report = NodeReport {
+                    capacity: self.speed.capacity(),
+                    round_trips: self.speed.round_trips(now, self.timings.heartbeat_interval),
+                };
                 (
-                    Command::Heartbeat { wants_shards },
+                    Command::Heartbeat {
+                        wants_shards,
+                        report,
+                    },
                     PendingRequest::Heartbeat { sent: now },
                 )
             }
@@ -387,6 +421,7 @@ impl PendingRequest {
             | Command::SetLease { .. }
             | Command::Grant(_)
             | Command::Revoke(_)
+            | Command::CapacityChanged(_)
             | Command::Expire
             | Command::Retired => panic!("{command:?} is never part of a plan"),
         }
@@ -436,6 +471,22 @@ impl RegisteredNode {
         }
         self.others = others;
         dead
+    }
+
+    /// Returns the slowest round trip of the quickest other node that wants shards and whose heartbeats arrive.
+    fn quickest_other(&self, now: Tick, view: &TableView) -> Option<Span> {
+        let others = view.nodes.iter();
+        let others = others.filter(|row| row.node != self.node && row.wants_shards);
+        let arrives = |row: &&NodeRow| {
+            let heard = self.others.get(&row.node);
+            // A frozen node reports what was true before.
+            let silence = Span::from_millis(row.lease.as_millis() / 2);
+            heard.is_some_and(|heard| now.since(heard.since) < silence)
+        };
+        let round_trips = others
+            .filter(arrives)
+            .filter_map(|row| row.speed?.round_trip);
+        round_trips.min()
     }
 
     /// Revokes all shards, so that they are released when their attempts have ended.

@@ -1,31 +1,44 @@
 //! Division of the shards among the nodes.
 //!
-//! [`quota`] computes how many shards a node should own: an equal part, and one more for the nodes with the lowest
-//! numbers. All nodes that see the same table compute the same numbers. After each heartbeat the membership compares
+//! [`quota`] computes how many shards a node should own: a part in proportion to its capacity, and one more for the nodes
+//! with the lowest numbers. All nodes that see the same table compute the same numbers. After each heartbeat the membership compares
 //! the quota with what it holds, plans a claim for the missing shards and revokes surplus ones. It drops everything
 //! if the table does not confirm what it holds.
 
-use super::{Command, OwnedShard, RegisteredNode, TableView};
-use crate::cluster::{NodeNo, SHARD_COUNT};
+use std::collections::BTreeMap;
 
-/// Returns the number of shards that a node should own: an equal part, and one more for the first nodes.
+use super::{Command, OwnedShard, RegisteredNode, TableView};
+use crate::cluster::{Capacity, NodeNo, SHARD_COUNT};
+
+/// Returns the number of shards that a node should own: a part in proportion to its capacity, and one more for the first
+/// nodes. The parts are equal if the capacities are, if all are none, or if a node reports no capacity: such a node
+/// takes an equal part and leaves the rest to the others.
 pub(super) fn quota(node: NodeNo, wants_shards: bool, view: &TableView) -> usize {
     if !wants_shards {
         return 0;
     }
-    let mut workers: Vec<NodeNo> = view
-        .nodes
-        .iter()
-        .filter(|row| row.wants_shards || row.node == node)
-        .map(|row| row.node)
-        .collect();
-    workers.sort_unstable();
-    workers.dedup();
-    let Some(rank) = workers.iter().position(|worker| *worker == node) else {
+    let workers = view.nodes.iter();
+    let workers = workers.filter(|row| row.wants_shards || row.node == node);
+    let mut quarters: BTreeMap<NodeNo, usize> = BTreeMap::new();
+    let mut are_equal = false;
+    for row in workers {
+        are_equal |= row.speed.is_none();
+        let capacity = row.speed.map_or(Capacity::FULL, |speed| speed.capacity);
+        quarters.insert(row.node, usize::from(capacity.quarters()));
+    }
+    if are_equal || quarters.values().all(|own| *own == 0) {
+        quarters.values_mut().for_each(|own| *own = 1);
+    }
+    quarters.retain(|_, own| *own > 0);
+    let Some(own) = quarters.get(&node) else {
         return 0;
     };
+    let total: usize = quarters.values().sum();
     let count = usize::from(SHARD_COUNT);
-    count / workers.len() + usize::from(rank < count % workers.len())
+    let part = |own: usize| count * own / total;
+    let remaining = count - quarters.values().map(|own| part(*own)).sum::<usize>();
+    let rank = quarters.range(..node).count();
+    part(*own) + usize::from(rank < remaining)
 }
 
 impl RegisteredNode {

@@ -5,6 +5,7 @@
 //! by the simulator.
 
 use super::*;
+use crate::cluster::{Capacity, RoundTrips};
 use crate::time::Span;
 use proptest::prelude::*;
 
@@ -23,6 +24,22 @@ fn row(node: u64, beat: u64) -> NodeRow {
         heartbeats: beat,
         wants_shards: true,
         lease: Span::from_secs(6),
+        speed: Some(ReportedSpeed {
+            capacity: Capacity::FULL,
+            round_trip: None,
+        }),
+    }
+}
+
+/// A heartbeat of a node without round trips.
+fn heartbeat(wants_shards: bool) -> Command {
+    let report = NodeReport {
+        capacity: Capacity::FULL,
+        round_trips: RoundTrips::default(),
+    };
+    Command::Heartbeat {
+        wants_shards,
+        report,
     }
 }
 
@@ -48,13 +65,19 @@ impl Bench {
         };
         assert_eq!(bench.handle(Input::Tick), [Command::Register]);
         let first = bench.handle(Input::Registered(ME));
-        assert_eq!(first, [Command::Heartbeat { wants_shards: true }]);
+        assert_eq!(first, [heartbeat(true)]);
         bench
     }
 
+    /// Returns the commands. The reports of heartbeats are left out.
     fn handle(&mut self, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.membership.handle(self.now, input, &mut commands);
+        for command in &mut commands {
+            if let Command::Heartbeat { wants_shards, .. } = *command {
+                *command = heartbeat(wants_shards);
+            }
+        }
         commands
     }
 
@@ -118,21 +141,18 @@ fn the_lease_counts_from_before_the_heartbeat_was_sent() {
 fn a_late_heartbeat_answer_gives_no_lease() {
     let mut bench = Bench::joined(&[]);
     bench.now = Tick(5_005);
-    assert_eq!(
-        bench.answer_beat(),
-        [Command::Heartbeat { wants_shards: true }]
-    );
+    assert_eq!(bench.answer_beat(), [heartbeat(true)]);
 }
 
 #[test]
 fn a_node_that_cannot_renew_expires_and_reclaims_its_shards_later() {
     let (mut bench, claimed) = Bench::with_shards(&[]);
     assert_eq!(bench.membership.wake(), Some(Tick(1_005)));
-    assert_eq!(bench.at(1_005), [Command::Heartbeat { wants_shards: true }]);
+    assert_eq!(bench.at(1_005), [heartbeat(true)]);
     assert_eq!(bench.membership.wake(), Some(Tick(5_005)));
     bench.now = Tick(3_000);
     assert_eq!(bench.handle(Input::Failed), []);
-    assert_eq!(bench.at(3_250), [Command::Heartbeat { wants_shards: true }]);
+    assert_eq!(bench.at(3_250), [heartbeat(true)]);
     assert_eq!(bench.at(5_004), []);
     assert_eq!(bench.at(5_005), [Command::Expire]);
     assert_eq!(bench.at(5_006), []);
@@ -151,17 +171,14 @@ fn a_claim_answered_after_the_lease_grants_nothing() {
     let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     bench.now = Tick(5_005);
     let commands = bench.handle(Input::Claimed(claimed));
-    assert_eq!(
-        commands,
-        [Command::Expire, Command::Heartbeat { wants_shards: true }]
-    );
+    assert_eq!(commands, [Command::Expire, heartbeat(true)]);
 }
 
 #[test]
 fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
     let (mut bench, _) = Bench::with_shards(&[row(3, 40)]);
     for tick in [1_005, 2_005, 3_005, 4_005, 5_005] {
-        assert_eq!(bench.at(tick), [Command::Heartbeat { wants_shards: true }]);
+        assert_eq!(bench.at(tick), [heartbeat(true)]);
         assert_eq!(bench.answer_beat().len(), 1);
     }
     bench.at(6_005);
@@ -180,7 +197,7 @@ fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
     assert_eq!(commands.last(), Some(&fence));
     assert_eq!(
         bench.handle(Input::Fenced),
-        [Command::Heartbeat { wants_shards: true }],
+        [heartbeat(true)],
         "the freed shards are looked up at once"
     );
 }
@@ -207,7 +224,7 @@ fn surplus_shards_are_revoked_and_released_when_finished() {
     assert_eq!(bench.handle(Input::TableChanged), []);
     assert_eq!(
         bench.at(105),
-        [Command::Heartbeat { wants_shards: true }],
+        [heartbeat(true)],
         "the heartbeat waits for the minimum interval"
     );
     let commands = bench.answer_beat();
@@ -237,10 +254,7 @@ fn slow_heartbeats_do_not_stop_the_plan() {
     let commands = bench.answer_beat();
     let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     let commands = bench.handle(Input::Claimed(claimed));
-    assert_eq!(
-        commands.last(),
-        Some(&Command::Heartbeat { wants_shards: true })
-    );
+    assert_eq!(commands.last(), Some(&heartbeat(true)));
 }
 
 #[test]
@@ -274,12 +288,7 @@ fn a_retiring_node_releases_all_shards_and_leaves() {
     let (mut bench, claimed) = Bench::with_shards(&[row(3, 40)]);
     let commands = bench.handle(Input::Retire);
     assert_eq!(commands.len(), claimed.len() + 1);
-    assert_eq!(
-        commands.last(),
-        Some(&Command::Heartbeat {
-            wants_shards: false
-        })
-    );
+    assert_eq!(commands.last(), Some(&heartbeat(false)));
     bench.answer_beat();
     for holding in &claimed {
         bench.handle(Input::RevokeFinished(*holding));
@@ -319,4 +328,80 @@ proptest! {
         let (least, most) = (quotas().min(), quotas().max());
         prop_assert!(most <= least.map(|least| least + 1));
     }
+}
+
+#[test]
+fn shards_are_divided_by_capacity() {
+    let with = |capacities: &[Option<u8>]| {
+        let nodes = (0_u64..).zip(capacities).map(|(number, quarters)| NodeRow {
+            speed: quarters.map(|quarters| ReportedSpeed {
+                capacity: Capacity::of_quarters(quarters),
+                round_trip: None,
+            }),
+            ..row(number, 0)
+        });
+        let nodes: Vec<NodeRow> = nodes.collect();
+        let view = TableView {
+            nodes: nodes.clone(),
+            shards: Vec::new(),
+        };
+        let quotas = nodes
+            .iter()
+            .map(|row| shard_plan::quota(row.node, true, &view));
+        quotas.collect::<Vec<usize>>()
+    };
+    assert_eq!(with(&[Some(4), Some(4), Some(2)]), [103, 102, 51]);
+    assert_eq!(with(&[Some(4), Some(4), Some(0)]), [128, 128, 0]);
+    assert_eq!(
+        with(&[Some(0), Some(0), Some(0)]),
+        [86, 85, 85],
+        "not to nobody"
+    );
+    assert_eq!(
+        with(&[Some(4), Some(0), None]),
+        [86, 85, 85],
+        "a node of an earlier version takes an equal part"
+    );
+}
+
+#[test]
+fn a_slow_node_revokes_its_shards_and_a_quick_one_takes_them_back() {
+    let other = NodeRow {
+        speed: Some(ReportedSpeed {
+            capacity: Capacity::FULL,
+            round_trip: Some(Span::from_millis(2)),
+        }),
+        ..row(3, 40)
+    };
+    let (mut bench, _) = Bench::with_shards(&[other]);
+    let mut capacities = Vec::new();
+    let mut revoked = 0;
+    for _ in 0..10 {
+        let sent = bench.now.after(Span::from_secs(1));
+        bench.now = sent;
+        bench.handle(Input::Tick);
+        for _ in 0..2 {
+            bench.view.nodes[0].heartbeats += 1;
+            bench.view.nodes[1].speed = Some(ReportedSpeed {
+                capacity: bench.membership.speed.capacity(),
+                round_trip: None,
+            });
+            bench.now = bench.now.after(Span::from_millis(700));
+            let commands = bench.answer_beat();
+            revoked += commands
+                .iter()
+                .filter(|command| matches!(command, Command::Revoke(_)))
+                .count();
+            let is_reported_at_once = commands.last() == Some(&heartbeat(true));
+            let change = commands.iter().find_map(|command| match command {
+                Command::CapacityChanged(change) => Some(*change),
+                _ => None,
+            });
+            assert_eq!(change.is_some(), is_reported_at_once);
+            let Some(change) = change else { break };
+            capacities.push(change.to.quarters());
+        }
+    }
+    assert_eq!(capacities, [2, 1, 0]);
+    assert_eq!(revoked, 128);
 }

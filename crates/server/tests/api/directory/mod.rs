@@ -10,6 +10,7 @@ mod endpoints;
 mod failed_authentications;
 mod http_server;
 mod keys;
+mod nodes;
 mod owner_emails;
 mod pagination;
 mod protection;

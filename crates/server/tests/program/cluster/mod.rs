@@ -8,6 +8,7 @@
 mod acknowledged_actions;
 mod concurrency_shares;
 mod database_connection;
+mod faulty_network;
 mod frozen_node;
 mod idempotency;
 mod join_and_leave;

@@ -1,6 +1,7 @@
 //! Two nodes on one database, with the built program: a request to either node applies to the whole cluster.
 
 mod forwarded_requests;
+mod nodes;
 mod operational_events;
 mod roles;
 mod start;

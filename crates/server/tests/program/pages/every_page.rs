@@ -38,11 +38,12 @@ pub(crate) async fn shapes(fixture: &PagesFixture) -> BTreeMap<String, String> {
 }
 
 /// Pages that must exist.
-const OF_ALL: [&str; 5] = [
+const OF_ALL: [&str; 6] = [
     "/dashboard",
     "/dashboard/alerts",
     "/dashboard/tenants",
     "/dashboard/lab",
+    "/dashboard/nodes",
     "/dashboard/audit",
 ];
 const OF_A_TENANT: [&str; 13] = [

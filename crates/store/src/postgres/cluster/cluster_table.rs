@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, Shard, ShardRow, TableView, Timings,
+    Capacity, Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, RoundTrips, Shard,
+    ShardRow, TableView, Timings,
 };
 use posthaste_core::time::Span;
 use tokio::time::timeout;
@@ -24,16 +25,19 @@ use crate::postgres::settings::PostgresSettings;
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::roster";
 
-const ENTER: &str = "SELECT enter($1, $2, $3, $4)";
+/// Registers the node, with the version of this program and the newest schema version that it knows.
+const ENTER: &str = "SELECT enter($1, $2, $3, $4, $5, $6, $7)";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
-/// wish for shards has changed.
+/// wish for shards or its capacity has changed.
 ///
 /// Reads the clock too ([`DatabaseClock`]). What is to be stored about it is not stored if another node has changed it since
 /// the last reading.
-const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, lease_ms = $3 \
-     WHERE node = $1 RETURNING node), \
+const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, lease_ms = $3, \
+     at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint, capacity = $9, heartbeat_ms = $10, \
+     fetch_ms = $11, record_ms = $12, offset_ms = $13 WHERE node = $1 RETURNING node), \
      told AS (SELECT count(pg_notify('posthaste', 'members ' || node)) AS told FROM beats \
-     WHERE node = $1 AND works <> $2), \
+     WHERE node = $1 AND (works <> $2 OR capacity <> $9)), \
      lead AS (INSERT INTO meta (name, value) SELECT $7::text, $4::bigint WHERE $4 IS NOT NULL \
      ON CONFLICT (name) DO UPDATE SET value = $4 WHERE meta.value = $5::bigint RETURNING name), \
      saved AS (INSERT INTO meta (name, value) SELECT $8::text, $6::bigint FROM lead \
@@ -43,11 +47,13 @@ const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, 
      (SELECT value FROM meta WHERE name = $7), \
      (SELECT value FROM meta WHERE name = $8) FROM \
      (SELECT array_agg(node ORDER BY node), array_agg(beat ORDER BY node), \
-     array_agg(works ORDER BY node), array_agg(lease_ms ORDER BY node) FROM beats) AS n, \
+     array_agg(works ORDER BY node), array_agg(lease_ms ORDER BY node), \
+     array_agg(capacity ORDER BY node), \
+     array_agg(greatest(heartbeat_ms, fetch_ms, record_ms) ORDER BY node) FROM beats) AS n, \
      (SELECT array_agg(no ORDER BY no), array_agg(owner ORDER BY no), array_agg(epoch ORDER BY no) \
      FROM shards) AS s";
 /// The first of the three columns about the clock.
-const FIRST_CLOCK_COLUMN: usize = 9;
+const FIRST_CLOCK_COLUMN: usize = 11;
 const CLAIM: &str = "SELECT shard, claimed FROM claim($1, $2, $3, $4)";
 const RELEASE: &str = "SELECT release($1, $2, $3)";
 const REMOVE_NODE: &str = "SELECT strike_off($1, $2, $3)";
@@ -137,15 +143,32 @@ async fn execute(
             let row = conn
                 .query_one(
                     ENTER,
-                    &[&role, &settings.name, &lease_ms, &i64::from(FORMAT)],
+                    &[
+                        &role,
+                        &settings.name,
+                        &lease_ms,
+                        &settings.role_name,
+                        &VERSION,
+                        &(clock.now().0 as i64),
+                        &i64::from(FORMAT),
+                    ],
                 )
                 .await?;
             Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
         }
-        Command::Heartbeat { wants_shards } => {
+        Command::Heartbeat {
+            wants_shards,
+            report,
+        } => {
             let [lead, replaced_lead, saved] = clock.parameters();
             let sent = clock.now();
             let [lead_name, saved_name] = database_clock::NAMES;
+            let ms = |round_trip: Option<Span>| round_trip.map(|it| it.as_millis() as i64);
+            let RoundTrips {
+                heartbeat,
+                fetch,
+                record,
+            } = report.round_trips;
             let parameters: Params<'_> = &[
                 &me,
                 wants_shards,
@@ -155,6 +178,11 @@ async fn execute(
                 &saved,
                 lead_name,
                 saved_name,
+                &i16::from(report.capacity.quarters()),
+                &ms(heartbeat),
+                &ms(fetch),
+                &ms(record),
+                &(settings.clock_offset)(),
             ];
             let row = conn.query_one(BEAT, parameters).await?;
             clock.take(sent, &row, FIRST_CLOCK_COLUMN);
@@ -197,6 +225,7 @@ async fn execute(
         Command::SetLease { .. }
         | Command::Grant(_)
         | Command::Revoke(_)
+        | Command::CapacityChanged(_)
         | Command::Expire
         | Command::Retired => panic!("{request:?} is not asked of the table"),
     }
@@ -223,16 +252,29 @@ fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let beats: Vec<i64> = row.get::<_, Option<_>>(3).unwrap_or_default();
     let wants_shards: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
     let leases: Vec<i64> = row.get::<_, Option<_>>(5).unwrap_or_default();
-    let nodes = nodes.into_iter().zip(beats).zip(wants_shards).zip(leases);
-    let nodes = nodes.map(|(((node, beat), wants_shards), lease_ms)| NodeRow {
-        node: NodeNo(node as u64),
-        heartbeats: beat as u64,
-        wants_shards,
-        lease: Span::from_millis(lease_ms as u64),
+    let capacities: Vec<Option<i16>> = row.get::<_, Option<_>>(6).unwrap_or_default();
+    let round_trips: Vec<Option<i64>> = row.get::<_, Option<_>>(7).unwrap_or_default();
+    let speeds = capacities.into_iter().zip(round_trips);
+    let speeds = speeds.map(|(capacity, round_trip)| {
+        Some(ReportedSpeed {
+            capacity: Capacity::of_quarters(capacity?.max(0) as u8),
+            round_trip: round_trip.map(|ms| Span::from_millis(ms.max(0) as u64)),
+        })
     });
-    let shards: Vec<i16> = row.get(6);
-    let owners: Vec<Option<i64>> = row.get(7);
-    let epochs: Vec<i64> = row.get(8);
+    let nodes = nodes.into_iter().zip(beats).zip(wants_shards);
+    let nodes = nodes.zip(leases.into_iter().zip(speeds));
+    let nodes = nodes.map(
+        |(((node, beat), wants_shards), (lease_ms, speed))| NodeRow {
+            node: NodeNo(node as u64),
+            heartbeats: beat as u64,
+            wants_shards,
+            lease: Span::from_millis(lease_ms as u64),
+            speed,
+        },
+    );
+    let shards: Vec<i16> = row.get(8);
+    let owners: Vec<Option<i64>> = row.get(9);
+    let epochs: Vec<i64> = row.get(10);
     let shards = shards.into_iter().zip(owners).zip(epochs);
     let shards = shards.map(|((shard, owner), epoch)| {
         Ok(ShardRow {

@@ -25,8 +25,10 @@ use super::concurrency_shares::ShareRequest;
 use super::database_clock::DatabaseClock;
 use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
-use super::{concurrency_shares, listener, poller, rpc_exchange, upgrade};
+use super::{concurrency_shares, listener, node_list, poller, rpc_exchange, upgrade};
 use crate::fair_queue::QueueClass;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::read::readers::ReadKind;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
@@ -34,7 +36,7 @@ use crate::postgres::write::owned_shards::OwnedShards;
 use crate::postgres::write::unowned;
 use crate::postgres::write::write_context::WriteContext;
 use crate::reply::{Reply, reply_channel};
-use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
+use crate::{Answer, Cluster, DisabledReason, Lease, NodeInfo, Owner, StoreError, Written};
 
 /// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
 const INFORMED_PERIOD_MS: u64 = 1_000;
@@ -272,6 +274,13 @@ impl Cluster for Membership {
         let reply = Reply::new(done);
         // After the task has ended, dropping the reply answers the caller.
         let _ = self.share_requests.send(ShareRequest { demands, reply });
+        answer
+    }
+
+    fn list_nodes(&self) -> Answer<Vec<NodeInfo>> {
+        let (done, answer) = reply_channel();
+        let read = async |conn: &PgConnection| node_list::list(conn).await;
+        self.shared.readers.read(ReadKind::Quick, false, read, done);
         answer
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Input, MembershipState, NodeNo, OwnedShard, Shard, Timings,
+    CapacityChange, Command, Epoch, Input, MembershipState, NodeNo, OwnedShard, Shard, Timings,
 };
 use posthaste_core::time::Tick;
 use tokio::sync::{mpsc, oneshot};
@@ -219,7 +219,12 @@ impl MembershipTask {
                 self.membership.renumbered.notify_one();
                 tracing::info!(target: LOG_TARGET, %node, "joined the cluster");
             }
-            Input::HeartbeatDone(view) => self.membership.update_view(view),
+            Input::HeartbeatDone(view) => {
+                self.membership.update_view(view);
+                for (kind, took) in self.membership.shared.round_trips.take() {
+                    self.handle(Input::RoundTrip(kind, took));
+                }
+            }
             Input::Expelled => {
                 tracing::warn!(
                     target: LOG_TARGET,
@@ -237,6 +242,7 @@ impl MembershipTask {
             | Input::Claimed(_)
             | Input::Left
             | Input::Failed
+            | Input::RoundTrip(..)
             | Input::RevokeFinished(_)
             | Input::TableChanged
             | Input::Retire => {}
@@ -287,6 +293,7 @@ impl MembershipTask {
             }
             Command::Grant(holdings) => self.grant(&holdings),
             Command::Revoke(holding) => self.revoke(holding),
+            Command::CapacityChanged(change) => log_capacity(change),
             Command::Expire => {
                 let membership = &self.membership;
                 membership.lease.set(Tick::START, Tick::START);
@@ -333,6 +340,24 @@ impl MembershipTask {
         });
         let cluster_events = &self.membership.shared.cluster_events;
         cluster_events.revoked(vec![holding.shard], done);
+    }
+}
+
+/// Logs that this node gives shards away, or takes them back.
+fn log_capacity(change: CapacityChange) {
+    let (from, to) = (change.from.quarters(), change.to.quarters());
+    let round_trip = change.round_trip;
+    let others = change.others.unwrap_or_default();
+    if to < from {
+        tracing::warn!(
+            target: LOG_TARGET, quarters = to, %round_trip, %others,
+            "round trips to the database are slower than on other nodes; this node gives shards away"
+        );
+    } else {
+        tracing::info!(
+            target: LOG_TARGET, quarters = to, %round_trip, %others,
+            "round trips to the database are quick again; this node takes shards back"
+        );
     }
 }
 

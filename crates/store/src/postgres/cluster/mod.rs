@@ -14,6 +14,7 @@ pub(in crate::postgres) mod database_clock;
 mod listener;
 pub(in crate::postgres) mod membership;
 mod membership_task;
+mod node_list;
 mod node_rpc;
 mod poller;
 mod rpc_exchange;

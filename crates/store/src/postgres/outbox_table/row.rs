@@ -80,6 +80,11 @@ impl OutboxRow {
     }
 }
 
+/// Returns the tenant and the ordering key of a skipped row, if they are UTF-8.
+pub(super) fn ordering_key(row: &Row) -> Option<(String, String)> {
+    Some((row.try_get(0).ok()?, row.try_get(1).ok()?))
+}
+
 /// Returns the age of a row.
 pub(super) fn age(row: &Row) -> Span {
     let age_ms: Option<i64> = row.get("age_ms");

@@ -19,7 +19,7 @@ pub(in crate::postgres) mod partitions;
 pub(in crate::postgres) const OLDEST_FORMAT: u32 = 1;
 
 /// The newest schema version.
-pub(in crate::postgres) const FORMAT: u32 = 8;
+pub(in crate::postgres) const FORMAT: u32 = 9;
 
 /// The migrations, each from the version before it.
 pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
@@ -29,6 +29,7 @@ pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("fourth.sql"),
     include_str!("owner_emails.sql"),
     include_str!("one_off_requests.sql"),
+    include_str!("nodes.sql"),
     include_str!("stats.sql"),
     include_str!("rolling_upgrade.sql"),
 ];

@@ -15,8 +15,8 @@ BEGIN
         RAISE EXCEPTION 'the database needs nodes that know schema version %, and this node knows %', required, known
             USING ERRCODE = 'PH004';
     END IF;
-    INSERT INTO nodes VALUES (me, role, name, known);
-    INSERT INTO beats VALUES (me, 0, role > 0, lease_ms);
+    INSERT INTO nodes (no, role, name, format) VALUES (me, role, name, known);
+    INSERT INTO beats (node, beat, works, lease_ms) VALUES (me, 0, role > 0, lease_ms);
     PERFORM pg_notify('posthaste', 'members ' || me);
     RETURN me;
 END $$;
@@ -25,6 +25,20 @@ END $$;
 CREATE OR REPLACE FUNCTION enter(role smallint, name text, lease_ms bigint) RETURNS bigint LANGUAGE sql AS $$
     SELECT enter(role, name, lease_ms, 3);
 $$;
+
+-- The same for nodes of this version. No released version calls the function that it replaces.
+DROP FUNCTION enter(smallint, text, bigint, text, text, bigint);
+CREATE FUNCTION enter(role smallint, name text, lease_ms bigint, role_name text, version text, running_ms bigint, known bigint)
+    RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    me bigint := enter(role, name, lease_ms, known);
+    present bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+BEGIN
+    UPDATE nodes n SET role_name = enter.role_name, version = enter.version, started_at = present - running_ms
+        WHERE n.no = me;
+    UPDATE beats b SET at = present, capacity = 4 WHERE b.node = me;
+    RETURN me;
+END $$;
 
 -- Raises the version that nodes must know, if all nodes know it. Returns the version that nodes must know now.
 CREATE FUNCTION finish_upgrade(known bigint) RETURNS bigint LANGUAGE plpgsql AS $$

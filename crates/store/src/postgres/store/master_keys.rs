@@ -50,7 +50,7 @@ impl PostgresStore {
             let used = in_use(conn).await?;
             let used = used.ok_or_else(|| DbError::Corrupt("no master key".to_owned()))?;
             if known.contains(&used) && i64::from(used) != newest {
-                context.set_number(meta::MASTER_KEY, newest).await?;
+                context.set_number(meta::MASTER_KEY, newest);
             }
             Ok(used)
         })

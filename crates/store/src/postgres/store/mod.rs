@@ -18,11 +18,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use posthaste_core::cluster::RoundTripKind;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId};
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
+use tokio::time::Instant;
 
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
@@ -229,10 +231,10 @@ impl Store for PostgresStore {
     ) -> Answer<bool> {
         let ownership = self.membership.owned_shards.ownership(endpoint);
         self.write(async move |context: &mut WriteContext| {
-            context.lock_directory().await?;
+            context.plan_directory_change().await?;
             // If this node has lost the shard since, it must not undo a status change that the next owner
             // acknowledged.
-            context.guard_ownership(ownership).await?;
+            context.guard_ownership_last(ownership);
             endpoints::set_endpoint_status(context, endpoint, status, reason, health.as_ref()).await
         })
     }
@@ -311,8 +313,10 @@ impl Store for PostgresStore {
             self.shared.due_watermarks.clone(),
             self.shared.contents.clone(),
         );
+        let round_trips = self.shared.round_trips.clone();
         self.read(ReadKind::Quick, async move |conn: &PgConnection| {
-            fetch::fetch(
+            let began = Instant::now();
+            let fetched = fetch::fetch(
                 conn,
                 &due_watermarks,
                 &contents,
@@ -321,7 +325,9 @@ impl Store for PostgresStore {
                 limit,
                 ordered,
             )
-            .await
+            .await?;
+            round_trips.add(RoundTripKind::Fetch, began);
+            Ok(fetched)
         })
     }
 
@@ -489,7 +495,8 @@ impl Store for PostgresStore {
 
     fn probe(&self, now: Timestamp) -> Answer<()> {
         self.write(async move |context: &mut WriteContext| {
-            context.set_number(meta::PROBED_AT, ms(now)).await
+            context.set_number(meta::PROBED_AT, ms(now));
+            Ok(())
         })
     }
 

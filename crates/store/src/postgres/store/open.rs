@@ -37,6 +37,7 @@ impl PostgresStore {
             due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
             required_schema: RequiredSchema::default(),
+            round_trips: Arc::default(),
             hand_over,
             cluster_events,
         };

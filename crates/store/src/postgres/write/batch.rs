@@ -5,6 +5,7 @@
 //! relies on. If a check fails, the transaction is aborted and the batch is planned again with the new information.
 //! Limited tenants never share a batch with others (see `usage`).
 
+use posthaste_core::cluster::RoundTripKind;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -278,7 +279,11 @@ impl Writer {
             // The rollback released the quota locks, so another node may have changed the quotas since.
             return Box::pin(self.try_batch(batch)).await;
         }
+        let began = Instant::now();
         commit(&self.context, batch, &plan, begun).await?;
+        if !batch.records.is_empty() {
+            self.context.round_trips.add(RoundTripKind::Record, began);
+        }
         let mut accepted = plan.accepted;
         let due_watermarks = &self.context.due_watermarks;
         for it in batch.current() {

@@ -8,7 +8,7 @@ use posthaste_core::id::TenantId;
 
 use super::notify_message::{CHANGES, CLUSTER_CHANNEL};
 use crate::postgres::connection::PgConnection;
-use crate::postgres::db_error::DbError;
+use crate::postgres::pipeline::Pipeline;
 use crate::{Change, KeyHash};
 
 /// Number of changes that are kept for nodes that were disconnected.
@@ -51,21 +51,31 @@ pub(in crate::postgres) fn read(kind: i16, id: &str) -> Option<Change> {
     }
 }
 
-/// Appends changes. The caller must hold the directory exclusively.
-pub(super) async fn append(conn: &PgConnection, changes: &[Change]) -> Result<(), DbError> {
+/// Appends changes.
+pub(super) const APPEND: &str = "WITH last AS (UPDATE directory SET last_change = last_change + $3 RETURNING last_change), \
+     trimmed AS (DELETE FROM changes WHERE no <= (SELECT last_change FROM last) - $4) \
+     INSERT INTO changes (no, kind, id) SELECT last_change - $3 + place, kind, id \
+     FROM last, unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS c (kind, id, place)";
+/// Notifies the other nodes.
+pub(super) const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
+/// Adds the statements that append changes. The transaction must hold the directory exclusively.
+pub(super) fn append<'a>(
+    conn: &'a PgConnection,
+    changes: &'a [Change],
+    pipeline: &mut Pipeline<'a>,
+) {
     let (kinds, ids): (Vec<i16>, Vec<String>) = changes.iter().map(written).unzip();
     let count = changes.len() as i64;
-    conn.execute(
-        "WITH last AS (UPDATE directory SET last_change = last_change + $3 RETURNING last_change), \
-         trimmed AS (DELETE FROM changes WHERE no <= (SELECT last_change FROM last) - $4) \
-         INSERT INTO changes (no, kind, id) SELECT last_change - $3 + place, kind, id \
-         FROM last, unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS c (kind, id, place)",
-        &[&kinds, &ids, &count, &MAX_CHANGES],
-    )
-    .await?;
-    conn.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &CHANGES])
-        .await?;
-    Ok(())
+    pipeline.then(async move {
+        conn.execute(APPEND, &[&kinds, &ids, &count, &MAX_CHANGES])
+            .await?;
+        Ok(())
+    });
+    pipeline.then(async move {
+        conn.execute(NOTIFY, &[&CLUSTER_CHANNEL, &CHANGES]).await?;
+        Ok(())
+    });
 }
 
 #[cfg(test)]

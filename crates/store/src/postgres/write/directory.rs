@@ -9,6 +9,7 @@ use super::sessions;
 use super::write_context::WriteContext;
 use crate::codes::ms;
 use crate::limit_columns::{defaults_column, protection_column};
+use crate::postgres::connection::Params;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::{hash_of, scope_of};
 use crate::postgres::schema::columns::{Id, to_json};
@@ -19,7 +20,7 @@ pub(in crate::postgres) async fn create_tenant(
     context: &mut WriteContext,
     tenant: &Tenant,
 ) -> Result<CreateResult, DbError> {
-    context.lock_directory().await?;
+    context.plan_directory_change().await?;
     if context.tenant(&tenant.id).is_some() {
         return Ok(CreateResult::Taken);
     }
@@ -27,27 +28,23 @@ pub(in crate::postgres) async fn create_tenant(
     let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan, \
          endpoint_defaults, protection, sealed_keys) \
          VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, $8, $9, $10)";
-    let policy = tenant.default_retry_policy.as_ref().map(to_json);
-    let limits = to_json(&tenant.limits);
-    let (id, created_at) = (tenant.id.as_str(), ms(tenant.created_at));
-    context
-        .conn
-        .execute(
-            sql,
-            &[
-                &no,
-                &id,
-                &tenant.name,
-                &policy,
-                &limits,
-                &created_at,
-                &tenant.plan,
-                &defaults_column(&tenant.endpoint_defaults),
-                &protection_column(&tenant.protection),
-                &tenant.sealed_keys,
-            ],
-        )
-        .await?;
+    let new = tenant.clone();
+    context.write_last(sql, move |conn| async move {
+        let params: Params<'_> = &[
+            &no,
+            &new.id.as_str(),
+            &new.name,
+            &new.default_retry_policy.as_ref().map(to_json),
+            &to_json(&new.limits),
+            &ms(new.created_at),
+            &new.plan,
+            &defaults_column(&new.endpoint_defaults),
+            &protection_column(&new.protection),
+            &new.sealed_keys,
+        ];
+        conn.execute(sql, params).await?;
+        Ok(())
+    });
     context.change(Change::Tenant(tenant.id.clone()));
     Ok(CreateResult::Created)
 }
@@ -57,36 +54,38 @@ pub(in crate::postgres) async fn replace_tenant(
     context: &mut WriteContext,
     tenant: &Tenant,
 ) -> Result<ReplaceResult, DbError> {
-    context.lock_directory().await?;
+    context.plan_directory_change().await?;
     let Some(routes) = context.tenant(&tenant.id) else {
         return Ok(ReplaceResult::NotFound);
     };
+    let sql = "SELECT 1 FROM tenants WHERE no = $1 AND revision = $2";
+    let revision = tenant.revision as i64;
+    let current = context
+        .conn
+        .query_opt(sql, &[&routes.no, &revision])
+        .await?;
+    if current.is_none() {
+        return Ok(ReplaceResult::Outdated);
+    }
     let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, endpoint_defaults = $7, \
          protection = $8, sealed_keys = $9, revision = revision + 1 \
          WHERE no = $1 AND revision = $2";
-    let policy = tenant.default_retry_policy.as_ref().map(to_json);
-    let limits = to_json(&tenant.limits);
-    let revision = tenant.revision as i64;
-    let changed = context
-        .conn
-        .execute(
-            sql,
-            &[
-                &routes.no,
-                &revision,
-                &tenant.name,
-                &policy,
-                &limits,
-                &tenant.plan,
-                &defaults_column(&tenant.endpoint_defaults),
-                &protection_column(&tenant.protection),
-                &tenant.sealed_keys,
-            ],
-        )
-        .await?;
-    if changed == 0 {
-        return Ok(ReplaceResult::Outdated);
-    }
+    let (no, new) = (routes.no, tenant.clone());
+    context.write_last(sql, move |conn| async move {
+        let params: Params<'_> = &[
+            &no,
+            &revision,
+            &new.name,
+            &new.default_retry_policy.as_ref().map(to_json),
+            &to_json(&new.limits),
+            &new.plan,
+            &defaults_column(&new.endpoint_defaults),
+            &protection_column(&new.protection),
+            &new.sealed_keys,
+        ];
+        conn.execute(sql, params).await?;
+        Ok(())
+    });
     context.change(Change::Tenant(tenant.id.clone()));
     Ok(ReplaceResult::Done)
 }

@@ -11,7 +11,7 @@ use posthaste_core::time::Timestamp;
 use super::write_context::WriteContext;
 use crate::codes::{ms, sql_limit};
 use crate::limit_columns::{LimitColumns, protection_column};
-use crate::postgres::connection::PgConnection;
+use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::endpoints::{find, origin_endpoint};
 use crate::postgres::schema::columns::{EnumCode, Id, to_json};
@@ -23,7 +23,7 @@ pub(in crate::postgres) async fn create(
     endpoint: &Endpoint,
     at_most: u32,
 ) -> Result<CreateResult, DbError> {
-    context.lock_directory().await?;
+    context.plan_directory_change().await?;
     let Some(tenant) = context.tenant(&endpoint.tenant) else {
         return Ok(CreateResult::NoSuchTenant);
     };
@@ -46,38 +46,35 @@ pub(in crate::postgres) async fn create(
     let no = context.next_number().await?;
     let shard = Shard::of(endpoint.id).number() as i16;
     let (id, created_at) = (Id(endpoint.id.0), ms(endpoint.created_at));
-    conn.execute(
-        "INSERT INTO endpoints (no, id, shard, tenant_no, standing, url, description, event_types, \
-         timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
-         signature_style, sealed_credentials, created_at, revision, is_origin) \
-         VALUES ($1, $2, $3, $4, 0, $6, '', '[]', 0, 0, 0, 0, false, '', '', 0, '', $5, 0, $7)",
-        &[
-            &no,
-            &id,
-            &shard,
-            &tenant.no,
-            &created_at,
-            &endpoint.url,
-            &endpoint.is_origin,
-        ],
-    )
-    .await?;
-    configure(&conn, no, endpoint).await?;
-    conn.execute(
-        "INSERT INTO healths (endpoint_no, revision, tripped, health) VALUES ($1, 0, false, $2)",
-        &[&no, &to_json(&Health::default())],
-    )
-    .await?;
+    let (tenant_no, url, is_origin) = (tenant.no, endpoint.url.clone(), endpoint.is_origin);
+    context.write_last(INSERT, move |conn| async move {
+        let params: Params<'_> = &[&no, &id, &shard, &tenant_no, &created_at, &url, &is_origin];
+        conn.execute(INSERT, params).await?;
+        Ok(())
+    });
+    configure(context, no, endpoint);
+    let health = to_json(&Health::default());
+    context.write_last(INSERT_HEALTH, move |conn| async move {
+        conn.execute(INSERT_HEALTH, &[&no, &health]).await?;
+        Ok(())
+    });
     context.change(Change::Endpoint(endpoint.id));
     Ok(CreateResult::Created)
 }
+
+const INSERT: &str = "INSERT INTO endpoints (no, id, shard, tenant_no, standing, url, description, event_types, \
+     timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
+     signature_style, sealed_credentials, created_at, revision, is_origin) \
+     VALUES ($1, $2, $3, $4, 0, $6, '', '[]', 0, 0, 0, 0, false, '', '', 0, '', $5, 0, $7)";
+const INSERT_HEALTH: &str =
+    "INSERT INTO healths (endpoint_no, revision, tripped, health) VALUES ($1, 0, false, $2)";
 
 /// Replaces the configuration of an endpoint.
 pub(in crate::postgres) async fn replace(
     context: &mut WriteContext,
     endpoint: &Endpoint,
 ) -> Result<ReplaceResult, DbError> {
-    context.lock_directory().await?;
+    context.plan_directory_change().await?;
     let conn = context.conn.clone();
     let found = find(&conn, endpoint.id).await?;
     let Some(found) = found.filter(|found| found.status != EndpointStatus::Deleted) else {
@@ -86,28 +83,31 @@ pub(in crate::postgres) async fn replace(
     if found.revision != endpoint.revision {
         return Ok(ReplaceResult::Outdated);
     }
-    configure(&conn, found.no, endpoint).await?;
+    configure(context, found.no, endpoint);
     let sql = "UPDATE endpoints SET revision = revision + 1 WHERE no = $1";
-    conn.execute(sql, &[&found.no]).await?;
+    context.write_last(sql, move |conn| async move {
+        conn.execute(sql, &[&found.no]).await?;
+        Ok(())
+    });
     context.change(Change::Endpoint(endpoint.id));
     Ok(ReplaceResult::Done)
 }
 
-async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<(), DbError> {
-    let patterns: Vec<String> = endpoint
-        .event_types
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let limits = LimitColumns::of(&endpoint.limits);
-    let protection = protection_column(&endpoint.protection);
-    conn.execute(
-        "UPDATE endpoints SET url = $2, description = $3, event_types = $4, policy = $5, \
-         timeout_ms = $6, max_in_flight = $7, per_second = $8, burst = $9, ordered = $10, \
-         sealed_headers = $11, sealed_keys = $12, owner_email = $13, signature_style = $14, \
-         sealed_credentials = $15, inherited = $16, protection = $17, owner_email_confirmed = $18 \
-         WHERE no = $1",
-        &[
+const CONFIGURE: &str = "UPDATE endpoints SET url = $2, description = $3, event_types = $4, policy = $5, \
+     timeout_ms = $6, max_in_flight = $7, per_second = $8, burst = $9, ordered = $10, \
+     sealed_headers = $11, sealed_keys = $12, owner_email = $13, signature_style = $14, \
+     sealed_credentials = $15, inherited = $16, protection = $17, owner_email_confirmed = $18 \
+     WHERE no = $1";
+
+/// Registers the write of an endpoint's configuration.
+fn configure(context: &mut WriteContext, no: i64, endpoint: &Endpoint) {
+    let endpoint = endpoint.clone();
+    context.write_last(CONFIGURE, move |conn| async move {
+        let patterns = endpoint.event_types.iter();
+        let patterns: Vec<String> = patterns.map(ToString::to_string).collect();
+        let limits = LimitColumns::of(&endpoint.limits);
+        let protection = protection_column(&endpoint.protection);
+        let params: Params<'_> = &[
             &no,
             &endpoint.url,
             &endpoint.description,
@@ -126,10 +126,10 @@ async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
             &limits.inherited,
             &protection,
             &endpoint.owner_email_confirmed,
-        ],
-    )
-    .await?;
-    Ok(())
+        ];
+        conn.execute(CONFIGURE, params).await?;
+        Ok(())
+    });
 }
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
@@ -145,47 +145,47 @@ pub(in crate::postgres) async fn set_endpoint_status(
     };
     if let Some(health) = health {
         let health = health.at(context.required_schema.level());
-        remember(&context.conn, found.no, &health).await?;
+        remember(context, found.no, &health);
     }
-    write_status(context, endpoint, status, reason).await?;
+    if found.status != EndpointStatus::Deleted {
+        write_status(context, endpoint, status, reason);
+    }
     Ok(true)
 }
 
-/// Changes the status of an endpoint. A deleted endpoint stays deleted. The caller must hold the directory
-/// exclusively.
-pub(in crate::postgres) async fn write_status(
+const SET_STATUS: &str =
+    "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
+
+/// Changes the status of an endpoint that is not deleted. The directory must be locked, or checked with the commit.
+pub(in crate::postgres) fn write_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
     status: EndpointStatus,
     reason: Option<DisabledReason>,
-) -> Result<(), DbError> {
+) {
     let reason = reason.filter(|_| status == EndpointStatus::Disabled);
     let reason = reason.as_ref().map(to_json);
-    let sql = "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
-    let changed = context
-        .conn
-        .execute(sql, &[&Id(endpoint.0), &EnumCode(status), &reason])
-        .await?;
-    if changed == 1 {
-        context.change(Change::Endpoint(endpoint));
-    }
-    Ok(())
+    context.write_last(SET_STATUS, move |conn| async move {
+        let params: Params<'_> = &[&Id(endpoint.0), &EnumCode(status), &reason];
+        conn.execute(SET_STATUS, params).await?;
+        Ok(())
+    });
+    context.change(Change::Endpoint(endpoint));
 }
 
-/// Writes the health of an endpoint, if it is newer than the stored one.
-pub(super) async fn remember(conn: &PgConnection, no: i64, health: &Health) -> Result<(), DbError> {
-    conn.execute(
-        "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
-         WHERE endpoint_no = $1 AND revision < $3",
-        &[
-            &no,
-            &to_json(health),
-            &i64::try_from(health.revision).unwrap_or(i64::MAX),
-            &health.trip.is_some(),
-        ],
-    )
-    .await?;
-    Ok(())
+const SET_HEALTH: &str = "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
+     WHERE endpoint_no = $1 AND revision < $3";
+
+/// Registers the write of an endpoint's health. It does nothing if the stored one is newer.
+fn remember(context: &mut WriteContext, no: i64, health: &Health) {
+    let text = to_json(health);
+    let revision = i64::try_from(health.revision).unwrap_or(i64::MAX);
+    let is_tripped = health.trip.is_some();
+    context.write_last(SET_HEALTH, move |conn| async move {
+        conn.execute(SET_HEALTH, &[&no, &text, &revision, &is_tripped])
+            .await?;
+        Ok(())
+    });
 }
 
 /// Deletes origin endpoints without deliveries that were created before this time.
@@ -202,7 +202,7 @@ pub(in crate::postgres) async fn delete_idle_origins(
     context.lock_directory().await?;
     let deleted = idle_origins(&conn, created_before, limit).await?;
     for endpoint in &deleted {
-        write_status(context, *endpoint, EndpointStatus::Deleted, None).await?;
+        write_status(context, *endpoint, EndpointStatus::Deleted, None);
     }
     Ok(deleted)
 }

@@ -18,6 +18,7 @@ mod batch_statements;
 mod batch_weight;
 mod changed_delivery;
 pub(in crate::postgres) mod changelog;
+pub(in crate::postgres) mod commit;
 pub(in crate::postgres) mod count_changes;
 pub(in crate::postgres) mod directory;
 pub(in crate::postgres) mod endpoints;

@@ -355,9 +355,10 @@ async fn disable(
     detail: &AttemptDetail,
     ownership: Ownership,
 ) -> Result<Written, DbError> {
-    context.lock_directory().await?;
+    context.plan_directory_change().await?;
     let endpoint = attempt.delivery.facts().endpoint;
-    context.guard_ownership(ownership).await?;
+    // The row cannot change meanwhile: only the owner changes it, and this node is the owner at the time of the commit.
+    context.guard_ownership_last(ownership);
     let id = attempt.delivery.id();
     let Some(row) = changed_delivery::find_for_update(&context.conn, id).await? else {
         return Ok(Written::Superseded);
@@ -376,25 +377,39 @@ async fn disable(
     let counters = of_attempt(attempt, detail.latency);
     let ended_at = attempt.settlement.finished_at;
     context.effects.stats.add(ended_at, scopes, &counters);
-    let conn = context.conn.clone();
-    if !recorded.ended.ids.is_empty() {
-        end(&conn, &recorded.ended).await?;
+    let RecordedRows {
+        ended,
+        waiting,
+        healths,
+        failed,
+        notifications,
+    } = recorded;
+    if !ended.ids.is_empty() {
+        context.write_last(MOVE_ENDED, |conn| async move { end(&conn, &ended).await });
     }
-    if !recorded.waiting.ids.is_empty() {
-        update_waiting(&conn, &recorded.waiting).await?;
+    if !waiting.ids.is_empty() {
+        context.write_last(UPDATE_WAITING, |conn| async move {
+            update_waiting(&conn, &waiting).await
+        });
     }
-    if !recorded.healths.is_empty() {
-        remember(&conn, &recorded.healths).await?;
+    if !healths.is_empty() {
+        context.write_last(WRITE_HEALTHS, |conn| async move {
+            remember(&conn, &healths).await
+        });
     }
     if let Some(cause) = attempt.disable {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::write_status(context, endpoint, EndpointStatus::Disabled, Some(reason)).await?;
+        endpoints::write_status(context, endpoint, EndpointStatus::Disabled, Some(reason));
     }
-    if !recorded.failed.is_empty() {
-        outbox::fail(&conn, &recorded.failed).await?;
+    if !failed.is_empty() {
+        context.write_last(outbox::FAIL, |conn| async move {
+            outbox::fail(&conn, &failed).await
+        });
     }
-    if !recorded.notifications.is_empty() {
-        outbox::write_notifications(&conn, &recorded.notifications).await?;
+    if !notifications.is_empty() {
+        context.write_last(outbox::NOTIFICATION, |conn| async move {
+            outbox::write_notifications(&conn, &notifications).await
+        });
     }
     Ok(Written::Applied)
 }

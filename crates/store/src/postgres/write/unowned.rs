@@ -17,8 +17,13 @@ pub(in crate::postgres) async fn set_status(
     status: EndpointStatus,
     reason: Option<DisabledReason>,
 ) -> Result<Option<bool>, DbError> {
-    context.lock_directory().await?;
-    if !lock_unowned(context, endpoint).await? {
+    context.plan_directory_change().await?;
+    if context.plans_directory_change() {
+        if !is_unowned(context, endpoint).await? {
+            return Ok(None);
+        }
+        check_unowned_last(context, endpoint);
+    } else if !lock_unowned(context, endpoint).await? {
         return Ok(None);
     }
     let changed = endpoints::set_endpoint_status(context, endpoint, status, reason, None).await?;
@@ -49,4 +54,21 @@ async fn lock_unowned(context: &WriteContext, endpoint: EndpointId) -> Result<bo
     let shard = Shard::of(endpoint).number() as i16;
     let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL FOR SHARE";
     Ok(context.conn.query_opt(sql, &[&shard]).await?.is_some())
+}
+
+/// Returns whether an endpoint's shard has no owner at the moment.
+async fn is_unowned(context: &WriteContext, endpoint: EndpointId) -> Result<bool, DbError> {
+    let shard = Shard::of(endpoint).number() as i16;
+    let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL";
+    Ok(context.conn.query_opt(sql, &[&shard]).await?.is_some())
+}
+
+/// Checks with the commit that the shard still has no owner. Otherwise the operation runs again.
+fn check_unowned_last(context: &mut WriteContext, endpoint: EndpointId) {
+    let shard = Shard::of(endpoint).number() as i16;
+    let sql = "SELECT check_unowned($1)";
+    context.write_last(sql, move |conn| async move {
+        conn.execute(sql, &[&shard]).await?;
+        Ok(())
+    });
 }

@@ -1,10 +1,11 @@
 //! The context of a write transaction: [`WriteContext`], and the side effects that are written with it.
 //!
-//! A cold operation first takes what it relies on, in this order: [`WriteContext::lock_directory`] if it changes
-//! tenants, endpoints or keys, [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`] if
-//! only the owner may do it. Then it reads and writes through [`WriteContext::conn`] and registers side effects
-//! ([`WriteContext::change`], [`WriteContext::count`], [`WriteContext::notify_work`]), which are written at the end of
-//! the same transaction.
+//! A cold operation first takes what it relies on, in this order: [`WriteContext::plan_directory_change`] or
+//! [`WriteContext::lock_directory`] if it changes tenants, endpoints or keys, [`WriteContext::lock_directory_shared`] if
+//! it routes by them, [`WriteContext::guard`] if only the owner may do it. Then it reads through [`WriteContext::conn`],
+//! and registers writes ([`WriteContext::write_last`]) and side effects ([`WriteContext::change`],
+//! [`WriteContext::count`], [`WriteContext::notify_work`]), which are sent in one round trip with the commit (see
+//! `commit`). So other nodes never wait for a lock of this one during its round trips, however slow its link is.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,20 +16,20 @@ use posthaste_core::id::{EndpointId, IdGenerator, TenantId};
 use posthaste_core::time::{Month, Timestamp};
 
 use rustc_hash::FxHashMap;
-use tokio_postgres::types::ToSql;
 
-use super::changelog;
-use super::count_changes::{self, CountChanges};
-use super::notify::{self, NewWork};
+use super::commit::LastStatements;
+use super::count_changes::CountChanges;
+use super::notify::NewWork;
 use super::owned_shards::{OwnedShards, Ownership};
 use super::routing_table::{RoutingTable, TenantRoutes};
-use super::stats::{self, ChangeColumns};
+use super::stats;
 use super::writer_role::WriterRole;
 use crate::codes::RowStatus;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::due_watermarks::DueWatermarks;
 use crate::postgres::retention::run::RunProgress;
+use crate::postgres::round_trips::RoundTripLog;
 use crate::postgres::schema::delivery_rows::DeliveryRow;
 use crate::postgres::schema::lock;
 use crate::postgres::schema::partitions::{Day, Partitions};
@@ -59,6 +60,10 @@ pub(in crate::postgres) struct WriteContext {
     pub(in crate::postgres) cache: WriterCache,
     /// Size from which a day's partition is dropped instead of deleted row by row.
     pub(in crate::postgres) large_day_bytes: u64,
+    /// Durations of records, for the membership.
+    pub(in crate::postgres) round_trips: Arc<RoundTripLog>,
+    /// Statements to send with the commit.
+    pub(in crate::postgres) last: LastStatements,
     /// The role of the writer.
     pub(in crate::postgres) role: WriterRole,
 }
@@ -90,13 +95,19 @@ pub(in crate::postgres) struct SideEffects {
 /// Checks the directory version and the ownership that a transaction relies on.
 pub(super) const GUARD: &str = "SELECT guard($1, $2, $3, $4)";
 
+/// Locks the directory exclusively until the end of the transaction. A node that freezes or is cut off meanwhile is
+/// disconnected after two seconds, because the accepts of all nodes wait.
+const LOCK_DIRECTORY: &str = "SELECT set_config('idle_in_transaction_session_timeout', '2000', true), \
+     pg_advisory_xact_lock($1)";
+
 impl WriteContext {
     /// Locks the directory exclusively and brings the routing table up to date. Until the commit no other transaction
     /// changes the directory or routes events by it. Must be the first lock of a transaction, so that no other
     /// transaction waits for locks that this one holds while it waits for the directory.
     pub(in crate::postgres) async fn lock_directory(&mut self) -> Result<(), DbError> {
-        let sql = "SELECT pg_advisory_xact_lock($1)";
-        self.conn.execute(sql, &[&lock::DIRECTORY]).await?;
+        self.conn
+            .execute(LOCK_DIRECTORY, &[&lock::DIRECTORY])
+            .await?;
         self.routes.refresh(&self.conn, &self.settings).await
     }
 
@@ -105,6 +116,11 @@ impl WriteContext {
         let sql = "SELECT pg_advisory_xact_lock_shared($1)";
         self.conn.execute(sql, &[&lock::DIRECTORY]).await?;
         self.routes.refresh(&self.conn, &self.settings).await
+    }
+
+    /// Returns true if the directory is checked with the commit, and is not locked now.
+    pub(super) fn plans_directory_change(&self) -> bool {
+        self.last.directory.is_some()
     }
 
     /// Checks that this node owns the endpoint, and keeps it so until the commit. Otherwise the operation ends with
@@ -127,6 +143,18 @@ impl WriteContext {
             .execute(GUARD, &[&None::<i64>, &me, &held, &epochs])
             .await?;
         Ok(())
+    }
+
+    /// The same, together with the commit.
+    pub(in crate::postgres) fn guard_ownership_last(&mut self, ownership: Ownership) {
+        let me = Some(ownership.me.0 as i64);
+        let held = vec![ownership.shard.number() as i16];
+        let epochs = vec![ownership.epoch.unwrap_or(-1)];
+        self.write_last(GUARD, move |conn| async move {
+            conn.execute(GUARD, &[&None::<i64>, &me, &held, &epochs])
+                .await?;
+            Ok(())
+        });
     }
 
     /// The slot in which this writer counts. The writers of a node have different slots, so they never wait for each
@@ -215,36 +243,12 @@ impl WriteContext {
     }
 
     /// Sets a number in the table `meta`.
-    pub(in crate::postgres) async fn set_number(
-        &self,
-        name: &str,
-        value: i64,
-    ) -> Result<(), DbError> {
+    pub(in crate::postgres) fn set_number(&mut self, name: &'static str, value: i64) {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1";
-        self.conn.execute(sql, &[&name, &value]).await?;
-        Ok(())
-    }
-
-    /// Writes the side effects of the operation. The last step before the commit.
-    pub(super) async fn write_effects(&mut self) -> Result<(), DbError> {
-        let slot = self.slot();
-        if let Some((endpoints, waiting, dead)) = self.effects.count_changes.columns() {
-            let params: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
-            self.conn.execute(count_changes::COUNT, &params).await?;
-        }
-        if let Some(changes) = ChangeColumns::of(std::mem::take(&mut self.effects.stats)) {
-            changes.add(&self.conn, slot).await?;
-        }
-        if !self.effects.changes.is_empty() {
-            changelog::append(&self.conn, &self.effects.changes).await?;
-        }
-        let owned_shards = &self.owned_shards;
-        if let Some((shards, ids, dues)) = self.effects.work.columns(|it| owned_shards.owns(it)) {
-            let me = owned_shards.me().0 as i64;
-            let params: [&(dyn ToSql + Sync); 4] = [&shards, &ids, &dues, &me];
-            self.conn.execute(&notify::notify_sql(), &params).await?;
-        }
-        Ok(())
+        self.write_last(sql, move |conn| async move {
+            conn.execute(sql, &[&name, &value]).await?;
+            Ok(())
+        });
     }
 
     /// Applies the side effects to memory after the commit.
@@ -276,6 +280,7 @@ impl WriteContext {
     /// Drops the side effects after a rollback.
     pub(super) fn discard_effects(&mut self) {
         self.effects = SideEffects::default();
+        self.last.clear();
         self.partitions.rolled_back();
     }
 }

@@ -29,6 +29,9 @@ const LOG_TARGET: &str = "posthaste_store::postgres::writer";
 
 /// Maximum number of tries of one operation or batch.
 pub(in crate::postgres) const MAX_TRIES: usize = 10;
+/// Number of tries of a change that finds the directory changed, however long they take: on a slow link one try may take
+/// longer than [`RETRY_TIMEOUT`].
+const MIN_OUTDATED_TRIES: usize = 3;
 /// No more retries after this time, because all other operations wait behind this one.
 pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -181,6 +184,7 @@ impl Writer {
                     cold.answer(answer);
                     return Ok(());
                 }
+                ErrorKind::Outdated if tried < MIN_OUTDATED_TRIES => {}
                 ErrorKind::Blocked
                 | ErrorKind::Outdated
                 | ErrorKind::Duplicate
@@ -224,8 +228,7 @@ async fn commit_cold(
     context: &mut WriteContext,
     cold: &mut dyn ColdOperation,
 ) -> Result<(), DbError> {
-    context.conn.batch("BEGIN").await?;
+    context.begin().await?;
     cold.run(context).await?;
-    context.write_effects().await?;
-    context.conn.batch("COMMIT").await
+    context.commit().await
 }

@@ -66,6 +66,12 @@ pub static RESOURCES: &[Resource] = &[
         actions: ALERTS,
     },
     Resource {
+        name: "nodes",
+        noun: "NODE",
+        about: "List the nodes of the server",
+        actions: NODES,
+    },
+    Resource {
         name: "audit",
         noun: "ENTRY",
         about: "Show the audit log of the server or a tenant",
@@ -142,6 +148,29 @@ static ALERTS: &[Action] = &[Action {
         ("ENDPOINT", "scope.endpoint_id"),
         ("PROBLEM", "message"),
         ("OVER", "resolved_at"),
+    ]),
+}];
+
+static NODES: &[Action] = &[Action {
+    name: "list",
+    about: "List all nodes with their shards, heartbeats, round trips and versions",
+    examples: &["posthaste nodes", "posthaste nodes list --json"],
+    method: Method::GET,
+    path: "/v1/nodes",
+    fields: &[],
+    shape: Shape::List(&[
+        ("NODE", "number"),
+        ("NAME", "name"),
+        ("ROLE", "role"),
+        ("STATE", "state"),
+        ("SHARDS", "shards"),
+        ("HEARTBEAT_MS", "round_trip_ms.heartbeat"),
+        ("FETCH_MS", "round_trip_ms.fetch"),
+        ("RECORD_MS", "round_trip_ms.record"),
+        ("OFFSET_MS", "clock_offset_ms"),
+        ("LAST_HEARTBEAT", "last_heartbeat_at"),
+        ("VERSION", "version"),
+        ("STARTED", "started_at"),
     ]),
 }];
 

@@ -1,0 +1,155 @@
+//! Begins and commits the transaction of a cold operation.
+//!
+//! What an operation writes last, its side effects and the commit go to the server in one pipeline. Locks that other
+//! nodes may wait for are taken there, so they are held for no round trip.
+//!
+//! An operation that changes the directory calls [`WriteContext::plan_directory_change`]. On a quick link that locks the
+//! directory, so concurrent changes take turns. On a slow link ([`QUICK_ROUND_TRIP`]) the operation reads without a lock,
+//! and the pipeline locks the directory and checks that it has not changed since; if it has, the operation runs again.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::changelog;
+use super::count_changes;
+use super::notify;
+use super::stats::{self, ChangeColumns};
+use super::write_context::WriteContext;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::pipeline::{Pipeline, Step};
+use crate::postgres::schema::lock;
+
+/// A link with slower round trips holds no lock on the directory during them.
+const QUICK_ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// Locks the directory exclusively, and checks that its last change is the one that this node knows.
+const CHECK_DIRECTORY: &str = "SELECT check_directory($1, $2)";
+
+/// Statements that an operation sends with its commit.
+#[derive(Default)]
+pub(in crate::postgres) struct LastStatements {
+    writes: Vec<(&'static str, Step<'static>)>,
+    /// The last change of the directory that the operation relies on, if the directory is checked with the commit.
+    pub(super) directory: Option<i64>,
+    /// Duration of the last round trip that waited for nothing else.
+    round_trip: Duration,
+    /// False if the transaction begins with the pipeline.
+    has_begun: bool,
+}
+
+impl LastStatements {
+    /// Drops all statements, after a rollback.
+    pub(super) fn clear(&mut self) {
+        self.writes.clear();
+        self.directory = None;
+    }
+}
+
+impl WriteContext {
+    /// Begins a transaction, unless the link is slow and the operation may want to read without one.
+    pub(super) async fn begin(&mut self) -> Result<(), DbError> {
+        self.last.clear();
+        let began = Instant::now();
+        self.conn.batch("BEGIN").await?;
+        self.last.round_trip = began.elapsed();
+        self.last.has_begun = true;
+        Ok(())
+    }
+
+    /// Makes the directory ready for a change: locks it, or on a slow link remembers its state, which the commit checks.
+    /// After this the operation may read, and must write with [`WriteContext::write_last`] only.
+    pub(in crate::postgres) async fn plan_directory_change(&mut self) -> Result<(), DbError> {
+        if self.last.round_trip <= QUICK_ROUND_TRIP {
+            return self.lock_directory().await;
+        }
+        // Without a transaction, so that no lock outlives its statement.
+        let conn = self.conn.clone();
+        let mut pipeline = Pipeline::default();
+        pipeline.then(conn.batch("ROLLBACK"));
+        pipeline.then(self.routes.refresh(&conn, &self.settings));
+        pipeline.await?;
+        self.last.has_begun = false;
+        self.last.directory = Some(self.routes.known());
+        Ok(())
+    }
+
+    /// Registers a statement that is sent with the commit, after those registered before.
+    pub(in crate::postgres) fn write_last<F>(
+        &mut self,
+        sql: &'static str,
+        write: impl FnOnce(Rc<PgConnection>) -> F,
+    ) where
+        F: Future<Output = Result<(), DbError>> + 'static,
+    {
+        let step = Box::pin(write(self.conn.clone()));
+        self.last.writes.push((sql, step));
+    }
+
+    /// Sends the last statements, the side effects and the commit.
+    pub(super) async fn commit(&mut self) -> Result<(), DbError> {
+        let conn = self.conn.clone();
+        let writes = std::mem::take(&mut self.last.writes);
+        let counted = self.effects.count_changes.columns();
+        let added = ChangeColumns::of(std::mem::take(&mut self.effects.stats));
+        let changes = std::mem::take(&mut self.effects.changes);
+        let owned_shards = self.owned_shards.clone();
+        let notified = self.effects.work.columns(|it| owned_shards.owns(it));
+        let (slot, me) = (self.slot(), owned_shards.me().0 as i64);
+        let notify_sql = notify::notify_sql();
+        let mut statements: Vec<&str> = writes.iter().map(|(sql, _)| *sql).collect();
+        let effects = [
+            (self.last.directory.is_some(), CHECK_DIRECTORY),
+            (counted.is_some(), count_changes::COUNT),
+            (added.is_some(), stats::COUNT),
+            (!changes.is_empty(), changelog::APPEND),
+            (!changes.is_empty(), changelog::NOTIFY),
+            (notified.is_some(), &notify_sql),
+        ];
+        statements.extend(effects.iter().filter(|(sent, _)| *sent).map(|(_, sql)| sql));
+        // Preparing a statement needs a round trip, so all statements are prepared before the pipeline starts.
+        conn.prepare_all(&statements).await?;
+        let mut pipeline = Pipeline::default();
+        if !self.last.has_begun {
+            pipeline.then(conn.batch("BEGIN"));
+        }
+        if let Some(known) = self.last.directory {
+            let conn = &conn;
+            pipeline.then(async move {
+                conn.execute(CHECK_DIRECTORY, &[&lock::DIRECTORY, &known])
+                    .await?;
+                Ok(())
+            });
+        }
+        for (_, write) in writes {
+            pipeline.then(write);
+        }
+        if let Some((endpoints, waiting, dead)) = &counted {
+            let conn = &conn;
+            pipeline.then(async move {
+                conn.execute(count_changes::COUNT, &[endpoints, waiting, dead, &slot])
+                    .await?;
+                Ok(())
+            });
+        }
+        if let Some(added) = &added {
+            pipeline.then(added.add(&conn, slot));
+        }
+        if !changes.is_empty() {
+            changelog::append(&conn, &changes, &mut pipeline);
+        }
+        if let Some((shards, ids, dues)) = &notified {
+            let (conn, sql) = (&conn, &notify_sql);
+            pipeline.then(async move {
+                conn.execute(sql, &[shards, ids, dues, &me]).await?;
+                Ok(())
+            });
+        }
+        pipeline.then(conn.batch("COMMIT"));
+        let committed = pipeline.await;
+        self.effects.changes = changes;
+        committed
+    }
+}

@@ -1,0 +1,299 @@
+//! A node with a slow link to the database: the others do not wait for it, and it gives its shards away.
+//!
+//! The link is a TCP proxy that delays everything. While the slow node writes, a quick node accepts events one after the
+//! other. An accept that waits for a lock that the slow node holds during a round trip takes at least as long as that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use posthaste_core::cluster::{Capacity, Shard};
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{EndpointStatus, Health, LimitOverrides, ProtectionOverrides};
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::Timestamp;
+use posthaste_store::{
+    AcceptResult, Content, CreateResult, Endpoint, Limits, NewEvent, ReplaceResult, Store, Tenant,
+};
+use posthaste_testbed::TcpProxy;
+
+use crate::fixture::{Fixture, Node, wait};
+
+const LEASE: u64 = 6_000;
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+/// Delay in each direction.
+const DELAY_MS: u64 = 250;
+/// Maximum time of an accept by the quick node: half a round trip of the slow one.
+const QUICK: Duration = Duration::from_millis(DELAY_MS);
+
+fn tenant(id: &str) -> Tenant {
+    Tenant {
+        plan: None,
+        id: id.parse().expect("a name"),
+        name: id.to_owned(),
+        default_retry_policy: None,
+        sealed_keys: Vec::new(),
+        limits: Limits::default(),
+        endpoint_defaults: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+fn endpoint(id: EndpointId) -> Endpoint {
+    Endpoint {
+        id,
+        tenant: "acme".parse().expect("a name"),
+        url: format!("https://example.com/{}", id.0),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        limits: LimitOverrides::default(),
+        protection: ProtectionOverrides::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        owner_email_confirmed: true,
+        is_origin: false,
+        created_at: NOW,
+        revision: 0,
+    }
+}
+
+fn event() -> NewEvent {
+    NewEvent {
+        tenant: "acme".parse().expect("a name"),
+        content: Arc::new(Content {
+            event_type: "invoice.paid".parse().expect("a type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+            trace: None,
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        request: None,
+        received: None,
+    }
+}
+
+/// A quick node and a slow one.
+struct Pair {
+    fixture: Fixture,
+    quick: Node,
+    slow: Node,
+    proxy: TcpProxy,
+}
+
+impl Pair {
+    /// Starts both with a quick link, and waits until each owns half of the shards.
+    fn start() -> Pair {
+        let fixture = Fixture::new();
+        let proxy = fixture.database.proxy();
+        let url = fixture.database.url_via(&proxy);
+        let quick = fixture.node("quick", LEASE);
+        let slow = fixture.node_with("slow", LEASE, |settings| settings.server = url);
+        let pair = Pair {
+            fixture,
+            quick,
+            slow,
+            proxy,
+        };
+        pair.until_even();
+        wait(pair.quick.store.create_tenant(NOW, tenant("acme"))).expect("it is made");
+        pair
+    }
+
+    fn until_even(&self) {
+        self.fixture.until("an even share", || {
+            self.quick.owns() == 128 && self.slow.owns() == 128
+        });
+    }
+
+    /// Returns an id of an endpoint that the slow node owns.
+    fn endpoint_of_slow(&self, from: u128) -> EndpointId {
+        let owned = self.slow.store.owned_shards();
+        let mut ids = (from..).map(EndpointId);
+        ids.find(|id| owned.contains(&Shard::of(*id)))
+            .expect("it owns some")
+    }
+
+    fn accept(&self) {
+        let accepted = wait(
+            self.quick
+                .store
+                .accept_within(NOW, vec![event()], Default::default()),
+        );
+        assert!(
+            matches!(accepted, Ok(AcceptResult::Done(_))),
+            "{accepted:?}"
+        );
+    }
+
+    /// Runs an operation of the slow node, and returns the longest time that an accept or a probe of the quick node took
+    /// meanwhile.
+    fn longest_while(&self, operation: impl FnOnce() + Send) -> Duration {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let operation = scope.spawn(|| {
+                operation();
+                is_done.store(true, Ordering::SeqCst);
+            });
+            let mut longest = Duration::ZERO;
+            while !operation.is_finished() {
+                let began = Instant::now();
+                self.accept();
+                wait(self.quick.store.probe(NOW)).expect("it is written");
+                longest = longest.max(began.elapsed());
+            }
+            operation.join().expect("no panic");
+            longest
+        })
+    }
+}
+
+#[test]
+fn accepts_of_other_nodes_do_not_wait_for_writes_over_a_slow_link() {
+    let pair = Pair::start();
+    let store = &pair.slow.store;
+    let id = pair.endpoint_of_slow(1);
+    wait(store.create_endpoint(NOW, endpoint(id), 100)).expect("it is made");
+    pair.accept();
+    pair.proxy.delay(DELAY_MS..=DELAY_MS, 1);
+    // The next operation finds out that the link is slow.
+    wait(store.probe(NOW)).expect("it is written");
+    let other = pair.endpoint_of_slow(1_000_000);
+    let operations: [(&str, Box<dyn FnOnce() + Send + '_>); 6] = [
+        // First, because the node soon gives its shards away.
+        (
+            "pause an endpoint",
+            Box::new(|| {
+                let health = Some(Health::default());
+                let status = EndpointStatus::Paused;
+                let set = wait(store.set_endpoint_status(NOW, id, status, None, health));
+                assert_eq!(set, Ok(true));
+            }),
+        ),
+        (
+            "probe",
+            Box::new(|| wait(store.probe(NOW)).expect("it is written")),
+        ),
+        (
+            "create a tenant",
+            Box::new(|| {
+                let made = wait(store.create_tenant(NOW, tenant("other")));
+                assert_eq!(made, Ok(CreateResult::Created));
+            }),
+        ),
+        (
+            "replace a tenant",
+            Box::new(|| {
+                let made = wait(store.replace_tenant(NOW, tenant("other")));
+                assert_eq!(made, Ok(ReplaceResult::Done));
+            }),
+        ),
+        (
+            "create an endpoint",
+            Box::new(|| {
+                let made = wait(store.create_endpoint(NOW, endpoint(other), 100));
+                assert_eq!(made, Ok(CreateResult::Created));
+            }),
+        ),
+        (
+            "replace an endpoint",
+            Box::new(|| {
+                let made = wait(store.replace_endpoint(NOW, endpoint(other)));
+                assert_eq!(made, Ok(ReplaceResult::Done));
+            }),
+        ),
+    ];
+    for (name, operation) in operations {
+        let longest = pair.longest_while(operation);
+        eprintln!("{name}: the longest accept took {longest:?}");
+        assert!(longest < QUICK, "{name}: an accept took {longest:?}");
+    }
+    let row = wait(pair.quick.store.endpoint(id)).expect("a read");
+    assert_eq!(row.map(|row| row.status), Some(EndpointStatus::Paused));
+}
+
+#[test]
+fn a_change_over_a_slow_link_sees_concurrent_changes() {
+    let pair = Pair::start();
+    let id = pair.endpoint_of_slow(1);
+    wait(pair.quick.store.create_endpoint(NOW, endpoint(id), 100)).expect("it is made");
+    pair.proxy.delay(DELAY_MS..=DELAY_MS, 1);
+    wait(pair.slow.store.probe(NOW)).expect("it is written");
+    // Both create the same tenant, and both change the same revision: one of each fails.
+    let (made, replaced) = thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            let other = || tenant("other");
+            let slow = pair.slow.store.create_tenant(NOW, other());
+            thread::sleep(Duration::from_millis(3 * DELAY_MS));
+            let quick = wait(pair.quick.store.create_tenant(NOW, other()));
+            [quick, wait(slow)]
+        });
+        let made = made.join().expect("no panic");
+        let slow = pair.slow.store.replace_endpoint(NOW, endpoint(id));
+        thread::sleep(Duration::from_millis(3 * DELAY_MS));
+        let quick = wait(pair.quick.store.replace_endpoint(NOW, endpoint(id)));
+        (made, [quick, wait(slow)])
+    });
+    assert_eq!(made, [Ok(CreateResult::Created), Ok(CreateResult::Taken)]);
+    assert_eq!(
+        replaced,
+        [Ok(ReplaceResult::Done), Ok(ReplaceResult::Outdated)]
+    );
+}
+
+#[test]
+fn a_slow_node_gives_its_shards_away_and_takes_them_back() {
+    let pair = Pair::start();
+    pair.proxy.delay(DELAY_MS..=DELAY_MS, 1);
+    pair.fixture
+        .until("the quick node to own all", || pair.quick.owns() == 256);
+    let nodes = wait(pair.quick.cluster.list_nodes()).expect("a read");
+    let [quick, slow] = &nodes[..] else {
+        panic!("{nodes:?}");
+    };
+    assert_eq!((quick.name.as_str(), quick.shards), ("quick", 256));
+    assert_eq!(quick.capacity, Some(Capacity::FULL));
+    assert_eq!((slow.name.as_str(), slow.shards), ("slow", 0));
+    assert_eq!(slow.capacity, Some(Capacity::NONE));
+    assert!(
+        slow.round_trips
+            .heartbeat
+            .is_some_and(|it| it.as_millis() >= 2 * DELAY_MS)
+    );
+    assert!(
+        slow.version.is_some() && slow.started_at.is_some() && slow.last_heartbeat_at.is_some()
+    );
+    pair.proxy.undelay();
+    pair.until_even();
+}
+
+#[test]
+fn nodes_that_are_equally_slow_keep_their_shards() {
+    let fixture = Fixture::new();
+    let proxy = fixture.database.proxy();
+    let url = fixture.database.url_via(&proxy);
+    let node = |name| fixture.node_with(name, LEASE, |settings| settings.server = url.clone());
+    let (a, b) = (node("a"), node("b"));
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    proxy.delay(DELAY_MS..=DELAY_MS, 1);
+    let beats = || -> u64 {
+        let sum = fixture.database.run("SELECT sum(beat) FROM beats");
+        sum[0].parse().expect("a number")
+    };
+    let enough = beats() + 20;
+    fixture.until("ten heartbeats of each", || beats() >= enough);
+    assert_eq!((a.owns(), b.owns()), (128, 128));
+    let capacities = fixture.database.run("SELECT DISTINCT capacity FROM beats");
+    assert_eq!(capacities, ["4"]);
+}
