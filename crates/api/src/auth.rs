@@ -303,17 +303,6 @@ impl App {
         }
     }
 
-    /// Drops a deleted tenant's counters that are not written as stats yet, so that a new tenant with the
-    /// same id does not get them. A stored tenant with revision 0 may be such a new tenant, so the counters
-    /// are dropped then too.
-    pub async fn drop_counters_of_deleted(&self, tenant: TenantId) {
-        let stored = self.store.tenant(tenant.clone()).await;
-        let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
-        if stored.is_ok_and(is_another) {
-            self.metrics.forget(&tenant);
-        }
-    }
-
     /// Clears the caches, because changes may have been missed.
     pub fn forget_all(&self) {
         self.tenants.forget(|_, _| true);

@@ -137,6 +137,9 @@ codes! {
     /// The clock of the machine is wrong.
     ClockOffset = "clock_offset", SERVICE_UNAVAILABLE, "The clock of this machine is wrong",
         "Only GET /readyz returns this. Send events to another node. The operator should set the clock of the machine, for example with NTP.";
+    /// Nodes of an earlier version may still run.
+    UpgradeInProgress = "upgrade_in_progress", SERVICE_UNAVAILABLE, "An upgrade is in progress",
+        "Nothing was changed. Send the request again after the time in `Retry-After`: it works when all nodes run the new version.";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE, "The server is shutting down",
         "Nothing was changed. Send the request again after the time in `Retry-After`.";

@@ -17,11 +17,13 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use posthaste_core::cluster::Feature;
 use posthaste_core::id::TenantId;
-use posthaste_core::policy::RetryPolicy;
+use posthaste_core::policy::{LateAction, RetryPolicy};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{AcceptedOrStored, LimitName, Limits, Quotas, Tenant};
+use serde_json::Value;
 
 use super::App;
 use super::auth::CachedTenant;
@@ -29,6 +31,9 @@ use super::code::Code;
 use super::problem::Problem;
 use super::quota_rejection::QuotaRejection;
 use super::tenant_rates::TenantRates;
+
+/// `Retry-After` of what waits for the end of an upgrade.
+const UPGRADE_WAIT: Span = Span::from_secs(10);
 
 impl App {
     /// Returns the limits of a tenant: its own, else its plan's, else the server's.
@@ -153,7 +158,29 @@ impl App {
         self.limits_of(tenant).endpoints.unwrap_or(u32::MAX)
     }
 
-    /// Reports a policy with more attempts than the tenant is allowed.
+    /// Fails while nodes of an earlier version, which cannot do this, may still run.
+    pub fn check_feature(&self, feature: Feature, name: &str) -> Result<(), Problem> {
+        if self.store.format_level().allows(feature) {
+            return Ok(());
+        }
+        let detail = format!(
+            "{name} cannot be used until all nodes run this version: nodes of an earlier version may still be running"
+        );
+        Err(Problem::new(Code::UpgradeInProgress, detail).after(UPGRADE_WAIT))
+    }
+
+    /// Removes what nodes of an earlier version cannot read from a policy that [`App::check_policy`] has checked, while
+    /// they may still run. The meaning is the same.
+    pub fn make_readable(&self, policy: &mut Option<Value>) {
+        if let Some(Value::Object(fields)) = policy
+            && !self.store.format_level().allows(Feature::LatePolicies)
+        {
+            fields.remove("late");
+        }
+    }
+
+    /// Reports a policy with more attempts than the tenant is allowed, or one that nodes of an earlier version could not
+    /// read while they may still run.
     pub fn check_policy(
         &self,
         policy: &RetryPolicy,
@@ -161,6 +188,11 @@ impl App {
         field: &str,
         errors: &mut ValidationErrors,
     ) {
+        let level = self.store.format_level();
+        if policy.late == LateAction::Drop && !level.allows(Feature::LatePolicies) {
+            let message = "cannot be \"drop\" until all nodes run this version: nodes of an earlier version may still be running";
+            errors.add(format!("{field}.late"), message);
+        }
         let Some(allowed) = self.limits_of(tenant).max_attempts else {
             return;
         };

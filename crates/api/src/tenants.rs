@@ -152,7 +152,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         }
         read_changes(app, document, fields, &mut tenant);
     });
-    check(app, &tenant, &mut errors);
+    check(app, &mut tenant, &mut errors);
     if tenant.name.is_empty() {
         tenant.name = tenant.id.to_string();
     }
@@ -204,10 +204,11 @@ fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
 }
 
 /// Checks fields that depend on each other.
-fn check(app: &App, tenant: &Tenant, errors: &mut ValidationErrors) {
+fn check(app: &App, tenant: &mut Tenant, errors: &mut ValidationErrors) {
     let policy = tenant.default_retry_policy.as_ref();
     if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
         app.check_policy(&policy, tenant, "default_retry_policy", errors);
+        app.make_readable(&mut tenant.default_retry_policy);
     }
 }
 
@@ -247,7 +248,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         body_fields::read(&document, &mut errors, |fields| {
             read_changes(app, &document, fields, &mut tenant);
         });
-        check(app, &tenant, &mut errors);
+        check(app, &mut tenant, &mut errors);
         let tenant = errors.into_result(Some(tenant))?;
         let now = app.clock.wall();
         match app.store.replace_tenant(now, tenant.clone()).await? {
@@ -286,8 +287,6 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
     let endpoints = endpoints.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
     let shut = close_endpoints(app, endpoints).await;
-    // Last, because closing the endpoints is counted too.
-    app.metrics.forget(&id);
     shut.map(|()| body::nothing())
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use posthaste_core::classify::{Classification, HttpStatus};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, EndpointNotification};
-use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::id::TenantId;
 use posthaste_store::StoreError;
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::AttemptEvent;
@@ -85,17 +85,10 @@ impl AttemptReporter {
         self.metrics.held_after_faults(deliveries as u64);
     }
 
-    /// Reports deliveries to an endpoint that were dead-lettered without an attempt.
-    pub(super) fn dead_lettered(
-        &self,
-        tenant: Option<&TenantId>,
-        endpoint: EndpointId,
-        deliveries: usize,
-    ) {
+    /// Reports deliveries of a tenant that were dead-lettered without an attempt.
+    pub(super) fn dead_lettered(&self, tenant: Option<&TenantId>, deliveries: usize) {
         if let Some(tenant) = tenant {
-            let now = self.clock.now();
-            self.metrics
-                .dead_lettered(now, tenant, endpoint, deliveries as u64);
+            self.metrics.dead_lettered(tenant, deliveries as u64);
         }
     }
 

@@ -48,7 +48,7 @@ impl CompletedAttempt {
             tenant: config.tenant.clone(),
             outcome: report.outcome,
             detail: AttemptDetail {
-                latency_ms: whole_millis(report.latency),
+                latency: report.latency,
                 detail: (!succeeded).then(|| shortened(report.detail())),
                 response_snippet: snippet(&report.snippet),
                 response_headers,
@@ -69,7 +69,7 @@ impl CompletedAttempt {
             tenant: config.tenant.clone(),
             outcome: Outcome::Failed(failure.fault),
             detail: AttemptDetail {
-                latency_ms: whole_millis(latency),
+                latency,
                 detail: Some(shortened(failure.detail)),
                 response_snippet: None,
                 response_headers: Vec::new(),
@@ -95,10 +95,6 @@ impl CompletedAttempt {
         self.trace = trace;
         self
     }
-}
-
-fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn shortened(detail: String) -> String {

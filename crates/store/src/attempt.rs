@@ -4,6 +4,7 @@
 //! as JSON with short field names.
 
 use std::fmt;
+use std::time::Duration;
 
 use posthaste_core::classify::{Classification, FailureKind, HttpStatus};
 use posthaste_core::delivery::{SettledAttempt, Trigger};
@@ -27,8 +28,8 @@ pub const MAX_DETAIL_CHARS: usize = 500;
 /// the response.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AttemptDetail {
-    /// Duration in milliseconds, by the monotonic clock.
-    pub latency_ms: u64,
+    /// Duration, by the monotonic clock.
+    pub latency: Duration,
     /// Description of the failure; never contains an address or a secret.
     pub detail: Option<String>,
     /// The beginning of the response body.
@@ -42,7 +43,7 @@ impl fmt::Debug for AttemptDetail {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("AttemptDetail")
-            .field("latency_ms", &self.latency_ms)
+            .field("latency", &self.latency)
             .field("detail", &self.detail)
             .field("snippet_bytes", &length_of(&self.response_snippet))
             .field("headers", &self.response_headers.len())
@@ -123,7 +124,7 @@ impl AttemptEntry {
             trigger: settlement.trigger,
             started_at: settlement.started_at,
             finished_at: settlement.finished_at,
-            latency_ms: detail.latency_ms,
+            latency_ms: u64::try_from(detail.latency.as_millis()).unwrap_or(u64::MAX),
             status_code: settlement.outcome.status().map(HttpStatus::code),
             error_kind: match settlement.meaning {
                 Classification::Success => None,

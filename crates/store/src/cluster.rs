@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_core::cluster::{Capacity, NodeNo, RoundTrips, Shard, ShareGrant};
+use posthaste_core::cluster::{Capacity, FormatLevel, NodeNo, RoundTrips, Shard, ShareGrant};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId, TenantId};
 use posthaste_core::lane::EndpointStatus;
@@ -158,6 +158,9 @@ pub trait Cluster: Send + Sync {
 
     /// Returns all nodes that are believed to be alive, including this one.
     fn nodes(&self) -> Vec<NodeNo>;
+
+    /// Returns what every node of the cluster can read. Nodes of an earlier version may run while they are replaced.
+    fn format_level(&self) -> FormatLevel;
 
     /// Returns the owner of a shard.
     fn owner(&self, shard: Shard) -> Owner;

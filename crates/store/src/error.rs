@@ -117,14 +117,30 @@ pub enum OpenError {
     },
     /// The database was written by a newer version.
     #[error(
-        "{server} was written by a newer posthaste (format {found}, this program supports {known}); run that version, or restore a backup"
+        "{server} is used by a newer posthaste: it needs schema version {found}, and this program (posthaste {}) knows versions up to {known}; start the newer version, or restore a backup that was made before the upgrade",
+        env!("CARGO_PKG_VERSION")
     )]
     DatabaseTooNew {
         /// The server, without a password.
         server: String,
-        /// Its schema version.
+        /// The schema version that it needs.
         found: u32,
         /// The newest schema version that this program knows.
+        known: u32,
+    },
+    /// The database was written by a version that is too old.
+    #[error(
+        "{server} was written by an older posthaste: it has schema version {found}, and this program (posthaste {}) migrates versions {oldest} to {known}; start a version in between first, then this one",
+        env!("CARGO_PKG_VERSION")
+    )]
+    DatabaseTooOld {
+        /// The server, without a password.
+        server: String,
+        /// Its schema version.
+        found: u32,
+        /// The oldest schema version that this program migrates.
+        oldest: u32,
+        /// The newest schema version that it knows.
         known: u32,
     },
     /// It is the target of a copy that was started and is not complete.

@@ -11,4 +11,4 @@ pub use crate::outbox::{
 };
 pub use crate::owner_emails::{EmailUsage, StoredConfirmation, address_key, day_of, next_allowed};
 pub use crate::retention::has_expired;
-pub use crate::stats::by_bucket;
+pub use crate::stats::{CountedScopes, StatChanges, by_bucket, of_attempt, of_dead_letter};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posthaste_core::id::TenantId;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
 use serde_json::Value;
@@ -25,6 +26,9 @@ pub struct StoreSettings {
     pub max_waiting_writes: usize,
     /// Maximum number of deliveries that one request may create.
     pub max_deliveries_per_request: u64,
+    /// The tenant that gets the operational events. Its deliveries are in its own stats only, not in those of everything:
+    /// they report on the deliveries of others, so a failing receiver of them would cause more of them.
+    pub operational_tenant: Option<TenantId>,
 }
 
 impl StoreSettings {
@@ -36,6 +40,7 @@ impl StoreSettings {
             rng,
             max_waiting_writes: 16_384,
             max_deliveries_per_request: DEFAULT_MAX_DELIVERIES_PER_REQUEST,
+            operational_tenant: None,
         }
     }
 

@@ -1,10 +1,16 @@
 //! Stats: counters of attempts and deliveries, by scope and time bucket.
 //!
-//! Nodes count in memory and add the counts to the store through [`StatsStore`]. Each count goes into one bucket of
-//! every [`BucketWidth`]. Retention runs delete old buckets.
+//! A store counts in the transaction that records an attempt or ends a delivery, so its stats are always those of its
+//! rows: nothing is lost with a killed node, and nothing is counted twice. [`StatChanges`] sums what one transaction
+//! counts, so that the transaction changes each bucket once. Each count goes into one bucket of every [`BucketWidth`],
+//! by the time at which the attempt ended or the delivery was dead-lettered. Retention runs delete old buckets.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use posthaste_core::classify::Classification;
+use posthaste_core::delivery::{Delivery, State, Status};
+use posthaste_core::dispatcher::AttemptRecord;
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +73,113 @@ impl StatCounters {
     }
 }
 
+/// Returns the counters of one attempt, including the end of its delivery.
+pub fn of_attempt(attempt: &AttemptRecord, latency: Duration) -> StatCounters {
+    let settlement = &attempt.settlement;
+    let status = attempt.delivery.status();
+    let spent = attempt.delivery.facts().spent;
+    // A refused probe is not an attempt of its round.
+    let round_number = (!settlement.is_refused_probe()).then_some(spent);
+    let is_first = round_number == Some(1);
+    let is_second = round_number == Some(2);
+    let has_failed = match settlement.meaning {
+        Classification::Success => false,
+        Classification::Failure(_) => true,
+    };
+    let has_succeeded = status == Status::Succeeded;
+    let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+    StatCounters {
+        attempts: 1,
+        retries: u64::from(!is_first),
+        retried_deliveries: u64::from(is_first && has_failed && !status.is_terminal()),
+        second_attempts: u64::from(is_second),
+        second_successes: u64::from(is_second && !has_failed),
+        succeeded: u64::from(has_succeeded),
+        success_attempts: if has_succeeded { u64::from(spent) } else { 0 },
+        failed: u64::from(status == Status::Failed),
+        latency_micros: micros,
+        slowest_micros: micros,
+    }
+}
+
+/// Returns the counters of a delivery that was dead-lettered without an attempt, and the time at which it was. `None`
+/// for a delivery in any other state: a cancelled delivery does not affect health.
+pub fn of_dead_letter(delivery: &Delivery) -> Option<(Timestamp, StatCounters)> {
+    match delivery.state() {
+        State::Failed { at, .. } => {
+            let failed = StatCounters {
+                failed: 1,
+                ..StatCounters::default()
+            };
+            Some((at, failed))
+        }
+        State::Pending(_)
+        | State::Retrying(_)
+        | State::Held(_)
+        | State::InProgress { .. }
+        | State::Succeeded { .. }
+        | State::Cancelled { .. } => None,
+    }
+}
+
+/// The scopes that deliveries to an endpoint are counted in. `S` is how a store names a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedScopes<S> {
+    /// The scope of everything; `None` for the operational tenant, whose deliveries report on those of others.
+    pub everything: Option<S>,
+    /// The endpoint's tenant.
+    pub tenant: S,
+    /// The endpoint.
+    pub endpoint: S,
+}
+
+/// The counters that one transaction adds, by minute and scope. A transaction writes its rows in the order of this map,
+/// so that two transactions that count in the same buckets lock the rows in the same order and cannot deadlock.
+#[derive(Debug)]
+pub struct StatChanges<S> {
+    sums: BTreeMap<(Timestamp, S), StatCounters>,
+}
+
+impl<S> Default for StatChanges<S> {
+    fn default() -> StatChanges<S> {
+        StatChanges {
+            sums: BTreeMap::new(),
+        }
+    }
+}
+
+impl<S: Ord + Copy> StatChanges<S> {
+    /// Adds counters to the minute that contains `at`.
+    pub fn add(&mut self, at: Timestamp, scopes: CountedScopes<S>, counters: &StatCounters) {
+        let minute = BucketWidth::Minute.begin(at);
+        let scopes = [
+            scopes.everything,
+            Some(scopes.tenant),
+            Some(scopes.endpoint),
+        ];
+        for scope in scopes.into_iter().flatten() {
+            self.sums.entry((minute, scope)).or_default().add(counters);
+        }
+    }
+
+    /// Returns whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.sums.is_empty()
+    }
+
+    /// Returns the sums by bucket and scope, for every width, in their order.
+    pub fn into_buckets(self) -> BTreeMap<(BucketWidth, Timestamp, S), StatCounters> {
+        let mut buckets: BTreeMap<(BucketWidth, Timestamp, S), StatCounters> = BTreeMap::new();
+        for ((minute, scope), counters) in self.sums {
+            for width in BucketWidth::ALL {
+                let bucket = (width, width.begin(minute), scope);
+                buckets.entry(bucket).or_default().add(&counters);
+            }
+        }
+        buckets
+    }
+}
+
 /// The width of time buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketWidth {
@@ -126,8 +239,7 @@ pub struct StatEntry {
     pub counters: StatCounters,
 }
 
-/// Sums counters by bucket and scope, for every width. Stores write rows in the order of this map: nodes that add
-/// stats at the same time lock the rows in the same order and cannot deadlock.
+/// Sums counters by bucket and scope, for every width.
 ///
 /// # Panics
 /// If there are more entries than [`MAX_STAT_ENTRIES`].
@@ -202,18 +314,16 @@ impl StatCounters {
     }
 }
 
-/// Persists stats in time buckets, which [`step_retention`](crate::Store::step_retention) deletes when they
+/// Reads the stats. [`record`](crate::Store::record) and [`sweep`](crate::Store::sweep) count in their own transactions,
+/// into time buckets, which [`step_retention`](crate::Store::step_retention) deletes when they
 /// expire.
 ///
 /// Stats of a deleted tenant or endpoint are neither added nor returned, so a later tenant with the same id sees
 /// nothing of them. They remain part of [`SubjectScope::Everything`].
 pub trait StatsStore {
-    /// Adds counters to their buckets of every width, at most [`MAX_STAT_ENTRIES`] at once.
-    ///
-    /// The caller numbers its calls from 1 while the store is open. A call with the number of an earlier call, or a
-    /// smaller one, adds nothing. So after an error, when it is unknown whether the counters were added, the caller
-    /// repeats the call with the same number.
-    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()>;
+    /// Adds counters to their buckets of every width, beside those that the store counts itself: at most
+    /// [`MAX_STAT_ENTRIES`] at once. For tests of what reads stats.
+    fn add_stats(&self, happened: Vec<StatEntry>) -> Answer<()>;
 
     /// Returns the non-empty buckets of a scope that start at `since` or later, oldest first, each with its start
     /// time.

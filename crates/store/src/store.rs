@@ -7,6 +7,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use posthaste_core::cluster::FormatLevel;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId};
@@ -344,6 +345,12 @@ pub trait Store:
     /// Returns the cluster interface, if several nodes can share this store.
     fn cluster(&self) -> Option<Arc<dyn Cluster>> {
         None
+    }
+
+    /// Returns what every node that uses this store can read.
+    fn format_level(&self) -> FormatLevel {
+        let cluster = self.cluster();
+        cluster.map_or(FormatLevel::NEWEST, |cluster| cluster.format_level())
     }
 
     /// Returns the path of the store, if it is a file on this machine.

@@ -1,8 +1,9 @@
 //! The comparison finds bugs: each of these stores has one planted mutation.
 
+mod flaws;
+
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use posthaste_core::alert::AlertName;
@@ -17,93 +18,10 @@ use posthaste_store::*;
 use posthaste_store_testing::contract::comparison::compare;
 use posthaste_store_testing::contract::{Harness, ModelHarness};
 
+use flaws::{FLAWS, Flaw};
+
 /// Number of seeds, one of which must find a mutation.
 const SEEDS: u64 = 30;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flaw {
-    ForgetsIdempotencyKeys,
-    ForgetsDeliverAt,
-    ForgetsTraces,
-    RoutesTestsToEverybody,
-    ForgetsQuotas,
-    SkipsHandOver,
-    NeverSaysBlocked,
-    IgnoresOrder,
-    FetchesOneTooFew,
-    NamesNoNextDue,
-    ForgetsDetail,
-    SaysAppliedAlways,
-    ForgetsEndpointChanges,
-    TakesOlderHealth,
-    SweepsWhatIsInFlight,
-    LosesTheEndOfAPage,
-    ForgetsAFilter,
-    ShowsOthersEvents,
-    RetriesForOtherTenants,
-    DeletesTooEarly,
-    KeepsWhatIsOld,
-    KeepsPayloads,
-    KeepsAttempts,
-    KnowsNoPlans,
-    SendsWhatIsGone,
-    MissesNothing,
-    MiscountsPending,
-    KeepsRevokedKeys,
-    ChangesWhatIsComplete,
-    ShowsOthersAudit,
-    CountsWholeHours,
-    CountsAgain,
-    ShowsOthersAlerts,
-    NeverResolves,
-    ForgetsAtARestart,
-    GathersTooEarly,
-    LosesALine,
-    ClaimsWithoutDuration,
-    LosesWhatCameSince,
-}
-
-const FLAWS: &[Flaw] = &[
-    Flaw::ForgetsIdempotencyKeys,
-    Flaw::ForgetsDeliverAt,
-    Flaw::ForgetsTraces,
-    Flaw::RoutesTestsToEverybody,
-    Flaw::ForgetsQuotas,
-    Flaw::SkipsHandOver,
-    Flaw::NeverSaysBlocked,
-    Flaw::IgnoresOrder,
-    Flaw::FetchesOneTooFew,
-    Flaw::NamesNoNextDue,
-    Flaw::ForgetsDetail,
-    Flaw::SaysAppliedAlways,
-    Flaw::ForgetsEndpointChanges,
-    Flaw::TakesOlderHealth,
-    Flaw::SweepsWhatIsInFlight,
-    Flaw::LosesTheEndOfAPage,
-    Flaw::ForgetsAFilter,
-    Flaw::ShowsOthersEvents,
-    Flaw::RetriesForOtherTenants,
-    Flaw::DeletesTooEarly,
-    Flaw::KeepsWhatIsOld,
-    Flaw::KeepsPayloads,
-    Flaw::KeepsAttempts,
-    Flaw::KnowsNoPlans,
-    Flaw::SendsWhatIsGone,
-    Flaw::MissesNothing,
-    Flaw::MiscountsPending,
-    Flaw::KeepsRevokedKeys,
-    Flaw::ChangesWhatIsComplete,
-    Flaw::ShowsOthersAudit,
-    Flaw::CountsWholeHours,
-    Flaw::CountsAgain,
-    Flaw::ShowsOthersAlerts,
-    Flaw::NeverResolves,
-    Flaw::ForgetsAtARestart,
-    Flaw::GathersTooEarly,
-    Flaw::LosesALine,
-    Flaw::ClaimsWithoutDuration,
-    Flaw::LosesWhatCameSince,
-];
 
 #[test]
 fn every_flaw_is_found() {
@@ -163,7 +81,6 @@ impl Harness for FlawedHarness {
         Arc::new(Flawed {
             flaw: self.flaw,
             inner: model.open(settings, hand_over),
-            flushes: AtomicU64::new(0),
         })
     }
 }
@@ -178,13 +95,26 @@ impl HandOver for NoHandOver {
 struct Flawed {
     flaw: Flaw,
     inner: Arc<dyn Store>,
-    flushes: AtomicU64,
 }
 
 impl Flawed {
     fn has(&self, flaw: Flaw) -> bool {
         self.flaw == flaw
     }
+}
+
+/// Counts a dead letter that there is not. The model answers at once, so the answer need not be awaited.
+fn count_once_more(store: &dyn Store, at: Timestamp) {
+    let counters = StatCounters {
+        failed: 1,
+        ..StatCounters::default()
+    };
+    let scope = SubjectScope::Everything;
+    drop(store.add_stats(vec![StatEntry {
+        scope,
+        at,
+        counters,
+    }]));
 }
 
 /// Methods without a mutation.
@@ -197,18 +127,25 @@ macro_rules! right {
 }
 
 impl StatsStore for Flawed {
-    fn add_stats(&self, mut number: u64, mut happened: Vec<StatEntry>) -> Answer<()> {
-        if self.has(Flaw::CountsWholeHours) {
-            happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
+    fn stats(
+        &self,
+        scope: SubjectScope,
+        width: BucketWidth,
+        since: Timestamp,
+    ) -> Answer<Vec<(Timestamp, StatCounters)>> {
+        let stats = self.inner.stats(scope, width, since);
+        if !self.has(Flaw::ShowsHalfHours) {
+            return stats;
         }
-        if self.has(Flaw::CountsAgain) {
-            number = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
-        }
-        self.inner.add_stats(number, happened)
+        Box::pin(async move {
+            let mut buckets = stats.await?;
+            buckets.retain(|(began, _)| began.0 % 3_600_000 < 1_800_000);
+            Ok(buckets)
+        })
     }
 
     right! {
-        stats(scope: SubjectScope, width: BucketWidth, since: Timestamp) -> Answer<Vec<(Timestamp, StatCounters)>>;
+        add_stats(happened: Vec<StatEntry>) -> Answer<()>;
         failing_stats(width: BucketWidth, since: Timestamp, limit: usize) -> Answer<Vec<(SubjectScope, StatCounters)>>;
     }
 }
@@ -455,7 +392,17 @@ impl Store for Flawed {
             true => Box::new(|result| done(result.map(|_| Written::Applied))),
             false => done,
         };
-        self.inner.record(now, record, detail, done);
+        if !self.has(Flaw::CountsSuperseded) {
+            return self.inner.record(now, record, detail, done);
+        }
+        let inner = self.inner.clone();
+        let counting: Done<Written> = Box::new(move |result| {
+            if result == Ok(Written::Superseded) {
+                count_once_more(&*inner, now);
+            }
+            done(result);
+        });
+        self.inner.record(now, record, detail, counting);
     }
 
     fn set_endpoint_status(
@@ -488,7 +435,11 @@ impl Store for Flawed {
         } else {
             except
         };
-        self.inner.sweep(now, endpoint, reason, except, limit)
+        let swept = self.inner.sweep(now, endpoint, reason, except, limit);
+        if self.has(Flaw::CountsSweepsTwice) {
+            count_once_more(&*self.inner, now);
+        }
+        swept
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {

@@ -1,7 +1,7 @@
 //! Metrics, traces and logs.
 //!
-//! - [`metrics`] counts attempts, deliveries and requests per tenant and endpoint, flushes the sums to the store, and
-//!   writes them in the text format of Prometheus.
+//! - [`metrics`] counts attempts, deliveries and requests, writes them in the text format of Prometheus, and sums the
+//!   stats of the store over time windows.
 //! - [`traces`] exports a span per accepted event and per attempt to an OpenTelemetry collector.
 //! - [`logging`] sets up the log: its filter, its format, and a writer that never blocks the program.
 //! - [`queue_age`] caches the age of the oldest delivery that could be sent.

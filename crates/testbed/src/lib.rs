@@ -36,6 +36,7 @@ mod postgres_programs;
 mod receiver;
 mod sender_process;
 pub mod soak;
+pub mod stats_check;
 mod tcp_proxy;
 
 pub use api::{Api, ApiResponse};

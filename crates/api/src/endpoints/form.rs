@@ -78,6 +78,7 @@ pub(super) fn read(
     });
     if let Some(policy) = asks_for {
         app.check_policy(&policy, tenant, "retry_policy", &mut errors);
+        app.make_readable(&mut endpoint.retry_policy);
     }
     if is_new {
         beside.key = wanted.resolve(endpoint.signature_style, &mut errors);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::Response;
 use posthaste_core::address::Destination;
+use posthaste_core::cluster::Feature;
 use posthaste_core::delivery::{Delivery as DeliveryState, OneOffRequest};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{DisableOverrides, ProtectionOverrides};
@@ -52,6 +53,7 @@ async fn create(call: Call) -> Result<Response<Body>, Problem> {
 
 async fn accept(mut call: Call, traced: &mut RequestTrace) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
+    app.check_feature(Feature::OneOffRequests, "one-off requests")?;
     body::check_json_type(call.headers())?;
     let bytes = call.take_body(event_bytes(&app, &tenant.tenant)).await?;
     let now = app.clock.wall();

@@ -68,7 +68,7 @@ pub(crate) static GROUP: Group = Group {
 };
 
 const REFUSALS: &[(u16, Code)] = &{
-    let mut refusals = [(409, Code::Contended); ACCEPT_REFUSALS.len() + 3];
+    let mut refusals = [(409, Code::Contended); ACCEPT_REFUSALS.len() + 4];
     let mut index = 0;
     while index < ACCEPT_REFUSALS.len() {
         refusals[index] = ACCEPT_REFUSALS[index];
@@ -76,6 +76,7 @@ const REFUSALS: &[(u16, Code)] = &{
     }
     refusals[index] = (422, Code::UnsafeDestination);
     refusals[index + 1] = (422, Code::InvalidUrl);
+    refusals[index + 2] = (503, Code::UpgradeInProgress);
     refusals
 };
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Bound;
+use crate::cluster::Feature;
 
 /// The name of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +87,28 @@ impl AlertName {
             AlertName::NotificationsStuck => "notices_stuck",
             AlertName::HeldAfterFaults => "held_after_faults",
             AlertName::OutboxUnreachable => "outbox_unreachable",
+        }
+    }
+
+    /// Returns the feature without which some nodes could not read the alert; `None` if all nodes can.
+    pub const fn since(self) -> Option<Feature> {
+        match self {
+            AlertName::HeldBack | AlertName::HeldAfterFaults | AlertName::OutboxUnreachable => {
+                Some(Feature::AlertsOfV0_2)
+            }
+            AlertName::RetryRatio
+            | AlertName::DeadLetterRatio
+            | AlertName::AttemptsPerSuccess
+            | AlertName::SecondAttemptSuccessRatio
+            | AlertName::RetryingOver24h
+            | AlertName::DeadLettersGrowing
+            | AlertName::BreakerTripped
+            | AlertName::DisableWarning
+            | AlertName::EndpointDisabled
+            | AlertName::QueueAge
+            | AlertName::StoreSlow
+            | AlertName::StoreNearlyFull
+            | AlertName::NotificationsStuck => None,
         }
     }
 

@@ -5,13 +5,16 @@
 //! the cluster.
 //!
 //! [`MembershipState`] decides for one node when to send heartbeats, which nodes are dead, how many shards are its part, and
-//! until when it may send. A node whose round trips are slow takes fewer shards ([`Capacity`]). [`share`] divides a tenant's concurrency limit among the nodes.
+//! until when it may send. A node whose round trips are slow takes fewer shards ([`Capacity`]). [`share`] divides a tenant's
+//! concurrency limit among the nodes. [`FormatLevel`] and [`UpgradeState`] let nodes of two versions share a database while
+//! they are replaced.
 
 mod concurrency_share;
 mod membership;
 mod serving_speed;
 mod shard;
 mod timings;
+mod upgrade;
 
 use std::fmt;
 
@@ -26,6 +29,10 @@ pub use serving_speed::{
 };
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
+pub use upgrade::{
+    DEFAULT_FINISH_UPGRADE_AFTER, Feature, FormatLevel, SchemaCheck, SchemaVersions, UpgradeState,
+    UpgradeStep, check,
+};
 
 /// A node's number. Every process start gets a new number, and so does a node that was declared dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

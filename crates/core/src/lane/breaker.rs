@@ -11,6 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::{Feature, FormatLevel};
 use crate::rng::Rng;
 use crate::time::{Span, Tick};
 
@@ -63,6 +64,21 @@ pub enum TripReason {
     ExhaustedDeliveries,
     /// Too many deliveries were refused without a success.
     Refusals,
+}
+
+impl TripReason {
+    /// Returns the reason as every node can read it at this level. Nodes of 0.1 do not know refusals.
+    pub fn at(self, level: FormatLevel) -> TripReason {
+        match self {
+            TripReason::Refusals if !level.allows(Feature::RefusalTrips) => {
+                TripReason::ConsecutiveFailures
+            }
+            TripReason::FailureRatio
+            | TripReason::ConsecutiveFailures
+            | TripReason::ExhaustedDeliveries
+            | TripReason::Refusals => self,
+        }
+    }
 }
 
 /// Evidence about the destination from one result.

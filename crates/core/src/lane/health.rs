@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::breaker::TripReason;
 use crate::classify::{Classification, FailureScope};
+use crate::cluster::FormatLevel;
 use crate::time::{Span, Timestamp};
 
 /// Time for which a dead-lettered delivery counts towards tripping the breaker.
@@ -103,6 +104,18 @@ pub struct Health {
 }
 
 impl Health {
+    /// Returns the health as every node can read it at this level.
+    pub fn at(&self, level: FormatLevel) -> Health {
+        let trip = self.trip.map(|trip| StoredTrip {
+            reason: trip.reason.at(level),
+            ..trip
+        });
+        Health {
+            trip,
+            ..self.clone()
+        }
+    }
+
     /// Adds the result of an attempt and returns its consequence. A failure that shows overload only
     /// ([`Gate::is_overload_only`](super::Gate::is_overload_only)) is no failure of the destination.
     pub fn note(

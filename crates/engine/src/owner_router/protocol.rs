@@ -13,7 +13,7 @@ use posthaste_core::lane::{
     BreakerState, EndpointStatus, HeldBack, HeldBackBy, LimitsInForce, TripReason,
 };
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
-use posthaste_store::{DisabledReason, StatCounters, SubjectScope};
+use posthaste_store::DisabledReason;
 use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -116,9 +116,9 @@ pub(super) enum NodeRequest {
     HeldAfterFaults,
     /// Asks how long an outbox of the node has not been readable.
     Outboxes,
-    /// Asks for counters that are not in the store yet.
+    /// Asks for counters that are not in the store yet. Only nodes of 0.1 have such counters and ask for them.
     #[serde(rename = "pending")]
-    UnwrittenCounters { of: WireScope },
+    UnwrittenCounters {},
     /// Asks for the failing endpoints of all tenants or of one, and for the recent attempts of these others.
     #[serde(rename = "lately")]
     RecentAttempts {
@@ -127,35 +127,6 @@ pub(super) enum NodeRequest {
         #[serde(default)]
         others: Vec<TextId<EndpointId>>,
     },
-}
-
-/// Scope of the requested counters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum WireScope {
-    All,
-    Tenant(TextId<TenantId>),
-    Endpoint(TextId<EndpointId>),
-}
-
-impl From<SubjectScope> for WireScope {
-    fn from(scope: SubjectScope) -> WireScope {
-        match scope {
-            SubjectScope::Everything => WireScope::All,
-            SubjectScope::Tenant(tenant) => WireScope::Tenant(TextId(tenant)),
-            SubjectScope::Endpoint(endpoint) => WireScope::Endpoint(TextId(endpoint)),
-        }
-    }
-}
-
-impl From<WireScope> for SubjectScope {
-    fn from(scope: WireScope) -> SubjectScope {
-        match scope {
-            WireScope::All => SubjectScope::Everything,
-            WireScope::Tenant(TextId(tenant)) => SubjectScope::Tenant(tenant),
-            WireScope::Endpoint(TextId(endpoint)) => SubjectScope::Endpoint(endpoint),
-        }
-    }
 }
 
 /// Answer to a request.
@@ -199,12 +170,9 @@ pub(super) enum NodeResponse {
         #[serde(default)]
         unreadable_ms: Option<u64>,
     },
-    /// Counters that are not in the store yet, by minute, and the number of writes so far.
+    /// Counters that are not in the store yet, by minute, and the number of writes so far: none, for nodes of 0.1.
     #[serde(rename = "pending")]
-    UnwrittenCounters {
-        flushes: u64,
-        minutes: Vec<(Timestamp, StatCounters)>,
-    },
+    UnwrittenCounters { flushes: u64, minutes: [u64; 0] },
     /// Recent attempts of these endpoints.
     #[serde(rename = "lately")]
     RecentAttempts {
@@ -401,19 +369,13 @@ mod tests {
             },
             NodeRequest::HeldAfterFaults,
             NodeRequest::Outboxes,
-            NodeRequest::UnwrittenCounters { of: WireScope::All },
-            NodeRequest::UnwrittenCounters {
-                of: WireScope::Tenant(TextId("acme".parse().expect("a valid tenant id"))),
-            },
-            NodeRequest::UnwrittenCounters {
-                of: WireScope::Endpoint(endpoint),
-            },
+            NodeRequest::UnwrittenCounters {},
             NodeRequest::RecentAttempts {
                 tenant: None,
                 others: vec![endpoint],
             },
         ];
-        let names = "stand cancel look lanes limited aloft flights under_way held_after_faults outboxes pending pending pending lately";
+        let names = "stand cancel look lanes limited aloft flights under_way held_after_faults outboxes pending lately";
         for (question, name) in questions.into_iter().zip(names.split(' ')) {
             assert_eq!(round_trip(&question, "ask", name), question);
         }
@@ -482,8 +444,8 @@ mod tests {
                 unreadable_ms: Some(5),
             },
             NodeResponse::UnwrittenCounters {
-                flushes: 3,
-                minutes: vec![(Timestamp(7), StatCounters::default())],
+                flushes: 0,
+                minutes: [],
             },
             NodeResponse::RecentAttempts {
                 endpoints: vec![(endpoint, recent)],
@@ -512,17 +474,10 @@ mod tests {
         );
         let unknown = |value: Value| serde_json::from_value::<NodeRequest>(value).is_err();
         assert!(unknown(json!({"ask": "sing"})));
-        // An answer of an older version that has fewer fields is accepted.
-        let older =
-            json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
-        let older: NodeResponse = serde_json::from_value(older).expect("a valid answer");
-        let counters = StatCounters {
-            attempts: 3,
-            ..StatCounters::default()
-        };
-        let minutes = vec![(Timestamp(60_000), counters)];
-        let flushes = 1;
-        assert_eq!(older, NodeResponse::UnwrittenCounters { flushes, minutes });
+        // A node of 0.1 asks for the counters of a scope.
+        let older = json!({"ask": "pending", "of": {"tenant": "acme"}});
+        let older: NodeRequest = serde_json::from_value(older).expect("the request is known");
+        assert_eq!(older, NodeRequest::UnwrittenCounters {});
         // An owner of an older version does not report what holds deliveries back.
         let older = json!({
             "answer": "lane",

@@ -93,18 +93,14 @@ impl EngineTask {
     pub(super) fn count_ended(&self, now: Now, endpoint: EndpointId) {
         let scope = SubjectScope::Endpoint(endpoint);
         let since = Timestamp(now.wall.0.saturating_sub(EXHAUSTED_WINDOW.as_millis()));
-        let (context, metrics) = (self.context.clone(), self.reporter.metrics.clone());
+        let context = self.context.clone();
         tokio::spawn(async move {
-            // Held during the read, so that no counters move to the store in between.
-            let unwritten = metrics.unwritten().await;
-            let pending = unwritten.pending(&scope);
             let stored = context.store.stats(scope, BucketWidth::Quarter, since);
             let Ok(stored) = stored.await else {
                 return;
             };
-            drop(unwritten);
             let mut sum = StatCounters::default();
-            for (_, counters) in stored.iter().chain(&pending) {
+            for (_, counters) in &stored {
                 sum.add(counters);
             }
             context.inbox.put(Message::Input(Input::EndedCounted {

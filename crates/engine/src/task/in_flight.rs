@@ -199,7 +199,7 @@ impl EngineTask {
         if let Some(endpoint) = in_flight.dropped_at {
             if written == Written::Applied {
                 let tenant = self.tenant_of(endpoint);
-                self.reporter.dead_lettered(tenant.as_ref(), endpoint, 1);
+                self.reporter.dead_lettered(tenant.as_ref(), 1);
             }
             return;
         }

@@ -501,7 +501,7 @@ impl EngineTask {
                     .sweep(now, endpoint, reason, except.clone(), SWEEP_STEP);
                 match step.await {
                     Ok(swept) => {
-                        reporter.dead_lettered(tenant.as_ref(), endpoint, swept.ended);
+                        reporter.dead_lettered(tenant.as_ref(), swept.ended);
                         if !swept.more {
                             break;
                         }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::cluster::{ShareGrant, share};
+use posthaste_core::cluster::{FormatLevel, ShareGrant, share};
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Tick;
@@ -297,6 +297,10 @@ impl Cluster for FixedOwnerCluster {
 
     fn nodes(&self) -> Vec<NodeNo> {
         vec![NodeNo(0), NodeNo(1)]
+    }
+
+    fn format_level(&self) -> FormatLevel {
+        FormatLevel::NEWEST
     }
 
     fn owner(&self, _: Shard) -> Owner {

@@ -522,6 +522,11 @@ impl AlertChecker {
         let Reading::Value { value, samples } = seen else {
             return Ok(());
         };
+        // Nodes of an earlier version could list no alerts. It is raised later if its cause lasts.
+        let level = self.store.format_level();
+        if !name.since().is_none_or(|feature| level.allows(feature)) {
+            return Ok(());
+        }
         let threshold = self.settings.bound(name).map(|bound| bound.limit());
         let mut detail = json!({ "value": value, "threshold": threshold });
         if FROM_COUNTERS.contains(&name) {

@@ -83,7 +83,11 @@ impl EndpointAlerts {
         for name in resolves {
             self.resolve(notification, *name).await?;
         }
-        if let Some(name) = raises.filter(|name| self.settings.bound(*name).is_some())
+        let level = self.store.format_level();
+        let can_raise = |name: &AlertName| {
+            self.settings.bound(*name).is_some() && name.since().is_none_or(|it| level.allows(it))
+        };
+        if let Some(name) = raises.filter(can_raise)
             && !self.was_open_at(notification, name).await?
         {
             self.store

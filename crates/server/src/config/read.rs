@@ -35,6 +35,8 @@ use super::{
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
+/// Maximum wait before an upgrade is finished.
+const MAX_FINISH_UPGRADE_AFTER: Span = Span::from_days(30);
 /// Maximum number of networks in a list.
 const MAX_NETWORKS: usize = 1_000;
 /// Maximum number of ports or port ranges in a list.
@@ -78,6 +80,10 @@ impl Config {
         set(
             &mut self.lease,
             fields.span("lease", SHORTEST_LEASE, LONGEST_LEASE),
+        );
+        set(
+            &mut self.finish_upgrade_after,
+            fields.span("finish_upgrade_after", Span::ZERO, MAX_FINISH_UPGRADE_AFTER),
         );
         let listen = parsed(&mut fields, "store_listen", str::parse);
         self.store_listen = listen.or(self.store_listen.take());

@@ -56,6 +56,7 @@ pub const SETTINGS: &[Setting] = &[
     flagged("store", Text),
     flagged("role", Text),
     plain("lease", Text),
+    plain("finish_upgrade_after", Text),
     plain("store_listen", Text),
     plain("store_connections", Count),
     flagged("admin_key", Text),

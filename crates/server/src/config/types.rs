@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
+use posthaste_core::cluster::DEFAULT_FINISH_UPGRADE_AFTER;
 use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, DisableSettings, RETRY_AFTER_CAP};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
@@ -45,6 +46,8 @@ pub struct Config {
     pub role: Role,
     /// Lease duration. Other nodes take over a node's shards when it has not renewed its lease for this long.
     pub lease: Span,
+    /// Time without a node of an earlier version after which an upgrade is finished.
+    pub finish_upgrade_after: Span,
     /// Database URL of the listener connection, if it differs from that of the store.
     pub store_listen: Option<DatabaseUrl>,
     /// Number of connections that read from a PostgreSQL database.
@@ -272,6 +275,7 @@ impl Default for Config {
             store: StoreLocation::default(),
             role: Role::default(),
             lease: DEFAULT_LEASE,
+            finish_upgrade_after: DEFAULT_FINISH_UPGRADE_AFTER,
             store_listen: None,
             store_connections: 3,
             admin_key: None,

@@ -70,13 +70,7 @@ impl ClusterEvents for ClusterEventHandler {
         }
         for change in changes {
             match change {
-                Change::Tenant(tenant) => {
-                    self.engine.tenant_changed(tenant.clone());
-                    if let Some(app) = self.app() {
-                        self.runtime
-                            .spawn(async move { app.drop_counters_of_deleted(tenant).await });
-                    }
-                }
+                Change::Tenant(tenant) => self.engine.tenant_changed(tenant),
                 Change::Endpoint(endpoint) => self.engine.changed(endpoint),
                 Change::Key(_) | Change::Replay(_) => {}
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!  start:  socket ▸ vault ▸ store (migrates, takes the lock) ▸ engine (reads the backlog) ▸ API
 //!  stop:   API accepts no requests, engine starts no attempts ▸ requests are answered, attempts in flight
-//!          are recorded ▸ stats are written ▸ store closes
+//!          are recorded ▸ store closes
 //! ```
 //!
 //! On a shared database, [`Node`] asks for shards once it is open, and releases all of them at a stop. Each shard can

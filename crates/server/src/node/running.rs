@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use posthaste_engine::Engine;
 use posthaste_store::{Store, StoreError};
-use posthaste_telemetry::metrics::{Metrics, flush};
 use posthaste_telemetry::traces::Exporter;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,7 +32,6 @@ pub struct Node {
     pub(super) first_admin_key: Option<String>,
     pub(super) store: Arc<dyn Store>,
     pub(super) engine: Engine,
-    pub(super) metrics: Arc<Metrics>,
     /// True once the node stops.
     pub(super) stop: watch::Sender<bool>,
     pub(super) api_task: JoinHandle<io::Result<()>>,
@@ -102,7 +100,6 @@ impl Node {
             );
         }
         self.engine_task.abort();
-        flush::last(&self.metrics, &*self.store).await;
         if let Some(exporter) = self.exporter {
             exporter.close().await;
         }

@@ -93,6 +93,7 @@ impl NodeSettings {
                 default_policy: config.retry_policy.clone(),
                 plans: Arc::new(config.plans()),
                 max_deliveries_per_request: config.limits.max_deliveries_per_request.into(),
+                operational_tenant: config.notices.tenant.clone(),
                 ..StoreSettings::new(random::seed())
             },
             master_keys: config.key_source(),
@@ -147,6 +148,7 @@ fn store_backend(config: &Config) -> StoreBackend {
                 listen: listen.map(|url| with_password(url.server())),
                 role: config.role,
                 lease: config.lease,
+                finish_upgrade_after: config.finish_upgrade_after,
                 connections: config.store_connections,
             }))
         }

@@ -21,6 +21,8 @@ pub struct SharedStore {
     pub role: Role,
     /// Lease duration.
     pub lease: Span,
+    /// Time without a node of an earlier version after which an upgrade is finished.
+    pub finish_upgrade_after: Span,
     /// Number of connections for reads.
     pub connections: u32,
 }
@@ -38,6 +40,7 @@ impl SharedStore {
             clock_offset: Arc::new(move || clock.offset_ms()),
             set_time: Arc::new(move |time| correction.set(time)),
             lease: self.lease,
+            finish_upgrade_after: self.finish_upgrade_after,
             quick_readers: self.connections as usize,
             ..PostgresSettings::new(self.server, Arc::new(EgressDialer), ticks)
         }

@@ -27,7 +27,6 @@ use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{Retention, Store, StoreError, StoreSettings};
 use posthaste_system::clock::{Clock, ClockCorrection};
 use posthaste_system::random;
-use posthaste_telemetry::metrics::flush;
 use posthaste_telemetry::traces::{Exporter, Telemetry};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -111,7 +110,7 @@ impl Node {
             store.clone(),
             engine.clone(),
             vault,
-            metrics.clone(),
+            metrics,
             clock,
             random::seed(),
             settings.api,
@@ -139,7 +138,6 @@ impl Node {
             first_admin_key,
             store,
             engine,
-            metrics,
             stop,
             api_task,
             engine_task,
@@ -359,7 +357,6 @@ fn start_background_tasks(
         channels,
         stopped: stopped.clone(),
     });
-    let stats = flush::start(app.store.clone(), app.metrics.clone(), stopped.clone());
     let clock = clock::start(app.clock.clone(), machine_clock, stopped.clone());
     let replays = tokio::spawn(replayer.run());
     // The names are part of an error message.
@@ -373,7 +370,6 @@ fn start_background_tasks(
         BackgroundTask::new("the maintenance task", StopsWith::Node, retention_runs),
         BackgroundTask::new("the clock task", StopsWith::Node, clock),
         BackgroundTask::new("the replay task", StopsWith::Store, replays),
-        BackgroundTask::new("the stats writer", StopsWith::Node, stats),
     ]
 }
 

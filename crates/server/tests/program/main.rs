@@ -28,3 +28,4 @@ mod policy;
 mod private_network;
 mod serve;
 mod serve_on_postgres;
+mod upgrade;

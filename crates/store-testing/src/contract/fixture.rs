@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use posthaste_core::classify::{FailureKind, HttpStatus, Outcome, TransportError};
@@ -196,7 +197,7 @@ pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> 
 
 pub(super) fn detail() -> AttemptDetail {
     AttemptDetail {
-        latency_ms: 10,
+        latency: Duration::from_micros(10_500),
         detail: Some("it said no".to_owned()),
         response_snippet: Some("<h1>no</h1> ü".to_owned()),
         response_headers: vec![

@@ -12,6 +12,7 @@ mod accept;
 mod alerts;
 mod audit;
 pub mod comparison;
+mod counted_stats;
 mod counts;
 mod dead_letters;
 mod endpoints;
@@ -224,12 +225,18 @@ macro_rules! every_case {
             }
             stats_buckets {
                 stats_are_added_up_and_survive_a_restart
-                stats_with_a_used_number_are_not_added_again
                 many_stats_are_added_at_once
                 scopes_have_separate_stats
                 a_new_tenant_with_a_reused_id_has_no_stats
                 old_buckets_are_removed_in_small_steps
                 the_scopes_with_most_failures_come_first
+            }
+            counted_stats {
+                attempts_are_counted_when_they_are_recorded
+                dead_letters_without_an_attempt_are_counted
+                a_superseded_record_counts_nothing
+                deliveries_of_the_operational_tenant_are_only_in_its_own_stats
+                stats_of_records_equal_the_stored_attempts
             }
             alerts {
                 an_alert_is_raised_once_and_resolved_once

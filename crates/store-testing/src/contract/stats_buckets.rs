@@ -1,10 +1,7 @@
 //! Stats by time bucket.
 //!
-//! Entries are added to the buckets of every width, for every scope. A set of entries has a number and is added
-//! only once, even if it is written again. Old buckets are removed in small steps, and the scopes with the most
-//! failures are listed first.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! Entries are added to the buckets of every width, for every scope. Old buckets are removed in small steps, and the
+//! scopes with the most failures are listed first. What records and sweeps count is in `counted_stats`.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
@@ -57,15 +54,7 @@ fn acme() -> SubjectScope {
 
 impl StoreFixture<'_> {
     async fn happens(&self, happened: Vec<StatEntry>) {
-        // Shared by all stores: the number only has to increase.
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        self.flushes(number, happened).await;
-    }
-
-    async fn flushes(&self, number: u64, happened: Vec<StatEntry>) {
-        let added = self.store.add_stats(number, happened).await;
-        assert_eq!(added, Ok(()));
+        assert_eq!(self.store.add_stats(happened).await, Ok(()));
     }
 
     /// Returns the buckets of a scope: milliseconds after [`WHOLE`], and number of attempts.
@@ -138,30 +127,6 @@ pub(super) async fn stats_are_added_up_and_survive_a_restart(harness: &dyn Harne
     );
     let quarters = world.buckets(&scope, BucketWidth::Quarter).await;
     assert_eq!(quarters, [(0, 1_081), (15 * MINUTE, 6_000)]);
-}
-
-pub(super) async fn stats_with_a_used_number_are_not_added_again(harness: &dyn Harness) {
-    let mut world = StoreFixture::with_acme(harness).await;
-    let all = SubjectScope::Everything;
-    for expected in [10_110, 20_220] {
-        for (number, attempts) in [
-            (1, 10),
-            (1, 10),
-            (3, 100),
-            (2, 1_000),
-            (3, 100),
-            (4, 10_000),
-        ] {
-            let happened = vec![happened(&all, 0, healthy(attempts))];
-            world.flushes(number, happened).await;
-        }
-        assert_eq!(
-            world.buckets(&all, BucketWidth::Minute).await,
-            [(0, expected)]
-        );
-        // After reopening, the numbers start again.
-        world = world.reopened().await;
-    }
 }
 
 pub(super) async fn many_stats_are_added_at_once(harness: &dyn Harness) {

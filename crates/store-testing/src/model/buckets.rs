@@ -1,11 +1,10 @@
 //! Stats by time bucket in the model.
 //!
-//! Implements [`StatsStore`] for [`ModelStore`]. Every entry is added to the bucket of each width. The highest number
-//! of a set that was added is remembered, so that a repeated set adds nothing.
+//! Implements [`StatsStore`] for [`ModelStore`], and counts recorded attempts and failed deliveries. Every count is added to the bucket of each width.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
+use posthaste_core::id::EndpointId;
 use posthaste_core::lane::EndpointStatus;
 use posthaste_core::time::Timestamp;
 
@@ -15,12 +14,8 @@ use posthaste_store::for_other_stores::by_bucket;
 use posthaste_store::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
 impl StatsStore for ModelStore {
-    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
-        answer(self.write(|tables| {
-            if self.flushed.fetch_max(number, Ordering::SeqCst) < number {
-                tables.add_stats(happened);
-            }
-        }))
+    fn add_stats(&self, happened: Vec<StatEntry>) -> Answer<()> {
+        answer(self.write(|tables| tables.add_stats(happened)))
     }
 
     fn stats(
@@ -50,6 +45,37 @@ impl Tables {
                 bucket.or_default().add(&counters);
             }
         }
+    }
+
+    /// Counts deliveries to an endpoint that ended or were attempted at this time.
+    pub(super) fn count(&mut self, endpoint: EndpointId, at: Timestamp, counters: &StatCounters) {
+        let Some(owned) = self.endpoints.get(&endpoint) else {
+            return;
+        };
+        let operational = self.settings.operational_tenant.as_ref();
+        let is_operational = operational == Some(&owned.row.endpoint.tenant);
+        let mut counted = vec![
+            StatsSubject::Tenant(owned.owner),
+            StatsSubject::Endpoint(endpoint),
+        ];
+        if !is_operational {
+            counted.push(StatsSubject::Everything);
+        }
+        for subject in counted {
+            for width in BucketWidth::ALL {
+                let bucket = self.stats.entry((width, width.begin(at), subject));
+                bucket.or_default().add(counters);
+            }
+        }
+    }
+
+    /// Counts a delivery to an endpoint that failed without an attempt.
+    pub(super) fn count_failed(&mut self, endpoint: EndpointId, at: Timestamp) {
+        let failed = StatCounters {
+            failed: 1,
+            ..StatCounters::default()
+        };
+        self.count(endpoint, at, &failed);
     }
 
     fn stats(

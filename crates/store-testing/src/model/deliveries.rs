@@ -14,6 +14,7 @@ use posthaste_core::time::Timestamp;
 
 use super::events::within;
 use super::tables::{DeliveryRow, Tables, older, page};
+use posthaste_store::for_other_stores::of_attempt;
 use posthaste_store::{
     AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, RetryResult,
     StoredDelivery, StoredStatus, SweepResult, Written,
@@ -150,6 +151,7 @@ impl Tables {
         let endpoint = row.delivery.facts().endpoint;
         self.failures
             .note(endpoint, &row.delivery, row.error_kind());
+        self.count_failed(endpoint, at);
         Written::Applied
     }
 
@@ -159,6 +161,7 @@ impl Tables {
         attempt: AttemptRecord,
         detail: AttemptDetail,
     ) -> Written {
+        let counters = of_attempt(&attempt, detail.latency);
         let after = attempt.delivery;
         let endpoint = after.facts().endpoint;
         let is_current = |before: &Delivery| {
@@ -181,6 +184,7 @@ impl Tables {
             .push(AttemptEntry::new(&attempt.settlement, detail));
         self.failures
             .note(endpoint, &row.delivery, row.error_kind());
+        self.count(endpoint, attempt.settlement.finished_at, &counters);
         if let Some(owned) = self.endpoints.get_mut(&endpoint) {
             if let Some(health) = &attempt.health {
                 owned.row.health.update(health);
@@ -283,6 +287,7 @@ impl Tables {
             failed.expect("a waiting delivery can be failed");
             self.failures
                 .note(endpoint, &row.delivery, row.error_kind());
+            self.count_failed(endpoint, now);
         }
         SweepResult {
             ended,

@@ -21,7 +21,7 @@ mod tables;
 
 use std::future::ready;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::delivery::DeadReason;
@@ -52,8 +52,6 @@ pub struct ModelStore {
     refused_writes: AtomicUsize,
     failing_reads: Mutex<Option<StoreError>>,
     lost_answers: Mutex<Option<StoreError>>,
-    /// The number of the last stats batch that was added.
-    flushed: AtomicU64,
 }
 
 impl ModelStore {
@@ -97,7 +95,6 @@ impl ModelStore {
             refused_writes: AtomicUsize::new(0),
             failing_reads: Mutex::new(None),
             lost_answers: Mutex::new(None),
-            flushed: AtomicU64::new(0),
         }
     }
 

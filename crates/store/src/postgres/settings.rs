@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::cluster::DEFAULT_FINISH_UPGRADE_AFTER;
 use posthaste_core::time::{CorrectedTime, Span, Tick};
 
 use super::dial::{Dial, ServerUrl};
@@ -40,6 +41,8 @@ pub struct PostgresSettings {
     pub role_name: String,
     /// Lease duration.
     pub lease: Span,
+    /// Time without a node of an earlier version after which an upgrade is finished.
+    pub finish_upgrade_after: Span,
     /// Wait before reconnecting.
     pub pauses: ReconnectBackoff,
     /// Number of connections for quick reads.
@@ -92,6 +95,7 @@ impl PostgresSettings {
             name: String::new(),
             role_name: "all".to_owned(),
             lease: DEFAULT_LEASE,
+            finish_upgrade_after: DEFAULT_FINISH_UPGRADE_AFTER,
             pauses: ReconnectBackoff::default(),
             quick_readers: 3,
             large_day_bytes: DEFAULT_LARGE_DAY_BYTES,

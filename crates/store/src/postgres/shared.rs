@@ -1,6 +1,9 @@
 //! [`Shared`]: the parts of the store that its thread and its callers both use.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use posthaste_core::cluster::FormatLevel;
 
 use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
@@ -28,8 +31,32 @@ pub(super) struct Shared {
     /// Durations of fetches and records, for the membership.
     pub(super) round_trips: Arc<RoundTripLog>,
     pub(super) hand_over: Arc<dyn HandOver>,
+    /// The schema version that a node must know to use the database.
+    pub(super) required_schema: RequiredSchema,
     /// Receives ownership changes from the membership.
     pub(super) cluster_events: Arc<dyn ClusterEvents>,
+}
+
+/// The schema version that a node must know to use the database. It only rises, when an upgrade is finished. Clones share
+/// the number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RequiredSchema(Arc<AtomicU32>);
+
+impl RequiredSchema {
+    /// Returns the version.
+    pub(super) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Raises the version.
+    pub(super) fn raise(&self, required: u32) {
+        self.0.fetch_max(required, Ordering::Relaxed);
+    }
+
+    /// Returns what every node can read.
+    pub(super) fn level(&self) -> FormatLevel {
+        FormatLevel::of_required(self.get())
+    }
 }
 
 impl Shared {

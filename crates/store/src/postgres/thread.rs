@@ -195,7 +195,7 @@ async fn open(
         .open()
         .await
         .map_err(|not_connected| explain_not_connected(url, &not_connected))?;
-    migrate(&conn, url).await?;
+    shared.required_schema.raise(migrate(&conn, url).await?);
     refuse_half_copied(&conn, url).await?;
     let explain = |fault: DbError| explain(url, &fault);
     let database_clock = DatabaseClock::open(&conn, settings.clone()).await;
@@ -203,8 +203,6 @@ async fn open(
     let rng = store.rng.split();
     let id_generator = resume(&conn, rng).await.map_err(explain)?;
     let id_generator = Rc::new(RefCell::new(id_generator));
-    let flusher = conn.query_one("SELECT gen_random_uuid()", &[]).await;
-    let flusher: Id = flusher.map_err(explain)?.get(0);
     // The membership sets the node number later.
     let owned_shards = Arc::new(OwnedShards::new(NodeNo(0)));
     let mut routes = RoutingTable::default();
@@ -216,14 +214,14 @@ async fn open(
         id_generator: id_generator.clone(),
         settings: store.clone(),
         owned_shards: owned_shards.clone(),
+        required_schema: shared.required_schema.clone(),
         due_watermarks: shared.due_watermarks.clone(),
         partitions: Partitions::default(),
-        numbers: FxHashMap::default(),
+        counted_scopes: FxHashMap::default(),
         clock_skews: (0, 0),
         effects: SideEffects::default(),
         cache: WriterCache::default(),
         large_day_bytes: settings.large_day_bytes,
-        flusher,
         round_trips: shared.round_trips.clone(),
         last: LastStatements::default(),
         role,

@@ -6,6 +6,7 @@
 //! than fits into one transaction continues as another operation.
 
 use rusqlite::{Connection, ErrorCode, ffi};
+use rustc_hash::FxHashMap;
 
 use super::counts::CountChanges;
 use super::history::History;
@@ -16,6 +17,7 @@ use super::schema::meta;
 use super::usage::UsageCounters;
 use crate::failures::Failures;
 use crate::reply::Reply;
+use crate::stats::{CountedScopes, StatChanges};
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
 /// The context that operations run in.
@@ -39,6 +41,8 @@ pub(super) struct WriterCache {
     pub(super) origins_up_to: i64,
     /// The stored skew between keys and acceptance times, for events and for deliveries.
     pub(super) clock_skews: Option<(i64, i64)>,
+    /// The scopes that deliveries to an endpoint are counted in, by endpoint number. They never change.
+    pub(super) counted_scopes: FxHashMap<i64, CountedScopes<i64>>,
 }
 
 /// Changes in memory that are applied when the transaction is committed.
@@ -48,12 +52,12 @@ pub(super) struct SideEffects {
     pub(super) count_changes: CountChanges,
     /// Failed deliveries that are not written yet.
     pub(super) failures: Failures<i64>,
+    /// Stats that are not written yet.
+    pub(super) stats: StatChanges<i64>,
     /// Work of the present operation that changes no rows, as the number of rows that take as long.
     pub(super) other_work: u64,
     /// Number of new rows that are not in the history yet.
     pub(super) new_rows: usize,
-    /// The number of the last stats that were added, in this transaction or before.
-    pub(super) flushed: u64,
 }
 
 /// A request to the writer.

@@ -18,11 +18,12 @@ use super::delivery_rows::{self, DeliveryRow, RoundChange, to_json};
 use super::endpoints::{self, find};
 use super::group_commit::{WriteContext, is_unreadable};
 use super::row_keys::{Key, key_of, look_up};
-use super::{event_rows, outbox};
+use super::{event_rows, outbox, stats};
 use crate::codes::sql_limit;
 use crate::delivery_state::{
     MAX_UNREADABLE_ROWS, expired_now, fail_waiting, failed_with, status_of,
 };
+use crate::stats::{of_attempt, of_dead_letter};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
 /// Maximum number of deliveries that one step of a sweep fails. Their rows are in different places of the file.
@@ -117,6 +118,9 @@ fn record_attempt(
     delivery_rows::update(context.conn, after, Some(&entry), kind, RoundChange::GoesOn)?;
     let failures = &mut context.effects.failures;
     failures.note(before.endpoint_no, after, kind);
+    let counters = of_attempt(attempt, detail.latency);
+    let ended_at = attempt.settlement.finished_at;
+    stats::count(context, before.endpoint_no, ended_at, &counters)?;
     let endpoint = after.facts().endpoint;
     let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
@@ -155,6 +159,9 @@ pub(super) fn put(
     delivery_rows::update(context.conn, after, last, kind, RoundChange::MayBegin)?;
     let failures = &mut context.effects.failures;
     failures.note(before.endpoint_no, after, kind);
+    if let Some((at, counters)) = of_dead_letter(after) {
+        stats::count(context, before.endpoint_no, at, &counters)?;
+    }
     let endpoint = after.facts().endpoint;
     let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);

@@ -86,7 +86,6 @@ fn start(
         history: History::load(&conn)?,
         cache: WriterCache::default(),
         meters: UsageCounters::default(),
-        flushed: 0,
         checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
         log_pages,
         faults,

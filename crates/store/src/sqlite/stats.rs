@@ -1,6 +1,6 @@
 //! Stats, in time buckets.
 //!
-//! Rows are sorted by time. So adding stats touches a few pages at the end, independent of the number of scopes, and
+//! A transaction sums what its records count, and changes each bucket once, before its commit. Rows are sorted by time. So adding stats touches a few pages at the end, independent of the number of scopes, and
 //! a retention run a few pages at the beginning. Reading one scope needs one lookup per bucket.
 
 use posthaste_core::time::Timestamp;
@@ -13,22 +13,20 @@ use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, ms, sql_limit};
-use crate::stats::by_bucket;
+use crate::stats::{CountedScopes, by_bucket};
 use crate::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
+
+/// The number of the scope of everything in stored rows.
+const EVERYTHING: i64 = 0;
+/// Maximum number of endpoints whose scopes are cached.
+const MAX_KNOWN_SCOPES: usize = 200_000;
 
 type Buckets = Vec<((BucketWidth, Timestamp, SubjectScope), StatCounters)>;
 
 impl StatsStore for SqliteStore {
-    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
+    fn add_stats(&self, happened: Vec<StatEntry>) -> Answer<()> {
         let buckets: Buckets = by_bucket(happened).into_iter().collect();
-        self.write(move |context| {
-            // The writer knows what has been committed, so the number need not be stored.
-            if number <= context.effects.flushed {
-                return Ok(());
-            }
-            context.effects.flushed = number;
-            add(context, &buckets)
-        })
+        self.write(move |context| add(context, &buckets))
     }
 
     fn stats(
@@ -54,9 +52,65 @@ impl StatsStore for SqliteStore {
     }
 }
 
-fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
-    let mut add = context.conn.prepare_cached(
-        "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \
+/// Counts deliveries to an endpoint. [`write_changes`] writes them at the end of the transaction.
+pub(super) fn count(
+    context: &mut WriteContext<'_>,
+    endpoint_no: i64,
+    at: Timestamp,
+    counters: &StatCounters,
+) -> rusqlite::Result<()> {
+    let scopes = match context.cache.counted_scopes.get(&endpoint_no) {
+        Some(scopes) => *scopes,
+        None => {
+            let scopes = counted_scopes(context, endpoint_no)?;
+            let known = &mut context.cache.counted_scopes;
+            if known.len() >= MAX_KNOWN_SCOPES {
+                known.clear();
+            }
+            known.insert(endpoint_no, scopes);
+            scopes
+        }
+    };
+    context.effects.stats.add(at, scopes, counters);
+    Ok(())
+}
+
+/// Returns the scopes that deliveries to an endpoint are counted in.
+fn counted_scopes(
+    context: &WriteContext<'_>,
+    endpoint_no: i64,
+) -> rusqlite::Result<CountedScopes<i64>> {
+    let (tenant_no, tenant): (i64, String) = context
+        .conn
+        .prepare_cached(
+            "SELECT t.no, t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no WHERE e.no = ?1",
+        )?
+        .query_row([endpoint_no], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let operational = context.settings.operational_tenant.as_ref();
+    let is_operational = operational.is_some_and(|operational| operational.as_str() == tenant);
+    Ok(CountedScopes {
+        everything: (!is_operational).then_some(EVERYTHING),
+        tenant: tenant_no,
+        endpoint: endpoint_no,
+    })
+}
+
+/// Writes the stats of the transaction, and clears them.
+pub(super) fn write_changes(context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
+    let changes = std::mem::take(&mut context.effects.stats);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut add = context.conn.prepare_cached(ADD)?;
+    for ((width, began, scope), counters) in changes.into_buckets() {
+        let key = [i64::from(width.code()), ms(began), scope];
+        add.execute(params_from_iter(key.into_iter().chain(counters.columns())))?;
+    }
+    Ok(())
+}
+
+/// Adds counters to a bucket.
+const ADD: &str = "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \
          second_successes, succeeded, failed, retried_deliveries, success_attempts, latency_micros, \
          slowest_micros) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
          ON CONFLICT (width, bucket, scope) DO UPDATE SET \
@@ -69,8 +123,10 @@ fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()
          retried_deliveries = retried_deliveries + excluded.retried_deliveries, \
          success_attempts = success_attempts + excluded.success_attempts, \
          latency_micros = latency_micros + excluded.latency_micros, \
-         slowest_micros = max(slowest_micros, excluded.slowest_micros)",
-    )?;
+         slowest_micros = max(slowest_micros, excluded.slowest_micros)";
+
+fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
+    let mut add = context.conn.prepare_cached(ADD)?;
     for ((width, began, scope), counters) in buckets {
         if let Some(no) = number(context.conn, scope)? {
             let key = [i64::from(width.code()), ms(*began), no];
@@ -83,7 +139,7 @@ fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()
 /// Returns the number of a scope, if its tenant or endpoint exists.
 fn number(conn: &Connection, scope: &SubjectScope) -> rusqlite::Result<Option<i64>> {
     match scope {
-        SubjectScope::Everything => Ok(Some(0)),
+        SubjectScope::Everything => Ok(Some(EVERYTHING)),
         SubjectScope::Tenant(tenant) => live_tenant(conn, tenant),
         SubjectScope::Endpoint(endpoint) => conn
             .prepare_cached("SELECT no FROM endpoints WHERE id = ?1 AND standing <> 3")?

@@ -25,6 +25,7 @@ use super::outbox;
 use super::readers::Readers;
 use super::routing_table::RoutingTable;
 use super::row_keys::KeyGenerator;
+use super::stats;
 use super::usage::UsageCounters;
 use super::write_queue::{DequeuedOperation, Waiting, WriteQueue};
 use crate::reply::stopped;
@@ -49,8 +50,6 @@ pub(super) struct Writer {
     pub(super) history: History,
     pub(super) cache: WriterCache,
     pub(super) meters: UsageCounters,
-    /// The number of the last stats that were added.
-    pub(super) flushed: u64,
     pub(super) checkpoints: Checkpoints,
     pub(super) log_pages: Arc<AtomicU32>,
     pub(super) faults: Arc<Faults>,
@@ -203,17 +202,13 @@ impl Writer {
         budget: Option<GroupBudget>,
     ) -> Result<(), Failed> {
         let (began, rows) = (Instant::now(), self.conn.total_changes());
-        let mut effects = SideEffects {
-            flushed: self.flushed,
-            ..SideEffects::default()
-        };
+        let mut effects = SideEffects::default();
         let run = self.run(group, budget, &mut effects);
         match run {
             Ok(()) => {
                 self.routes.keep();
                 self.meters.keep();
                 self.delivery_counts.apply(&effects.count_changes);
-                self.flushed = effects.flushed;
                 self.history.keep();
                 self.history.note_new(effects.new_rows);
                 let rows = self.conn.total_changes() - rows;
@@ -273,6 +268,7 @@ impl Writer {
             }
         }
         outbox::write_failures(&mut context)?;
+        stats::write_changes(&mut context)?;
         self.meters.write(&self.conn)?;
         finish(&self.conn, &self.faults)
     }

@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::time::{Span, Timestamp};
+use posthaste_core::time::Timestamp;
 use posthaste_store::postgres::{Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls, Wire};
 use posthaste_store::{
-    BucketWidth, CreateResult, Retention, StatCounters, StatEntry, StatsStore, Store, StoreError,
-    SubjectScope,
+    BucketWidth, CreateResult, StatsStore, Store, StoreError, SubjectScope, Written,
 };
 use tokio::task::AbortHandle;
 
 use crate::engines::{Database, PlainDial, settings};
-use crate::fixture::{HERE, NOW, Node, endpoint, event, node_with, run};
+use crate::fixture::{
+    HERE, NOW, Node, acme, endpoint, event, hand_in_success, node_with, run, succeed,
+};
 
 /// A connection to the server that a test can cut.
 #[derive(Default)]
@@ -203,63 +204,49 @@ fn routes_missing_after_a_failover_are_not_used() {
 }
 
 #[test]
-fn stats_with_a_lost_commit_answer_are_not_added_again() {
+fn an_attempt_with_a_lost_commit_answer_is_counted_once() {
     let database = Database::create();
     let (node, cable) = via_proxy(&database);
+    node.create_tenant_and_endpoint();
+    node.accept(event(None));
+    let waiting = run(node.store.fetch(HERE, NOW, 1, false)).expect("the store can be read");
+    let waiting = &waiting.deliveries[0];
     // The commit waits until the test releases the lock.
     database.run(
         "CREATE FUNCTION wait_there() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          PERFORM pg_advisory_xact_lock(77); RETURN NULL; END $$; \
-         CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON figures DEFERRABLE INITIALLY DEFERRED \
+         CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON stats DEFERRABLE INITIALLY DEFERRED \
          FOR EACH ROW EXECUTE FUNCTION wait_there()",
     );
     let held = database.hold("SELECT pg_advisory_xact_lock(77)");
-    let a_session_waits = |locktype: &str| {
-        let waiting = format!(
-            "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
-             WHERE NOT granted AND locktype = '{locktype}' AND a.datname = current_database()"
-        );
-        while database.run(&waiting).is_empty() {
-            std::thread::yield_now();
-        }
-    };
-    let flush = |number: u64| {
-        let counters = StatCounters {
-            attempts: 1,
-            ..StatCounters::default()
-        };
-        let (scope, at) = (SubjectScope::Everything, NOW);
-        node.store.add_stats(
-            number,
-            vec![StatEntry {
-                scope,
-                at,
-                counters,
-            }],
-        )
-    };
-    let unheard = flush(1);
-    a_session_waits("advisory");
+    let unheard = hand_in_success(&node.store, waiting);
+    let waits = "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
+                 WHERE NOT granted AND locktype = 'advisory' AND a.datname = current_database()";
+    while database.run(waits).is_empty() {
+        std::thread::yield_now();
+    }
     cable.cut();
-    assert!(is_unavailable(run(unheard)));
+    let unheard = unheard.recv().expect("it is answered");
+    assert!(is_unavailable(unheard));
     cable.mend();
     await_recovery(&node);
-    // The second try waits for the outcome of the first.
-    let again = flush(1);
-    a_session_waits("transactionid");
     held.finish();
-    assert_eq!(run(again), Ok(()));
-    assert_eq!(run(flush(1)), Ok(()));
-    assert_eq!(run(flush(2)), Ok(()));
-    let attempts = "SELECT attempts FROM figures";
-    assert_eq!(database.run(attempts), ["2", "2"], "of either width");
-    // The number is kept as long as the stats that were added with it.
-    let number = "SELECT number FROM flushes";
-    assert_eq!(database.run(number), ["2"]);
-    let later = Timestamp(NOW.0 + 2 * BucketWidth::Quarter.kept().as_millis());
-    run(node
-        .store
-        .step_retention(later, Retention::all(Span::from_days(1), 9)))
-    .expect("it tidies");
-    assert_eq!(database.run(number).len(), 0);
+    let committed = "SELECT 1 FROM ended";
+    while database.run(committed).is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(succeed(&node.store, waiting), Ok(Written::Superseded));
+    for scope in [
+        SubjectScope::Everything,
+        SubjectScope::Tenant(acme()),
+        SubjectScope::Endpoint(HERE),
+    ] {
+        let minutes = node.store.stats(scope, BucketWidth::Minute, Timestamp(0));
+        let minutes = run(minutes).expect("the store can be read");
+        let counted: Vec<(u64, u64)> = minutes
+            .iter()
+            .map(|(_, counters)| (counters.attempts, counters.succeeded))
+            .collect();
+        assert_eq!(counted, [(1, 1)]);
+    }
 }

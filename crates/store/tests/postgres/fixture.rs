@@ -9,6 +9,7 @@ use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
+use posthaste_core::lane::Health;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
@@ -146,12 +147,32 @@ pub(crate) fn succeed(store: &PostgresStore, waiting: &Delivery) -> Result<Writt
     recorded.recv().expect("it is answered")
 }
 
+/// Records an attempt with its result, as the delivery is after it, and with the endpoint's health.
+pub(crate) fn record(
+    store: &PostgresStore,
+    after: &Delivery,
+    health: Option<Health>,
+) -> Result<Written, StoreError> {
+    let recorded = hand_in(store, after, health);
+    recorded.recv().expect("it is answered")
+}
+
 /// Enqueues the record of a successful attempt. Its result is sent when it has been written.
 pub(crate) fn hand_in_success(
     store: &PostgresStore,
     waiting: &Delivery,
 ) -> Receiver<Result<Written, StoreError>> {
-    let mut facts = waiting.facts().clone();
+    let succeeded = Delivery::restore(waiting.facts().clone(), State::Succeeded { at: NOW });
+    hand_in(store, &succeeded, None)
+}
+
+/// Enqueues the record of an attempt: the delivery as it is after it, with the number of attempts before it.
+fn hand_in(
+    store: &PostgresStore,
+    after: &Delivery,
+    health: Option<Health>,
+) -> Receiver<Result<Written, StoreError>> {
+    let mut facts = after.facts().clone();
     facts.attempts += 1;
     facts.spent += 1;
     let settlement = SettledAttempt {
@@ -168,9 +189,9 @@ pub(crate) fn hand_in_success(
         retry_after: None,
     };
     let record = Record::Attempt(Box::new(AttemptRecord {
-        delivery: Delivery::restore(facts, State::Succeeded { at: NOW }),
+        delivery: Delivery::restore(facts, after.state()),
         settlement,
-        health: None,
+        health,
         disable: None,
         endpoint_changes: Vec::new(),
     }));

@@ -17,4 +17,5 @@ mod nodes;
 mod open;
 mod owner_emails_migration;
 mod retries;
+mod rolling_upgrade;
 mod stats_migration;

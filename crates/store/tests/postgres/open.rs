@@ -87,10 +87,9 @@ fn an_older_schema_is_migrated_with_its_data() {
     let tenant = run(migrated.store.tenant(endpoint.tenant)).expect("it reads");
     assert!(tenant.expect("it is still there").sealed_keys.is_empty());
     drop(migrated);
-    assert_eq!(
-        database.run("SELECT value FROM meta WHERE name = 'format'"),
-        ["7"]
-    );
+    // Nodes of the earlier version can use it until the upgrade is finished.
+    let versions = "SELECT value FROM meta WHERE name IN ('format', 'schema') ORDER BY name";
+    assert_eq!(database.run(versions), ["1", "9"]);
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
     // Old notifications count as processed.
     let told = "SELECT value FROM meta WHERE name = 'told'";
@@ -122,12 +121,25 @@ fn open_errors_say_what_to_do() {
         "{error}"
     );
     drop(node(&database, 1));
+    // A later version has added to it, and waits for the nodes of this version to be replaced.
+    database.run("UPDATE meta SET value = 99 WHERE name = 'schema'");
+    drop(node(&database, 2));
     database.run("UPDATE meta SET value = 99 WHERE name = 'format'");
     let error = refusal(url.clone());
     assert!(
-        matches!(error, OpenError::DatabaseTooNew { found: 99, .. }),
+        matches!(
+            error,
+            OpenError::DatabaseTooNew {
+                found: 99,
+                known: 9,
+                ..
+            }
+        ),
         "{error}"
     );
+    let message = error.to_string();
+    assert!(message.contains("schema version 99"), "{message}");
+    assert!(message.contains("up to 9"), "{message}");
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn ratios(health: &HealthRatios) -> [Metric; 4] {
 
 /// Returns the metrics of single endpoints, if the operator has enabled them and the caller may see them.
 fn by_endpoint(metrics: &Metrics, gauges: &Gauges) -> Vec<Metric> {
-    let counted = metrics.by_time().by_endpoint.snapshot();
+    let counted = metrics.endpoints().by_endpoint.snapshot();
     let Some((counted, others)) = counted.filter(|_| gauges.shows_endpoints) else {
         return Vec::new();
     };

@@ -2,25 +2,20 @@
 //!
 //! [`Metrics`] counts. It guarantees:
 //!
-//! - **Cheap counting.** Counters and histograms are atomics. Counters by time, tenant and endpoint are behind one lock
-//!   that is held for a few writes. It allocates only when a tenant or an endpoint is seen for the first time since the
-//!   last flush.
-//! - **The store is authoritative.** Counters are written to the store every two seconds and at a shutdown; memory
-//!   holds only what is not written yet. So stats are correct after a restart and the same on every node. A killed
-//!   process loses what it had not written.
-//! - **Bounded memory.** The number of unwritten counters and of remembered endpoints is limited. The least recently
-//!   active endpoint is forgotten first.
+//! - **Cheap counting.** Counters and histograms are atomics. Recent attempts are behind one lock that is held for a few
+//!   writes.
+//! - **Stats are in the store.** It counts in the transactions that record attempts, so they are the same on every node
+//!   and lose nothing with a killed process. Memory holds only the metrics of this process.
+//! - **Bounded memory.** The number of remembered endpoints is limited. The least recently active endpoint is forgotten
+//!   first.
 //! - **No feedback.** Deliveries of the operational tenant, which receives the operational events, count only for that
 //!   tenant and its endpoints. Otherwise a failing receiver of notifications would cause more notifications.
-//! - **No dependency.** Sending does not depend on metrics. While the store is unavailable, counters wait in memory,
-//!   and requests for stats are answered with an error.
+//! - **No dependency.** Sending does not depend on metrics. While the store is unavailable, requests for stats are answered
+//!   with an error.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`histogram`] | histograms of durations, for Prometheus |
-//! | `counters` | counters of one attempt |
-//! | `pending_counters` | counters that are not in the store yet |
-//! | [`flush`] | writes them to the store |
 //! | [`window`] | sums over five minutes, an hour, a day |
 //! | [`series`] | the same by time bucket, for charts |
 //! | [`health`] | ratios with their ranges: healthy, warning, alert |
@@ -38,10 +33,8 @@
 //! | [`exposition`] | all metrics in the Prometheus format |
 
 pub mod authentication_counters;
-mod counters;
 mod endpoint_counters;
 pub mod exposition;
-pub mod flush;
 pub mod gauges;
 pub mod health;
 pub mod histogram;
@@ -49,7 +42,6 @@ mod lru_map;
 pub mod metric;
 pub mod notification_counters;
 pub mod outbox_counters;
-mod pending_counters;
 pub mod process_usage;
 mod recent_attempts;
 pub mod request_counters;
@@ -57,10 +49,7 @@ pub mod retrying;
 pub mod series;
 pub mod window;
 
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -68,8 +57,6 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Now, Timestamp};
-use posthaste_store::{StatCounters, SubjectScope};
-use tokio::sync::{RwLock, RwLockReadGuard};
 
 use authentication_counters::AuthenticationCounters;
 use notification_counters::NotificationCounters;
@@ -87,7 +74,6 @@ use endpoint_counters::{EndpointCount, EndpointCounters};
 use histogram::Histogram;
 use lru_map::LruMap;
 use metric::Metric;
-use pending_counters::PendingCounters;
 use recent_attempts::RecentAttemptBuffer;
 
 /// Maximum number of endpoints whose recent attempts are kept: 1 KB each.
@@ -119,17 +105,12 @@ pub struct Metrics {
     attempt_seconds: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
-    by_time: Mutex<CountersByTime>,
-    /// Held for writing from when counters are taken out of `by_time` until they are in the store.
-    writing: RwLock<()>,
-    /// Number of pieces that have been written.
-    flushes: AtomicU64,
+    endpoints: Mutex<Endpoints>,
 }
 
-/// Counters by time, tenant and endpoint.
+/// Recent attempts and counters of single endpoints.
 #[derive(Debug)]
-struct CountersByTime {
-    pending: PendingCounters,
+struct Endpoints {
     recent: LruMap<EndpointId, RecentEndpoint>,
     by_endpoint: EndpointCounters,
 }
@@ -139,25 +120,6 @@ struct CountersByTime {
 struct RecentEndpoint {
     tenant: Option<TenantId>,
     attempts: RecentAttemptBuffer,
-}
-
-/// View of the counters that this node has not written yet. No write to the store is in progress while it is held.
-#[derive(Debug)]
-pub struct UnwrittenCounters<'a> {
-    metrics: &'a Metrics,
-    _no_write: RwLockReadGuard<'a, ()>,
-}
-
-impl UnwrittenCounters<'_> {
-    /// Returns the unwritten counters of a scope, by minute.
-    pub fn pending(&self, scope: &SubjectScope) -> Vec<(Timestamp, StatCounters)> {
-        self.metrics.by_time().pending.of(scope)
-    }
-
-    /// Returns the number of pieces written. As long as it stays the same, no pending counters were written.
-    pub fn flushes(&self) -> u64 {
-        self.metrics.flushes.load(SeqCst)
-    }
 }
 
 impl Default for Metrics {
@@ -187,13 +149,10 @@ impl Metrics {
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),
-            by_time: Mutex::new(CountersByTime {
-                pending: PendingCounters::default(),
+            endpoints: Mutex::new(Endpoints {
                 recent: LruMap::new(MAX_RECENT_ENDPOINTS),
                 by_endpoint: EndpointCounters::default(),
             }),
-            writing: RwLock::new(()),
-            flushes: AtomicU64::new(0),
         }
     }
 
@@ -217,13 +176,13 @@ impl Metrics {
 
     /// Enables attempt counters for at most `most` single endpoints.
     pub fn with_endpoint_counters(self, most: usize) -> Metrics {
-        self.by_time().by_endpoint = EndpointCounters::new(most);
+        self.endpoints().by_endpoint = EndpointCounters::new(most);
         self
     }
 
     /// Returns the endpoints with their own counters; `None` if these counters are disabled.
     pub fn endpoint_counters(&self) -> Option<Vec<(EndpointId, EndpointCount)>> {
-        self.by_time()
+        self.endpoints()
             .by_endpoint
             .snapshot()
             .map(|(counted, _)| counted)
@@ -251,24 +210,17 @@ impl Metrics {
         if !is_operational {
             self.count_attempt(attempt);
         }
-        let totals = counters::of_attempt(attempt);
         let failure = attempt.failure.map(|kind| LastFailure {
             at: now.wall,
             kind,
             status_code: attempt.status_code,
         });
         let (tenant, endpoint) = (&attempt.tenant, attempt.endpoint);
-        let mut by_time = self.by_time();
-        match is_operational {
-            true => by_time
-                .pending
-                .add_without_totals(now.wall, tenant, endpoint, &totals),
-            false => by_time.pending.add(now.wall, tenant, endpoint, &totals),
-        }
-        by_time
+        let mut endpoints = self.endpoints();
+        endpoints
             .by_endpoint
             .count(now.wall, tenant, endpoint, attempt.failure.is_none());
-        let recent = by_time.recent.get_or_default(&endpoint);
+        let recent = endpoints.recent.get_or_default(&endpoint);
         if recent.tenant.is_none() {
             recent.tenant = Some(tenant.clone());
         }
@@ -285,25 +237,11 @@ impl Metrics {
         self.attempts_prevented.fetch_add(1, Relaxed);
     }
 
-    /// Counts deliveries to an endpoint that were dead-lettered without an attempt.
-    pub fn dead_lettered(
-        &self,
-        now: Now,
-        tenant: &TenantId,
-        endpoint: EndpointId,
-        deliveries: u64,
-    ) {
-        if self.is_disabled {
-            return;
+    /// Counts deliveries of a tenant that were dead-lettered without an attempt.
+    pub fn dead_lettered(&self, tenant: &TenantId, deliveries: u64) {
+        if !self.is_disabled && self.operational_tenant() != Some(tenant) {
+            self.count_ended(Status::Failed, deliveries);
         }
-        let totals = counters::of_ended(Status::Failed, deliveries);
-        let pending = &mut self.by_time().pending;
-        if self.operational_tenant() == Some(tenant) {
-            pending.add_without_totals(now.wall, tenant, endpoint, &totals);
-            return;
-        }
-        self.count_ended(Status::Failed, deliveries);
-        pending.add(now.wall, tenant, endpoint, &totals);
     }
 
     /// Counts a cancelled delivery, which does not affect health.
@@ -311,26 +249,21 @@ impl Metrics {
         self.count_ended(Status::Cancelled, 1);
     }
 
-    /// Removes the unwritten counters of a deleted tenant, so that a new tenant with the same id starts at zero.
-    pub fn forget(&self, tenant: &TenantId) {
-        self.by_time().pending.forget(tenant);
-    }
-
     /// Returns success ratio and latencies of an endpoint's recent attempts.
     pub fn endpoint_stats(&self, endpoint: EndpointId) -> EndpointStats {
         // Computed on a copy, so that other threads do not wait for the sorting.
-        let by_time = self.by_time();
-        let recent = by_time.recent.peek(&endpoint);
+        let endpoints = self.endpoints();
+        let recent = endpoints.recent.peek(&endpoint);
         let attempts = recent.map(|recent| recent.attempts.clone());
-        drop(by_time);
+        drop(endpoints);
         attempts.unwrap_or_default().stats()
     }
 
     /// Returns summaries of these endpoints' recent attempts, as far as they are remembered.
     pub fn recent_attempts(&self, endpoints: &[EndpointId]) -> Vec<(EndpointId, RecentAttempts)> {
-        let by_time = self.by_time();
+        let known = self.endpoints();
         let summary = |endpoint: &EndpointId| {
-            let recent = by_time.recent.peek(endpoint)?;
+            let recent = known.recent.peek(endpoint)?;
             Some((*endpoint, recent.attempts.summary()))
         };
         endpoints.iter().filter_map(summary).collect()
@@ -346,28 +279,20 @@ impl Metrics {
     ) -> Vec<(EndpointId, RecentAttempts)> {
         let is_of_tenant =
             |recent: &RecentEndpoint| tenant.is_none() || recent.tenant.as_ref() == tenant;
-        let by_time = self.by_time();
-        let recent = by_time.recent.iter();
+        let endpoints = self.endpoints();
+        let recent = endpoints.recent.iter();
         let mut failing: Vec<(EndpointId, RecentAttempts)> = recent
             .filter(|(_, recent)| is_of_tenant(recent))
             .map(|(endpoint, recent)| (*endpoint, recent.attempts.summary()))
             .filter(|(_, summary)| summary.is_failing(now))
             .collect();
-        drop(by_time);
+        drop(endpoints);
         failing.sort_unstable_by(|(one, a), (other, b)| {
             let by_ratio = a.success_ratio().total_cmp(&b.success_ratio());
             by_ratio.then_with(|| one.cmp(other))
         });
         failing.truncate(limit);
         failing
-    }
-
-    /// Waits until no write is in progress, and returns a view of the unwritten counters.
-    pub async fn unwritten(&self) -> UnwrittenCounters<'_> {
-        UnwrittenCounters {
-            _no_write: self.writing.read().await,
-            metrics: self,
-        }
     }
 
     /// Returns every metric.
@@ -405,9 +330,9 @@ impl Metrics {
         counter.fetch_add(deliveries, Relaxed);
     }
 
-    fn by_time(&self) -> MutexGuard<'_, CountersByTime> {
+    fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
         // A panic while the lock was held can only leave inexact counts, so a poisoned lock is ignored.
-        self.by_time
+        self.endpoints
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -429,10 +354,10 @@ fn index_of(kind: FailureKind) -> usize {
 
 /// Returns counters with this number of attempts, for tests.
 #[cfg(test)]
-fn attempts(count: u64) -> StatCounters {
-    StatCounters {
+fn attempts(count: u64) -> posthaste_store::StatCounters {
+    posthaste_store::StatCounters {
         attempts: count,
-        ..StatCounters::default()
+        ..Default::default()
     }
 }
 

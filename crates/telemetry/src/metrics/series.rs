@@ -37,7 +37,6 @@ impl Series {
             BucketWidth::Minute => &counters.minutes,
             BucketWidth::Quarter => &counters.quarters,
         });
-        series.add(&counters.pending);
         series
     }
 
@@ -97,12 +96,13 @@ mod tests {
             minutes: vec![
                 (minute(4), attempts(1_000)),
                 (minute(5), attempts(1)),
-                (minute(64), attempts(20)),
-            ],
-            quarters: vec![(minute(0), attempts(1_001)), (minute(60), attempts(20))],
-            pending: vec![
                 (minute(6), attempts(10)),
-                (minute(64), attempts(40)),
+                (minute(64), attempts(60)),
+                (Timestamp(u64::MAX), attempts(80)),
+            ],
+            quarters: vec![
+                (minute(0), attempts(1_011)),
+                (minute(60), attempts(60)),
                 (Timestamp(u64::MAX), attempts(80)),
             ],
         };

@@ -1,25 +1,15 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::dispatcher::BreakerCounts;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
-use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Tick};
-use posthaste_store::{
-    BucketWidth, Counts, HandOver, HandedOver, Limits, StatsStore, Store, StoreError,
-    StoreSettings, Tenant,
-};
-use posthaste_store_testing::model::ModelStore;
+use posthaste_store::{Counts, StatCounters};
 
-mod attempt_counters;
-mod flush;
 mod held_back;
 mod operational_tenant;
 
 use super::metric::{Labelled, Values};
 use super::process_usage::Process;
-use super::window::{Window, WindowCounters};
 use super::*;
 
 /// 2026-11-15T12:00:00Z.
@@ -279,7 +269,7 @@ fn everything_is_counted_once() {
     metrics.attempt(at(0), &retry(&acme, 9, Some(Status::Failed)));
     metrics.cancelled();
     metrics.cancelled();
-    metrics.dead_lettered(at(0), &acme, EndpointId(7), 1);
+    metrics.dead_lettered(&acme, 1);
     metrics.committed(Duration::from_millis(3));
     let hour = StatCounters {
         attempts: 4,

@@ -1,7 +1,6 @@
 //! Time windows of the stats, and the counters they are summed from.
 //!
-//! A window is the sum of the store's buckets and of what the nodes have not written yet. It covers at least its
-//! nominal length, and at most one bucket more.
+//! A window is the sum of the store's buckets. It covers at least its nominal length, and at most one bucket more.
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{BucketWidth, StatCounters};
@@ -54,15 +53,13 @@ impl Window {
     }
 }
 
-/// Counters of a scope, collected from the store and the nodes.
+/// Counters of a scope, from the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WindowCounters {
     /// The store's minutes.
     pub minutes: Vec<(Timestamp, StatCounters)>,
     /// The store's quarters of an hour. They contain the same counts as the minutes.
     pub quarters: Vec<(Timestamp, StatCounters)>,
-    /// Counters that nodes have not written yet, by minute. A piece whose confirmation was lost appears twice.
-    pub pending: Vec<(Timestamp, StatCounters)>,
 }
 
 impl WindowCounters {
@@ -75,7 +72,7 @@ impl WindowCounters {
             BucketWidth::Quarter => &self.quarters,
         };
         let mut sum = StatCounters::default();
-        for (began, totals) in stored.iter().chain(&self.pending) {
+        for (began, totals) in stored {
             if width.begin(*began) >= first {
                 sum.add(totals);
             }
@@ -92,59 +89,34 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    /// Returns the counters with everything written, or with nothing written.
-    fn gathered(all: &[(u64, u64)], written: bool) -> WindowCounters {
+    fn gathered(all: &[(u64, u64)]) -> WindowCounters {
         let by = |width: BucketWidth| {
             let begin = |(at, count): &(u64, u64)| (width.begin(Timestamp(*at)), attempts(*count));
             all.iter().map(begin).collect()
         };
-        match written {
-            true => WindowCounters {
-                minutes: by(BucketWidth::Minute),
-                quarters: by(BucketWidth::Quarter),
-                pending: Vec::new(),
-            },
-            false => WindowCounters {
-                pending: by(BucketWidth::Minute),
-                ..WindowCounters::default()
-            },
+        WindowCounters {
+            minutes: by(BucketWidth::Minute),
+            quarters: by(BucketWidth::Quarter),
         }
     }
 
     #[test]
     fn a_window_excludes_older_counters() {
-        for written in [true, false] {
-            let counters = gathered(&[(30_000, 1), (4 * MINUTE, 10)], written);
-            let over = |minute: u64| {
-                let now = Timestamp(minute * MINUTE);
-                Window::ALL.map(|window| counters.over(now, window).attempts)
-            };
-            assert_eq!(over(4), [11, 11, 11]);
-            assert_eq!(over(5), [11, 11, 11], "reaches back five whole minutes");
-            assert_eq!(over(6), [10, 11, 11]);
-            assert_eq!(over(10), [0, 11, 11]);
-            assert_eq!(over(60), [0, 11, 11]);
-            assert_eq!(over(61), [0, 10, 11]);
-            assert_eq!(over(65), [0, 0, 11]);
-            assert_eq!(over(24 * 60 + 14), [0, 0, 11]);
-            assert_eq!(over(24 * 60 + 15), [0, 0, 0]);
-            assert_eq!(over(0), [11, 11, 11], "of a clock that is ahead");
-        }
-    }
-
-    #[test]
-    fn written_and_unwritten_counters_add_up() {
-        let counters = WindowCounters {
-            minutes: vec![(Timestamp(0), attempts(1))],
-            quarters: vec![(Timestamp(0), attempts(1))],
-            pending: vec![
-                (Timestamp(0), attempts(10)),
-                (Timestamp(MINUTE), attempts(100)),
-            ],
+        let counters = gathered(&[(30_000, 1), (4 * MINUTE, 10)]);
+        let over = |minute: u64| {
+            let now = Timestamp(minute * MINUTE);
+            Window::ALL.map(|window| counters.over(now, window).attempts)
         };
-        for window in Window::ALL {
-            assert_eq!(counters.over(Timestamp(MINUTE), window).attempts, 111);
-        }
+        assert_eq!(over(4), [11, 11, 11]);
+        assert_eq!(over(5), [11, 11, 11], "reaches back five whole minutes");
+        assert_eq!(over(6), [10, 11, 11]);
+        assert_eq!(over(10), [0, 11, 11]);
+        assert_eq!(over(60), [0, 11, 11]);
+        assert_eq!(over(61), [0, 10, 11]);
+        assert_eq!(over(65), [0, 0, 11]);
+        assert_eq!(over(24 * 60 + 14), [0, 0, 11]);
+        assert_eq!(over(24 * 60 + 15), [0, 0, 0]);
+        assert_eq!(over(0), [11, 11, 11], "of a clock that is ahead");
     }
 
     proptest! {
@@ -153,7 +125,6 @@ mod tests {
         fn a_window_is_the_sum_of_its_buckets(
             steps in proptest::collection::vec((0u64..7_200_000, 1u64..5), 1..200),
             later in 0u64..7_200_000,
-            written: bool,
         ) {
             let mut now = 0;
             let mut all = Vec::new();
@@ -162,7 +133,7 @@ mod tests {
                 all.push((now, count));
             }
             now += later;
-            let counters = gathered(&all, written);
+            let counters = gathered(&all);
             for (window, bucket, whole) in [
                 (Window::FiveMinutes, MINUTE, 5),
                 (Window::Hour, MINUTE, 60),

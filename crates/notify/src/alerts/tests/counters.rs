@@ -1,7 +1,6 @@
 //! Tests of alerts that are computed from counters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::classify::{Outcome, TransportError};
@@ -67,8 +66,6 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
 }
 
 async fn add_counters(fixture: &Fixture, scope: &SubjectScope, counters: StatCounters) {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let entry = StatEntry {
         scope: scope.clone(),
         at: fixture.now(),
@@ -76,7 +73,7 @@ async fn add_counters(fixture: &Fixture, scope: &SubjectScope, counters: StatCou
     };
     fixture
         .store
-        .add_stats(number + 1, vec![entry])
+        .add_stats(vec![entry])
         .await
         .expect("the store writes");
 }

@@ -140,7 +140,7 @@ async fn undispatched_notifications_raise_an_alert() {
     };
     fixture
         .store
-        .add_stats(1, vec![entry])
+        .add_stats(vec![entry])
         .await
         .expect("the store writes");
     fixture.run_for(Span::from_mins(15)).await;

@@ -6,6 +6,7 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("store", ["sqlite:a.db", "sqlite:b.db", "sqlite:c.db"]),
     ("role", ["api", "worker", "api"]),
     ("lease", ["3s", "7s", "10s"]),
+    ("finish_upgrade_after", ["2m", "3h", "1d"]),
     (
         "store_listen",
         ["postgres://a@b/c", "postgres://a@b/d", "postgres://a@b/e"],

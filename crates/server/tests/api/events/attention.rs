@@ -34,12 +34,12 @@ async fn a_failing_endpoint_is_listed_until_it_recovers() {
     let server = TestServer::without_engine().await;
     let (bad, good) = (endpoint(&server).await, endpoint(&server).await);
     for _ in 0..10 {
-        server.count_attempt(&bad, true);
-        server.count_attempt(&good, true);
+        server.count_attempt(&bad, true).await;
+        server.count_attempt(&good, true).await;
     }
     assert_eq!(listed(&server, ALL).await, []);
     for _ in 0..8 {
-        server.count_attempt(&bad, false);
+        server.count_attempt(&bad, false).await;
     }
     for path in [ALL, OWN] {
         let shown = server.get(path).await.ok(200);
@@ -57,10 +57,10 @@ async fn a_failing_endpoint_is_listed_until_it_recovers() {
     let other = "/v1/tenants/other/attention";
     assert_eq!(listed(&server, other).await, []);
     for _ in 0..10 {
-        server.count_attempt(&bad, true);
+        server.count_attempt(&bad, true).await;
     }
     assert_eq!(listed(&server, ALL).await, []);
-    server.count_attempt(&bad, false);
+    server.count_attempt(&bad, false).await;
     assert_eq!(listed(&server, OWN).await.len(), 1);
     server.pass_ms(3_600_001);
     assert_eq!(
@@ -104,7 +104,7 @@ async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
     server.tenant("other").await;
     assert_eq!(listed(&server, "/v1/tenants/other/attention").await, []);
     // The counters in memory take precedence over the stored alert.
-    server.count_attempt(&bad, true);
+    server.count_attempt(&bad, true).await;
     assert_eq!(listed(&server, ALL).await, []);
     raise(3, AlertName::DeadLetterRatio, &other).await;
     assert_eq!(listed(&server, ALL).await.len(), 1);
@@ -137,10 +137,10 @@ async fn endpoints_are_listed_by_severity() {
     let [well, paused, failing, tripped, switched_off, gone] = &made[..] else {
         panic!("six endpoints were created");
     };
-    server.count_attempt(well, true);
+    server.count_attempt(well, true).await;
     set_status(&server, paused, EndpointStatus::Paused, None, None).await;
     for _ in 0..9 {
-        server.count_attempt(failing, false);
+        server.count_attempt(failing, false).await;
     }
     let health = Health {
         revision: 1,
@@ -161,7 +161,7 @@ async fn endpoints_are_listed_by_severity() {
         Some(health),
     )
     .await;
-    server.count_attempt(tripped, false);
+    server.count_attempt(tripped, false).await;
     let manual = Some(DisabledReason::Manual);
     set_status(
         &server,

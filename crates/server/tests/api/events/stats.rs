@@ -127,10 +127,10 @@ async fn stats_series_count_attempts_by_bucket() {
         server.endpoint(url).await,
     );
     // The time is 12:00:00, then 12:07:30.
-    server.count_attempt(&one, true);
-    server.count_attempt(&other, false);
+    server.count_attempt(&one, true).await;
+    server.count_attempt(&other, false).await;
     server.pass_ms(450_000);
-    server.count_attempt(&one, false);
+    server.count_attempt(&one, false).await;
     let quiet = |start: &str| {
         json!({
             "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
@@ -202,8 +202,8 @@ async fn per_endpoint_metrics_are_visible_to_admins_only() {
         server.endpoint(url.clone()).await,
         server.endpoint(url).await,
     );
-    server.count_attempt(&one, false);
-    server.count_attempt(&other, true);
+    server.count_attempt(&one, false).await;
+    server.count_attempt(&other, true).await;
     let request = http::Request::get("/metrics").body(axum::body::Body::empty());
     let open = server.send(request.unwrap()).await;
     assert_eq!(open.status, 200);

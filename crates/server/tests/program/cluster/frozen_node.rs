@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use posthaste_testbed::stats_check::assert_stats_equal_deliveries;
 use posthaste_testbed::{Answer, Arrival, Receiver};
 use serde_json::json;
 
@@ -52,6 +53,7 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
         let ends = ended(&mut cluster.api(node), &report).await;
         assert_eq!(ends["succeeded"], report.events.len());
     }
+    assert_stats_equal_deliveries(&mut cluster.api(0), None).await;
     LIMITS.assert_hold(&receiver, &report, &[fault]);
     // No result that was recorded before has changed.
     let now_written = attempts_of(&cluster);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use posthaste_testbed::stats_check::assert_stats_equal_deliveries;
 use posthaste_testbed::{Answer, Receiver};
 use serde_json::json;
 
@@ -64,6 +65,7 @@ async fn another_node_takes_over_within_the_lease() {
         assert_eq!(ends["succeeded"], report.events.len());
     }
     LIMITS.assert_hold(&receiver, &report, &[fault]);
+    assert_stats_equal_deliveries(&mut cluster.api(0), None).await;
     cluster.assert_no_panics();
 }
 

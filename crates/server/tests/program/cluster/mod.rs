@@ -18,3 +18,4 @@ mod no_faults;
 mod propagation;
 mod restart;
 mod roles;
+mod stats_under_faults;

@@ -1,8 +1,6 @@
 //! All nodes return the same stats, also after a node was killed.
 
-use std::time::{Duration, Instant};
-
-use posthaste_testbed::{Api, PATIENCE, Receiver};
+use posthaste_testbed::{Api, Receiver};
 use serde_json::{Value, json};
 
 use super::event;
@@ -57,17 +55,7 @@ async fn stats_include_a_node_that_died() {
     let stats = async |node: usize| cluster.api(node).get("/v1/stats").await.expect(200);
     assert_eq!(stats(0).await, stats(1).await);
 
-    // After a node has written its counters, its end loses none of them.
-    let written =
-        "SELECT coalesce(sum(attempts), 0)::bigint FROM figures WHERE width = 0 AND scope = 0";
-    let deadline = Instant::now() + PATIENCE;
-    while cluster.database.number(written) < 2 * EACH as i64 {
-        assert!(
-            Instant::now() < deadline,
-            "the stats are not in the database"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    // What was recorded is counted, so the end of a node loses nothing.
     cluster.nodes[1].kill();
     let mut api = cluster.api(0);
     until_attempts(&mut api, ALL, 2 * EACH).await;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_testbed::stats_check::assert_stats_equal_deliveries;
 use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
@@ -145,6 +146,9 @@ async fn acknowledged_events_survive_a_kill(kills: &[Kill]) {
     }
     // A fault of the server uses up no attempt: the receiver accepted each delivery at attempt 1.
     assert!(records.iter().all(|arrival| arrival.attempt() == 1));
+    // What was recorded is counted, and nothing else.
+    let totals = assert_stats_equal_deliveries(&mut api, None).await;
+    assert_eq!(totals.succeeded, EVENTS as u64, "{kills:?}");
 }
 
 /// The state when the server was killed.

@@ -26,8 +26,7 @@ use crate::contract::fixture::{
 use posthaste_store::{
     AcceptResult, ActionInterface, Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome,
     AuditScope, Content, DisabledReason, Endpoint, Idempotency, NewEvent, Quotas, ReplayFilter,
-    ReplayScope, ReplayStatus, Retention, RetryResult, StatCounters, StatEntry, SubjectScope,
-    Tenant, TenantObject,
+    ReplayScope, ReplayStatus, Retention, RetryResult, Tenant, TenantObject,
 };
 
 impl ComparedStore<'_> {
@@ -363,14 +362,6 @@ impl ComparedStore<'_> {
         let settled = Record::Attempt(Box::new(settled));
         let written = record(&*self.store, now, settled, detail()).await;
         let endpoint = before.facts().endpoint;
-        let tenant = owner.as_ref().map_or(TENANTS[0], |(tenant, _)| tenant);
-        let happened = happened(now, tenant, endpoint, code.into());
-        self.flushes += 1;
-        // Added twice under the same number, as a caller does that lost the response.
-        for happened in [happened.clone(), happened] {
-            let added = self.store.add_stats(self.flushes, happened).await;
-            added.expect("the stats are written");
-        }
         let found = match owner {
             Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
             None => Ok(None),
@@ -553,27 +544,6 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
         resource: "/v1/tenants".to_owned(),
         outcome: None,
     }
-}
-
-/// Returns stats of the whole installation, a tenant and an endpoint.
-fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<StatEntry> {
-    let counters = StatCounters {
-        attempts: count,
-        retries: count / 3,
-        slowest_micros: count,
-        ..StatCounters::default()
-    };
-    let scopes = [
-        SubjectScope::Everything,
-        SubjectScope::Tenant(id(tenant)),
-        SubjectScope::Endpoint(endpoint),
-    ];
-    let happened = scopes.map(|scope| StatEntry {
-        scope,
-        at,
-        counters,
-    });
-    happened.into()
 }
 
 fn a_health((revision, tripped): (u64, bool)) -> Health {

@@ -30,8 +30,6 @@ pub(super) struct ComparedStore<'a> {
     pub(super) names: Names,
     /// Deliveries as they were when last seen waiting.
     pub(super) seen: BTreeMap<DeliveryId, Delivery>,
-    /// Number of stats batches that were added since the store was opened.
-    pub(super) flushes: u64,
 }
 
 impl<'a> ComparedStore<'a> {
@@ -45,7 +43,6 @@ impl<'a> ComparedStore<'a> {
             recorder,
             names: Names::default(),
             seen: BTreeMap::new(),
-            flushes: 0,
         }
     }
 
@@ -55,7 +52,6 @@ impl<'a> ComparedStore<'a> {
         self.seed += 1_000_000;
         let settings = StoreSettings::new(Rng::seeded(self.seed));
         self.store = self.harness.open(settings, self.recorder.clone());
-        self.flushes = 0;
     }
 
     /// Formats a result with names instead of ids.

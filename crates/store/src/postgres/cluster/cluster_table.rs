@@ -19,13 +19,14 @@ use super::database_clock::{self, DatabaseClock};
 use crate::postgres::cancellable_connection::CancellableConnection;
 use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
+use crate::postgres::schema::FORMAT;
 use crate::postgres::settings::PostgresSettings;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::roster";
 
-/// Registers the node. The version is that of this program.
-const ENTER: &str = "SELECT enter($1, $2, $3, $4, $5, $6)";
+/// Registers the node, with the version of this program and the newest schema version that it knows.
+const ENTER: &str = "SELECT enter($1, $2, $3, $4, $5, $6, $7)";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
 /// wish for shards or its capacity has changed.
@@ -149,6 +150,7 @@ async fn execute(
                         &settings.role_name,
                         &VERSION,
                         &(clock.now().0 as i64),
+                        &i64::from(FORMAT),
                     ],
                 )
                 .await?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    NodeNo, OwnedShard, SHARD_COUNT, Shard, ShareGrant, TableView, Timings,
+    FormatLevel, NodeNo, OwnedShard, SHARD_COUNT, Shard, ShareGrant, TableView, Timings,
 };
 use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId};
@@ -25,7 +25,7 @@ use super::concurrency_shares::ShareRequest;
 use super::database_clock::DatabaseClock;
 use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
-use super::{concurrency_shares, listener, node_list, poller, rpc_exchange};
+use super::{concurrency_shares, listener, node_list, poller, rpc_exchange, upgrade};
 use crate::fair_queue::QueueClass;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::read::readers::ReadKind;
@@ -117,6 +117,7 @@ impl Membership {
                 membership.clone(),
                 settings.clone(),
             )),
+            tokio::task::spawn_local(upgrade::finish(membership.clone(), settings.clone())),
             tokio::task::spawn_local(concurrency_shares::answer(
                 owned_shards.clone(),
                 settings.clone(),
@@ -189,7 +190,7 @@ impl Membership {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write<T, F>(&self, run: F) -> Answer<T>
+    pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
         F: AsyncFnMut(&mut WriteContext) -> Result<T, crate::postgres::db_error::DbError>
@@ -215,6 +216,10 @@ impl Cluster for Membership {
             nodes.push(me);
         }
         nodes
+    }
+
+    fn format_level(&self) -> FormatLevel {
+        self.shared.required_schema.level()
     }
 
     fn owner(&self, shard: Shard) -> Owner {

@@ -5,65 +5,97 @@
 
 use std::time::Duration;
 
+use posthaste_core::cluster::{SchemaCheck, SchemaVersions, check};
 use tokio_postgres::error::SqlState;
 
-use super::{FORMAT, MIGRATIONS, lock, meta};
+use super::{FORMAT, MIGRATIONS, OLDEST_FORMAT, lock, meta};
 use crate::OpenError;
 use crate::postgres::connection::{ConnectError, MIN_SERVER_VERSION, PgConnection};
-use crate::postgres::db_error::DbError;
+use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::dial::ServerUrl;
 
 /// Time limit for a migration, including the wait for a migration by another node.
 const MIGRATION: Duration = Duration::from_secs(3_600);
+/// Maximum number of deadlocks with running nodes, after each of which a step is repeated.
+const MAX_BLOCKED: u32 = 10;
 
-/// Migrates the database to the newest schema version. Several nodes may call this at once: one migrates, the others
-/// wait for it.
+/// Migrates the database to the newest schema version, and returns the version that a node must know. Several nodes may
+/// call this at once: one migrates, the others wait for it.
+///
+/// Nodes of the version before may be running. Each step is a transaction of its own, so that they wait only a short time.
 pub(in crate::postgres) async fn migrate(
     conn: &PgConnection,
     url: &ServerUrl,
-) -> Result<(), OpenError> {
-    let found = format(conn).await.map_err(|fault| explain(url, &fault))?;
-    if found == FORMAT {
-        return Ok(());
+) -> Result<u32, OpenError> {
+    let explain = |fault: DbError| explain(url, &fault);
+    let found = versions(conn).await.map_err(explain)?;
+    match check(found, OLDEST_FORMAT..=FORMAT) {
+        SchemaCheck::Ready => return Ok(found.required),
+        SchemaCheck::Migrate => {}
+        SchemaCheck::TooNew => {
+            return Err(OpenError::DatabaseTooNew {
+                server: url.to_string(),
+                found: found.required,
+                known: FORMAT,
+            });
+        }
+        SchemaCheck::TooOld => {
+            return Err(OpenError::DatabaseTooOld {
+                server: url.to_string(),
+                found: found.reached,
+                oldest: OLDEST_FORMAT,
+                known: FORMAT,
+            });
+        }
     }
     // Building an index over a large table takes longer than any other statement.
     let usual = conn.replace_time_limit(Some(MIGRATION));
-    let migrated = async {
-        conn.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
-            .await?;
-        conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
-            .await?;
-        let found = format(conn).await?;
-        for step in found..FORMAT {
-            conn.batch(MIGRATIONS[step as usize]).await?;
-            let sql = format!(
-                "UPDATE meta SET value = {} WHERE name = '{}'",
-                step + 1,
-                meta::FORMAT
-            );
-            conn.batch(&sql).await?;
+    let mut blocked = 0;
+    let migrated = loop {
+        match step(conn).await {
+            Ok(done) if done.reached >= FORMAT => break Ok(done.required),
+            Ok(_) => {}
+            Err(fault) => {
+                // If the connection is lost, there is nothing to roll back.
+                let _ = conn.batch("ROLLBACK").await;
+                blocked += 1;
+                // A deadlock with a transaction of a running node.
+                if fault.kind() != ErrorKind::Blocked || blocked == MAX_BLOCKED {
+                    break Err(explain(fault));
+                }
+            }
         }
-        conn.batch("COMMIT").await?;
-        Ok(found)
     };
-    let migrated = migrated.await;
     conn.replace_time_limit(usual);
-    let found = match migrated {
-        Ok(found) => found,
-        Err(fault) => {
-            // If the connection is lost, there is nothing to roll back.
-            let _ = conn.batch("ROLLBACK").await;
-            return Err(explain(url, &fault));
-        }
-    };
-    if found > FORMAT {
-        return Err(OpenError::DatabaseTooNew {
-            server: url.to_string(),
-            found,
-            known: FORMAT,
-        });
+    migrated
+}
+
+/// Runs the next migration, or all of them in an empty database, which no node of an earlier version uses. Returns the
+/// versions after it.
+async fn step(conn: &PgConnection) -> Result<SchemaVersions, DbError> {
+    conn.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        .await?;
+    conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
+        .await?;
+    // Another node may have migrated while this one waited for the lock.
+    let found = versions(conn).await?;
+    if found.reached >= FORMAT {
+        conn.batch("COMMIT").await?;
+        return Ok(found);
     }
-    Ok(())
+    let (reached, required) = match found.reached {
+        0 => (FORMAT, FORMAT),
+        before => (before + 1, found.required),
+    };
+    for migration in &MIGRATIONS[found.reached as usize..reached as usize] {
+        conn.batch(migration).await?;
+    }
+    for (name, version) in [(meta::FORMAT, required), (meta::SCHEMA, reached)] {
+        let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = $2";
+        conn.execute(sql, &[&name, &i64::from(version)]).await?;
+    }
+    conn.batch("COMMIT").await?;
+    Ok(SchemaVersions { required, reached })
 }
 
 /// Refuses to open a database whose copy was started and not finished, because a part of the data is missing.
@@ -84,8 +116,8 @@ pub(in crate::postgres) async fn refuse_half_copied(
     Ok(())
 }
 
-/// Returns the schema version of the database, or 0 if it has no posthaste tables yet.
-async fn format(conn: &PgConnection) -> Result<u32, DbError> {
+/// Returns the schema versions of the database. Both are 0 if it has no posthaste tables yet.
+async fn versions(conn: &PgConnection) -> Result<SchemaVersions, DbError> {
     // Queries the catalog tables instead of calling `to_regclass`, which uses the server process's catalog cache. The
     // cache may not show a table that another node created while this one waited for the lock.
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c \
@@ -93,11 +125,20 @@ async fn format(conn: &PgConnection) -> Result<u32, DbError> {
                WHERE c.relname = 'meta' AND n.nspname = ANY (current_schemas(false)))";
     let row = conn.query_one(sql, &[]).await?;
     if !row.get::<_, bool>(0) {
-        return Ok(0);
+        return Ok(SchemaVersions {
+            required: 0,
+            reached: 0,
+        });
     }
-    let sql = "SELECT value FROM meta WHERE name = $1";
-    let row = conn.query_opt(sql, &[&meta::FORMAT]).await?;
-    Ok(row.map_or(0, |row| row.get::<_, i64>(0) as u32))
+    let sql = "SELECT name, value FROM meta WHERE name IN ($1, $2)";
+    let rows = conn.query(sql, &[&meta::FORMAT, &meta::SCHEMA]).await?;
+    let number = |name: &str| {
+        let row = rows.iter().find(|row| row.get::<_, &str>(0) == name);
+        row.map(|row| row.get::<_, i64>(1) as u32)
+    };
+    let required = number(meta::FORMAT).unwrap_or(0);
+    let reached = number(meta::SCHEMA).unwrap_or(0).max(required);
+    Ok(SchemaVersions { required, reached })
 }
 
 /// Converts a failed connection attempt to an error for the operator.

@@ -5,8 +5,8 @@
 //! [`meta`] name the advisory locks and the rows of the table `meta`. The names of tables and columns are contracts;
 //! some are older than the names in the code. `docs/internals/stored-names.md` explains them.
 //!
-//! Guarantees: published migrations never change. Two nodes never migrate at the same time, and a database of a newer
-//! version is refused.
+//! Guarantees: published migrations never change. A migration only adds, so that nodes of the version before keep working
+//! while they are replaced. Two nodes never migrate at the same time, and a database of a newer version is refused.
 
 pub(in crate::postgres) mod clock_skew;
 pub(in crate::postgres) mod columns;
@@ -15,8 +15,11 @@ pub(in crate::postgres) mod event_rows;
 pub(in crate::postgres) mod migrate;
 pub(in crate::postgres) mod partitions;
 
+/// The oldest schema version that this program migrates. No released version is older.
+pub(in crate::postgres) const OLDEST_FORMAT: u32 = 1;
+
 /// The newest schema version.
-pub(in crate::postgres) const FORMAT: u32 = 7;
+pub(in crate::postgres) const FORMAT: u32 = 9;
 
 /// The migrations, each from the version before it.
 pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
@@ -27,14 +30,17 @@ pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("owner_emails.sql"),
     include_str!("one_off_requests.sql"),
     include_str!("nodes.sql"),
+    include_str!("stats.sql"),
+    include_str!("rolling_upgrade.sql"),
 ];
 
 /// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and
 /// give each test a copy; a store migrates its database itself.
 pub fn schema_sql() -> String {
     let set_format = format!(
-        "UPDATE meta SET value = {FORMAT} WHERE name = '{}'",
-        meta::FORMAT
+        "UPDATE meta SET value = {FORMAT} WHERE name = '{}'; INSERT INTO meta VALUES ('{}', {FORMAT})",
+        meta::FORMAT,
+        meta::SCHEMA
     );
     format!("{};\n{set_format}", MIGRATIONS.join(";\n"))
 }
@@ -56,8 +62,10 @@ pub(in crate::postgres) mod lock {
 
 /// Names of the numbers in the table `meta`.
 pub(crate) mod meta {
-    /// The schema version.
+    /// The schema version that a node must know to use the database.
     pub(crate) const FORMAT: &str = "format";
+    /// The schema version that the migrations have reached. Absent if it is the other one.
+    pub(crate) const SCHEMA: &str = "schema";
     /// Maximum number of milliseconds by which an event id is ahead of the time at which the event was accepted.
     pub(crate) const EVENT_CLOCK_SKEW: &str = "event_lead";
     /// The same for delivery ids.

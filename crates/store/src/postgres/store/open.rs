@@ -9,7 +9,7 @@ use crate::postgres::read::due_watermarks::DueWatermarks;
 use crate::postgres::read::payload_cache::FetchedPayloadCache;
 use crate::postgres::read::readers::Readers;
 use crate::postgres::settings::PostgresSettings;
-use crate::postgres::shared::Shared;
+use crate::postgres::shared::{RequiredSchema, Shared};
 use crate::postgres::thread;
 use crate::postgres::write::write_queue::WriteQueue;
 use crate::thread_end::ThreadEnd;
@@ -36,6 +36,7 @@ impl PostgresStore {
             closed: Arc::new(ThreadEnd::default()),
             due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
+            required_schema: RequiredSchema::default(),
             round_trips: Arc::default(),
             hand_over,
             cluster_events,

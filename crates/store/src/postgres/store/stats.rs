@@ -10,10 +10,10 @@ use crate::postgres::write::write_context::WriteContext;
 use crate::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
 impl StatsStore for PostgresStore {
-    fn add_stats(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
+    fn add_stats(&self, happened: Vec<StatEntry>) -> Answer<()> {
         let rows = StatsColumns::of(happened);
         self.write_in_background(async move |context: &mut WriteContext| {
-            rows.add(context, number).await
+            rows.add(&context.conn).await
         })
     }
 

@@ -17,6 +17,7 @@ use super::count_changes::CountChanges;
 use super::operation::{AcceptOperation, RecordOperation};
 use super::owned_shards::Ownership;
 use super::record::RecordedRows;
+use super::stats::{self, ChangeColumns};
 use super::usage::UsageMeters;
 use super::write_context::{GUARD, WriteContext};
 use super::writer::{MAX_TRIES, RETRY_TIMEOUT, Writer};
@@ -25,15 +26,19 @@ use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::partitions::Day;
+use crate::stats::{CountedScopes, StatChanges, of_attempt};
 use crate::{AcceptResult, HandedOver, StoreError, Written};
 
 /// Number of batches that look up their idempotency keys first, after a batch met a key that was stored already.
 const KEY_LOOKUP_BATCHES: u32 = 64;
-/// Maximum number of cached endpoint numbers.
-const MAX_NUMBERS: usize = 200_000;
+/// Maximum number of endpoints whose scopes are cached.
+const MAX_KNOWN_SCOPES: usize = 200_000;
 /// After this number of directory changes during one batch, the batch locks the directory, so that the next change
 /// waits for it.
 pub(super) const MAX_OUTDATED: u32 = 3;
+/// The scopes that endpoints are counted in, with their numbers.
+type EndpointScopes = FxHashMap<EndpointId, CountedScopes<i64>>;
+
 /// Hot operations that are written together.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -257,20 +262,14 @@ impl Writer {
         let owned_shards = self.context.owned_shards.clone();
         batch.drop_if(|it| !owned_shards.is_current(it.ownership));
         let mut known = self.known_keys(&conn, batch).await?;
-        let numbers = self.numbers(&conn, batch).await?;
+        let scopes = self.counted_scopes(&conn, batch).await?;
         let held = UsageMeters::hold(&conn, begun, &self.context.routes, &batch.accepts).await?;
         begun |= held.is_some();
         let meters = held.unwrap_or_default();
         let plan = loop {
             let is_looked_up = known.is_some();
             let known_now = known.unwrap_or_default();
-            let plan = plan(
-                &mut self.context,
-                batch,
-                &numbers,
-                known_now,
-                meters.clone(),
-            );
+            let plan = plan(&mut self.context, batch, &scopes, known_now, meters.clone());
             if is_looked_up || !batch.may_be_stored(&plan.accepted.answers) {
                 break plan;
             }
@@ -310,45 +309,55 @@ impl Writer {
         Ok(Some(known))
     }
 
-    /// Returns the numbers of the endpoints of all records. A number never changes.
-    async fn numbers(
+    /// Returns the scopes that the endpoints of all records are counted in, with the numbers of the endpoints. They
+    /// never change.
+    async fn counted_scopes(
         &mut self,
         conn: &PgConnection,
         batch: &Batch,
-    ) -> Result<FxHashMap<EndpointId, i64>, DbError> {
-        let known = &mut self.context.numbers;
-        let mut numbers = FxHashMap::default();
+    ) -> Result<EndpointScopes, DbError> {
+        let known = &mut self.context.counted_scopes;
+        let mut found = EndpointScopes::default();
         let mut missing: Vec<Id> = Vec::new();
         for it in batch.current() {
             let endpoint = it.attempt.delivery.facts().endpoint;
             match known.get(&endpoint) {
-                Some(no) => {
-                    numbers.insert(endpoint, *no);
+                Some(scopes) => {
+                    found.insert(endpoint, *scopes);
                 }
                 None => missing.push(Id(endpoint.0)),
             }
         }
         if missing.is_empty() {
-            return Ok(numbers);
+            return Ok(found);
         }
-        if known.len() >= MAX_NUMBERS {
+        if known.len() >= MAX_KNOWN_SCOPES {
             known.clear();
         }
-        let sql = "SELECT id, no FROM endpoints WHERE id = ANY ($1)";
+        let operational = self.context.settings.operational_tenant.as_ref();
+        let sql = "SELECT e.id, e.no, t.no, t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+                   WHERE e.id = ANY ($1)";
         for row in conn.query(sql, &[&missing]).await? {
             let endpoint = EndpointId(row.get::<_, Id>(0).0);
-            known.insert(endpoint, row.get(1));
-            numbers.insert(endpoint, row.get(1));
+            let tenant: &str = row.get(3);
+            let is_operational = operational.is_some_and(|it| it.as_str() == tenant);
+            let scopes = CountedScopes {
+                everything: (!is_operational).then_some(stats::EVERYTHING),
+                tenant: row.get(2),
+                endpoint: row.get(1),
+            };
+            known.insert(endpoint, scopes);
+            found.insert(endpoint, scopes);
         }
         if missing
             .iter()
-            .any(|id| !numbers.contains_key(&EndpointId(id.0)))
+            .any(|id| !found.contains_key(&EndpointId(id.0)))
         {
             return Err(DbError::Corrupt(
                 "a record is about an endpoint that never was".to_owned(),
             ));
         }
-        Ok(numbers)
+        Ok(found)
     }
 }
 
@@ -357,6 +366,7 @@ pub(super) struct BatchPlan<'a> {
     pub(super) accepted: AcceptedRows<'a>,
     pub(super) recorded: RecordedRows,
     pub(super) count_changes: CountChanges,
+    pub(super) stats: Option<ChangeColumns>,
     pub(super) meters: UsageMeters,
 }
 
@@ -378,20 +388,26 @@ pub(super) fn apply_accepted(
 pub(super) fn plan<'a>(
     context: &mut WriteContext,
     batch: &'a Batch,
-    numbers: &FxHashMap<EndpointId, i64>,
+    scopes: &EndpointScopes,
     known: StoredEvents,
     mut meters: UsageMeters,
 ) -> BatchPlan<'a> {
     let mut count_changes = CountChanges::default();
     let mut recorded = RecordedRows::default();
+    let mut stats = StatChanges::default();
+    let level = context.required_schema.level();
     for it in batch.current() {
-        let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
+        let scopes = scopes[&it.attempt.delivery.facts().endpoint];
+        let endpoint_no = scopes.endpoint;
+        let counters = of_attempt(&it.attempt, it.detail.latency);
+        stats.add(it.attempt.settlement.finished_at, scopes, &counters);
         recorded.add(
             &mut count_changes,
             it.now,
             endpoint_no,
             &it.attempt,
             &it.detail,
+            level,
         );
     }
     let mut accepted = AcceptedRows::default();
@@ -410,6 +426,7 @@ pub(super) fn plan<'a>(
         accepted,
         recorded,
         count_changes,
+        stats: ChangeColumns::of(stats),
         meters,
     }
 }

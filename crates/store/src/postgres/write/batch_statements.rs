@@ -6,6 +6,7 @@
 use super::accept::{self, AcceptedRows};
 use super::batch::BatchPlan;
 use super::record::{self, RecordedRows};
+use super::stats::{self, ChangeColumns};
 use super::usage::{self, UsageColumns};
 use super::write_context::{GUARD, WriteContext};
 use super::{count_changes, notify, outbox};
@@ -28,6 +29,8 @@ pub(super) struct BatchStatements<'p> {
     recorded: &'p RecordedRows,
     /// Changes of the delivery counts, for [`count_changes::COUNT`].
     counted: Option<(Vec<i64>, Vec<i64>, Vec<i64>)>,
+    /// Counters of the records, for [`stats::COUNT`].
+    stats: Option<&'p ChangeColumns>,
     /// Events by month and tenant, for [`usage::COUNT`].
     used: Option<UsageColumns>,
     /// Rate meters, for [`usage::SET`].
@@ -52,6 +55,7 @@ impl<'p> BatchStatements<'p> {
             accepted: &plan.accepted,
             recorded: &plan.recorded,
             counted: plan.count_changes.columns(),
+            stats: plan.stats.as_ref(),
             used: plan.meters.to_count(),
             set: plan.meters.to_set(),
             notified: plan
@@ -79,6 +83,7 @@ impl<'p> BatchStatements<'p> {
             (!recorded.failed.is_empty(), outbox::FAIL),
             (!recorded.notifications.is_empty(), outbox::NOTIFICATION),
             (self.counted.is_some(), count_changes::COUNT),
+            (self.stats.is_some(), stats::COUNT),
             (self.used.is_some(), usage::COUNT),
             (self.set.is_some(), usage::SET),
             (!self.raised.is_empty(), RAISE),
@@ -154,7 +159,7 @@ impl<'p> BatchStatements<'p> {
         }
     }
 
-    /// Adds the statements for counts, usage, clock skews and notifications.
+    /// Adds the statements for counts, stats, usage, clock skews and notifications.
     pub(super) fn write_effects(&'p self, conn: &'p PgConnection, pipeline: &mut Pipeline<'p>) {
         let slot = self.context.slot();
         if let Some((endpoints, waiting, dead)) = &self.counted {
@@ -163,6 +168,9 @@ impl<'p> BatchStatements<'p> {
                 conn.execute(count_changes::COUNT, params).await?;
                 Ok(())
             });
+        }
+        if let Some(changes) = self.stats {
+            pipeline.then(changes.add(conn, slot));
         }
         self.write_shared_effects(conn, pipeline);
     }

@@ -63,6 +63,7 @@ pub(super) async fn write_changed(
         insert_ended(&conn, before, after).await?;
     }
     context.count(before.endpoint_no, Some(before.status), Some(status));
+    context.count_dead_letter(before, after).await?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use std::task::Poll;
 use super::changelog;
 use super::count_changes;
 use super::notify;
+use super::stats::{self, ChangeColumns};
 use super::write_context::WriteContext;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -94,6 +95,7 @@ impl WriteContext {
         let conn = self.conn.clone();
         let writes = std::mem::take(&mut self.last.writes);
         let counted = self.effects.count_changes.columns();
+        let added = ChangeColumns::of(std::mem::take(&mut self.effects.stats));
         let changes = std::mem::take(&mut self.effects.changes);
         let owned_shards = self.owned_shards.clone();
         let notified = self.effects.work.columns(|it| owned_shards.owns(it));
@@ -103,6 +105,7 @@ impl WriteContext {
         let effects = [
             (self.last.directory.is_some(), CHECK_DIRECTORY),
             (counted.is_some(), count_changes::COUNT),
+            (added.is_some(), stats::COUNT),
             (!changes.is_empty(), changelog::APPEND),
             (!changes.is_empty(), changelog::NOTIFY),
             (notified.is_some(), &notify_sql),
@@ -133,6 +136,9 @@ impl WriteContext {
                     .await?;
                 Ok(())
             });
+        }
+        if let Some(added) = &added {
+            pipeline.then(added.add(&conn, slot));
         }
         if !changes.is_empty() {
             changelog::append(&conn, &changes, &mut pipeline);

@@ -147,7 +147,8 @@ pub(in crate::postgres) async fn set_endpoint_status(
         return Ok(false);
     };
     if let Some(health) = health {
-        remember(context, found.no, health);
+        let health = health.at(context.required_schema.level());
+        remember(context, found.no, &health);
     }
     if found.status != EndpointStatus::Deleted {
         write_status(context, endpoint, status, reason);

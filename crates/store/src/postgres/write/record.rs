@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use posthaste_core::cluster::FormatLevel;
 use posthaste_core::delivery::{DeadReason, Delivery};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
@@ -28,6 +29,7 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{EnumCode, Id, to_json};
 use crate::postgres::schema::delivery_rows::{self, granted};
 use crate::reply::Reply;
+use crate::stats::{of_attempt, of_dead_letter};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, SweepResult, Written};
 
 /// The rows that a batch of attempts changes.
@@ -83,6 +85,7 @@ impl RecordedRows {
         endpoint_no: i64,
         attempt: &AttemptRecord,
         detail: &AttemptDetail,
+        level: FormatLevel,
     ) {
         let after = &attempt.delivery;
         let facts = after.facts();
@@ -131,20 +134,20 @@ impl RecordedRows {
         if let Some(health) = &attempt.health {
             let known = self.healths.get(&endpoint_no);
             if known.is_none_or(|known| known.revision < health.revision) {
-                self.healths.insert(endpoint_no, health.clone());
+                self.healths.insert(endpoint_no, health.at(level));
             }
         }
         for change in &attempt.endpoint_changes {
-            let detail = detail_of(*change);
+            let detail = detail_of(*change, level);
             self.notifications
                 .push(endpoint_no, now, change.name(), &detail);
         }
     }
 }
 
-fn detail_of(change: EndpointChange) -> serde_json::Value {
+fn detail_of(change: EndpointChange, level: FormatLevel) -> serde_json::Value {
     match change {
-        EndpointChange::BreakerTripped(reason) => json!({ "reason": reason }),
+        EndpointChange::BreakerTripped(reason) => json!({ "reason": reason.at(level) }),
         EndpointChange::Recovered => json!({}),
         EndpointChange::DisableWarning(cause) | EndpointChange::Disabled(cause) => {
             json!({ "cause": cause })
@@ -367,8 +370,13 @@ async fn disable(
         return Ok(Written::Superseded);
     }
     let mut recorded = RecordedRows::default();
+    let level = context.required_schema.level();
     let count_changes = &mut context.effects.count_changes;
-    recorded.add(count_changes, now, row.endpoint_no, attempt, detail);
+    recorded.add(count_changes, now, row.endpoint_no, attempt, detail, level);
+    let scopes = context.scopes_of(row.endpoint_no, row.tenant_no).await?;
+    let counters = of_attempt(attempt, detail.latency);
+    let ended_at = attempt.settlement.finished_at;
+    context.effects.stats.add(ended_at, scopes, &counters);
     let RecordedRows {
         ended,
         waiting,
@@ -514,6 +522,15 @@ async fn fail_all(
         kinds.push(kind.map(code));
         failed.note(row.endpoint_no, after, kind);
         context.count(row.endpoint_no, Some(row.status), Some(status_of(after)));
+    }
+    // All of them are deliveries to one endpoint.
+    let (row, _) = &to_fail[0];
+    let scopes = context.scopes_of(row.endpoint_no, row.tenant_no).await?;
+    for (at, counters) in to_fail
+        .iter()
+        .filter_map(|(_, after)| of_dead_letter(after))
+    {
+        context.effects.stats.add(at, scopes, &counters);
     }
     let ended_at = state.ended_at().map(ms);
     let reason = state.dead_reason().map(EnumCode);

@@ -1,23 +1,85 @@
-//! Stats by scope and time bucket, added by all nodes.
+//! Stats by scope and time bucket.
 //!
-//! A flush is one statement in its own transaction, apart from accepts and records. All nodes write the rows in the
-//! same order, so concurrent flushes wait for each other and cannot deadlock. Each flush has a number. It is stored
-//! with the flusher id, which the process gets when it opens the store and keeps even if it gets a new node number. A
-//! flush that is repeated, because its outcome was unknown, waits for the first try and then adds nothing.
+//! The transaction that records attempts or ends deliveries adds what it counts to the table `stats`, in the slot of its
+//! writer ([`ChangeColumns`]), so that no node waits for another. A bucket is the sum over the slots, and over the table
+//! `figures`, to which nodes of 0.1 add what they counted in memory.
 
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::outbox;
-use super::write_context::WriteContext;
 use crate::codes::{at, ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::Id;
-use crate::stats::by_bucket;
+use crate::stats::{StatChanges, by_bucket};
 use crate::{BucketWidth, StatCounters, StatEntry, SubjectScope};
+
+/// The number of the scope of everything in stored rows.
+pub(super) const EVERYTHING: i64 = 0;
+
+/// Counters that a transaction adds to the stats, as the parameters of [`COUNT`].
+#[derive(Default)]
+pub(in crate::postgres) struct ChangeColumns {
+    widths: Vec<i16>,
+    began: Vec<i64>,
+    scopes: Vec<i64>,
+    counts: [Vec<i64>; StatCounters::COLUMNS],
+}
+
+impl ChangeColumns {
+    /// Returns the parameters, or `None` if nothing was counted.
+    pub(super) fn of(changes: StatChanges<i64>) -> Option<ChangeColumns> {
+        if changes.is_empty() {
+            return None;
+        }
+        let mut rows = ChangeColumns::default();
+        for ((width, began, scope), counters) in changes.into_buckets() {
+            rows.widths.push(width.code());
+            rows.began.push(ms(began));
+            rows.scopes.push(scope);
+            for (column, count) in rows.counts.iter_mut().zip(counters.columns()) {
+                column.push(count);
+            }
+        }
+        Some(rows)
+    }
+
+    /// Adds the counters to the slot of a writer.
+    pub(super) async fn add(&self, conn: &PgConnection, slot: i16) -> Result<(), DbError> {
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&self.widths, &self.began, &self.scopes];
+        params.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
+        params.push(&slot);
+        conn.execute(COUNT, &params).await?;
+        Ok(())
+    }
+}
+
+/// Adds counters to buckets, which must be sorted. Takes the columns of [`ChangeColumns`] and the slot.
+pub(super) const COUNT: &str = "INSERT INTO stats AS s (width, bucket, scope, slot, attempts, retries, \
+    second_attempts, second_successes, succeeded, failed, retried_deliveries, success_attempts, \
+    latency_micros, slowest_micros, is_failing) \
+    SELECT g.width, g.bucket, g.scope, $14, g.attempts, g.retries, g.second_attempts, g.second_successes, \
+    g.succeeded, g.failed, g.retried_deliveries, g.success_attempts, g.latency_micros, g.slowest_micros, \
+    g.retries + g.failed > 0 \
+    FROM UNNEST($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) \
+    AS g (width, bucket, scope, attempts, retries, second_attempts, second_successes, \
+    succeeded, failed, retried_deliveries, success_attempts, latency_micros, slowest_micros) \
+    ON CONFLICT (width, bucket, scope, slot) DO UPDATE SET \
+    attempts = s.attempts + EXCLUDED.attempts, \
+    retries = s.retries + EXCLUDED.retries, \
+    second_attempts = s.second_attempts + EXCLUDED.second_attempts, \
+    second_successes = s.second_successes + EXCLUDED.second_successes, \
+    succeeded = s.succeeded + EXCLUDED.succeeded, \
+    failed = s.failed + EXCLUDED.failed, \
+    retried_deliveries = s.retried_deliveries + EXCLUDED.retried_deliveries, \
+    success_attempts = s.success_attempts + EXCLUDED.success_attempts, \
+    latency_micros = s.latency_micros + EXCLUDED.latency_micros, \
+    slowest_micros = greatest(s.slowest_micros, EXCLUDED.slowest_micros), \
+    is_failing = s.is_failing OR EXCLUDED.is_failing";
 
 /// Rows to add, as columns.
 #[derive(Default)]
@@ -49,26 +111,17 @@ impl StatsColumns {
         rows
     }
 
-    pub(in crate::postgres) async fn add(
-        &self,
-        context: &WriteContext,
-        number: u64,
-    ) -> Result<(), DbError> {
+    pub(in crate::postgres) async fn add(&self, conn: &PgConnection) -> Result<(), DbError> {
         let mut params: Vec<&(dyn ToSql + Sync)> =
             vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
         params.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
-        let (number, at) = (number as i64, self.began.iter().max().copied());
-        let at = at.unwrap_or(0);
-        params.extend([&context.flusher as &(dyn ToSql + Sync), &number, &at]);
-        context.conn.execute(ADD, &params).await?;
+        conn.execute(ADD, &params).await?;
         Ok(())
     }
 }
 
-const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at) VALUES ($15, $16, $17) \
-    ON CONFLICT (flusher) DO UPDATE SET number = EXCLUDED.number, at = greatest(l.at, EXCLUDED.at) \
-    WHERE l.number < EXCLUDED.number RETURNING 1) \
-    INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
+/// Adds counters in the table of nodes of 0.1.
+const ADD: &str = "INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
     second_attempts, second_successes, succeeded, failed, retried_deliveries, success_attempts, \
     latency_micros, slowest_micros) SELECT g.width, g.bucket, s.no, g.attempts, g.retries, g.second_attempts, \
     g.second_successes, g.succeeded, g.failed, g.retried_deliveries, g.success_attempts, \
@@ -82,7 +135,7 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
      WHEN g.endpoint IS NOT NULL THEN \
       (SELECT no FROM endpoints WHERE id = g.endpoint AND standing <> 3) \
      ELSE 0 END AS no) s \
-    WHERE s.no IS NOT NULL AND EXISTS (SELECT 1 FROM fresh) ORDER BY g.width, g.bucket, s.no \
+    WHERE s.no IS NOT NULL ORDER BY g.width, g.bucket, s.no \
     ON CONFLICT (width, bucket, scope) DO UPDATE SET \
     attempts = f.attempts + EXCLUDED.attempts, \
     retries = f.retries + EXCLUDED.retries, \
@@ -98,7 +151,7 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
 /// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
 async fn number(conn: &PgConnection, scope: &SubjectScope) -> Result<Option<i64>, DbError> {
     match scope {
-        SubjectScope::Everything => Ok(Some(0)),
+        SubjectScope::Everything => Ok(Some(EVERYTHING)),
         SubjectScope::Tenant(tenant) => live_tenant(conn, tenant).await,
         SubjectScope::Endpoint(endpoint) => {
             let sql = "SELECT no FROM endpoints WHERE id = $1 AND standing <> 3";
@@ -109,10 +162,31 @@ async fn number(conn: &PgConnection, scope: &SubjectScope) -> Result<Option<i64>
 }
 
 /// Every bucket of width $1 that starts at $2 or later, found by jumping from one to the next.
-const BUCKETS: &str = "buckets (began) AS (\
-     SELECT min(bucket) FROM figures WHERE width = $1 AND bucket >= $2 \
-     UNION ALL SELECT (SELECT min(bucket) FROM figures WHERE width = $1 AND bucket > began) \
+const BUCKETS: &str = "buckets (began) AS (SELECT least(\
+     (SELECT min(bucket) FROM figures WHERE width = $1 AND bucket >= $2), \
+     (SELECT min(bucket) FROM stats WHERE width = $1 AND bucket >= $2)) \
+     UNION ALL SELECT least(\
+     (SELECT min(bucket) FROM figures WHERE width = $1 AND bucket > began), \
+     (SELECT min(bucket) FROM stats WHERE width = $1 AND bucket > began)) \
      FROM buckets WHERE began IS NOT NULL)";
+
+/// The sums of the counters of rows `f`, in the order of [`StatCounters::from_columns`].
+const SUMS: &str = "sum(f.attempts)::bigint, sum(f.retries)::bigint, sum(f.second_attempts)::bigint, \
+     sum(f.second_successes)::bigint, sum(f.succeeded)::bigint, sum(f.failed)::bigint, \
+     sum(f.retried_deliveries)::bigint, sum(f.success_attempts)::bigint, \
+     sum(f.latency_micros)::bigint, max(f.slowest_micros)";
+
+/// Returns the rows of one bucket and scope in both tables, as a subquery.
+fn rows_of(scope: &str) -> String {
+    const COLUMNS: &str = "attempts, retries, second_attempts, second_successes, succeeded, failed, \
+        retried_deliveries, success_attempts, latency_micros, slowest_micros";
+    let of = |table: &str| {
+        format!(
+            "SELECT {COLUMNS} FROM {table} WHERE width = $1 AND bucket = b.began AND scope = {scope}"
+        )
+    };
+    format!("({} UNION ALL {})", of("figures"), of("stats"))
+}
 
 pub(in crate::postgres) async fn read(
     conn: &PgConnection,
@@ -123,12 +197,10 @@ pub(in crate::postgres) async fn read(
     let Some(no) = number(conn, scope).await? else {
         return Ok(Vec::new());
     };
+    let rows = rows_of("$3");
     let sql = format!(
-        "WITH RECURSIVE {BUCKETS} SELECT f.attempts, f.retries, f.second_attempts, \
-         f.second_successes, f.succeeded, f.failed, f.retried_deliveries, f.success_attempts, \
-         f.latency_micros, f.slowest_micros, f.bucket \
-         FROM buckets b CROSS JOIN LATERAL (SELECT * FROM figures \
-         WHERE width = $1 AND bucket = b.began AND scope = $3) f ORDER BY f.bucket"
+        "WITH RECURSIVE {BUCKETS} SELECT {SUMS}, b.began FROM buckets b CROSS JOIN LATERAL {rows} f \
+         GROUP BY b.began ORDER BY b.began"
     );
     let rows = conn.query(&sql, &[&width.code(), &ms(since), &no]).await?;
     let bucket = |row: &Row| (at(row.get(StatCounters::COLUMNS)), counters(row));
@@ -150,21 +222,21 @@ pub(in crate::postgres) async fn failing(
     since: Timestamp,
     limit: usize,
 ) -> Result<Vec<(SubjectScope, StatCounters)>, DbError> {
+    let rows = rows_of("w.scope");
     let sql = format!(
         "WITH RECURSIVE {BUCKETS}, \
-         bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
-          WHERE width = $1 AND bucket >= $2 AND retries + failed > 0 GROUP BY scope), \
+         bad AS (SELECT scope, sum(much) AS much FROM (\
+          SELECT scope, retries + failed AS much FROM figures \
+          WHERE width = $1 AND bucket >= $2 AND retries + failed > 0 \
+          UNION ALL SELECT scope, retries + failed FROM stats \
+          WHERE width = $1 AND bucket >= $2 AND is_failing) r GROUP BY scope), \
          worst AS MATERIALIZED (SELECT b.scope, b.much, e.id AS endpoint, t.id AS tenant FROM bad b \
           LEFT JOIN endpoints e ON e.no = b.scope AND e.standing <> 3 \
           LEFT JOIN tenants t ON t.no = b.scope AND NOT t.deleted \
           WHERE b.scope = 0 OR e.no IS NOT NULL OR t.no IS NOT NULL \
           ORDER BY b.much DESC, b.scope LIMIT $3) \
-         SELECT sum(f.attempts)::bigint, sum(f.retries)::bigint, sum(f.second_attempts)::bigint, \
-         sum(f.second_successes)::bigint, sum(f.succeeded)::bigint, sum(f.failed)::bigint, \
-         sum(f.retried_deliveries)::bigint, sum(f.success_attempts)::bigint, \
-         sum(f.latency_micros)::bigint, max(f.slowest_micros), w.endpoint, w.tenant \
-         FROM buckets b CROSS JOIN worst w CROSS JOIN LATERAL (SELECT * FROM figures \
-         WHERE width = $1 AND bucket = b.began AND scope = w.scope) f \
+         SELECT {SUMS}, w.endpoint, w.tenant \
+         FROM buckets b CROSS JOIN worst w CROSS JOIN LATERAL {rows} f \
          GROUP BY w.scope, w.much, w.endpoint, w.tenant ORDER BY w.much DESC, w.scope"
     );
     let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &sql_limit(limit)];
@@ -182,14 +254,19 @@ pub(in crate::postgres) async fn delete_expired(
 ) -> Result<usize, DbError> {
     let mut removed = 0;
     for width in BucketWidth::ALL {
-        let sql = "DELETE FROM figures WHERE (width, bucket, scope) IN \
-                   (SELECT width, bucket, scope FROM figures WHERE width = $1 AND bucket < $2 \
-                   ORDER BY bucket, scope LIMIT $3 FOR UPDATE SKIP LOCKED)";
+        let figures = "DELETE FROM figures WHERE (width, bucket, scope) IN \
+                       (SELECT width, bucket, scope FROM figures WHERE width = $1 AND bucket < $2 \
+                       ORDER BY bucket, scope LIMIT $3 FOR UPDATE SKIP LOCKED)";
+        let stats = "DELETE FROM stats WHERE (width, bucket, scope, slot) IN \
+                     (SELECT width, bucket, scope, slot FROM stats WHERE width = $1 AND bucket < $2 \
+                     ORDER BY bucket, scope, slot LIMIT $3 FOR UPDATE SKIP LOCKED)";
         let before = ms(width.first_kept(now));
         let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &sql_limit(limit)];
-        removed = removed.max(conn.execute(sql, &params).await? as usize);
+        for sql in [figures, stats] {
+            removed = removed.max(conn.execute(sql, &params).await? as usize);
+        }
     }
-    // The number of a flush must be kept as long as its stats, so that it is not added again.
+    // Nodes of 0.1 number what they add. A number must be kept as long as its stats, so that they are not added again.
     let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
                LIMIT $2 FOR UPDATE SKIP LOCKED)";
     let before = ms(BucketWidth::Quarter.first_kept(now));

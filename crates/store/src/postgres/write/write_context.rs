@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, IdGenerator, TenantId};
 use posthaste_core::time::{Month, Timestamp};
 
@@ -21,6 +22,7 @@ use super::count_changes::CountChanges;
 use super::notify::NewWork;
 use super::owned_shards::{OwnedShards, Ownership};
 use super::routing_table::{RoutingTable, TenantRoutes};
+use super::stats;
 use super::writer_role::WriterRole;
 use crate::codes::RowStatus;
 use crate::postgres::connection::PgConnection;
@@ -28,9 +30,11 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::read::due_watermarks::DueWatermarks;
 use crate::postgres::retention::run::RunProgress;
 use crate::postgres::round_trips::RoundTripLog;
-use crate::postgres::schema::columns::Id;
+use crate::postgres::schema::delivery_rows::DeliveryRow;
 use crate::postgres::schema::lock;
 use crate::postgres::schema::partitions::{Day, Partitions};
+use crate::postgres::shared::RequiredSchema;
+use crate::stats::{CountedScopes, StatChanges, of_dead_letter};
 use crate::{Change, StoreSettings};
 
 /// The state of one writer that operations use.
@@ -43,18 +47,19 @@ pub(in crate::postgres) struct WriteContext {
     pub(in crate::postgres) id_generator: Rc<RefCell<IdGenerator>>,
     pub(in crate::postgres) settings: StoreSettings,
     pub(in crate::postgres) owned_shards: Arc<OwnedShards>,
+    /// Says what every node can read.
+    pub(in crate::postgres) required_schema: RequiredSchema,
     pub(in crate::postgres) due_watermarks: Arc<DueWatermarks>,
     pub(in crate::postgres) partitions: Partitions,
-    /// Endpoint numbers by id. A number never changes.
-    pub(in crate::postgres) numbers: FxHashMap<EndpointId, i64>,
+    /// The scopes that deliveries to an endpoint are counted in, with the endpoint's number, by its id. They never
+    /// change.
+    pub(in crate::postgres) counted_scopes: FxHashMap<EndpointId, CountedScopes<i64>>,
     /// The clock skews of event ids and of delivery ids that are known to be stored (see `clock_skew`).
     pub(in crate::postgres) clock_skews: (i64, i64),
     pub(in crate::postgres) effects: SideEffects,
     pub(in crate::postgres) cache: WriterCache,
     /// Size from which a day's partition is dropped instead of deleted row by row.
     pub(in crate::postgres) large_day_bytes: u64,
-    /// Identifies the flushes of this process.
-    pub(in crate::postgres) flusher: Id,
     /// Durations of records, for the membership.
     pub(in crate::postgres) round_trips: Arc<RoundTripLog>,
     /// Statements to send with the commit.
@@ -79,6 +84,8 @@ pub(in crate::postgres) struct WriterCache {
 pub(in crate::postgres) struct SideEffects {
     /// Changes of the counts of waiting and failed deliveries.
     pub(in crate::postgres) count_changes: CountChanges,
+    /// Counters that the operation adds to the stats.
+    pub(in crate::postgres) stats: StatChanges<i64>,
     /// Entries for the change log.
     pub(in crate::postgres) changes: Vec<Change>,
     /// Endpoints that have new work.
@@ -184,6 +191,44 @@ impl WriteContext {
         self.effects.count_changes.count(endpoint_no, before, after);
     }
 
+    /// Registers a delivery that was dead-lettered without an attempt, for the stats.
+    pub(in crate::postgres) async fn count_dead_letter(
+        &mut self,
+        row: &DeliveryRow,
+        after: &Delivery,
+    ) -> Result<(), DbError> {
+        if let Some((at, counters)) = of_dead_letter(after) {
+            let scopes = self.scopes_of(row.endpoint_no, row.tenant_no).await?;
+            self.effects.stats.add(at, scopes, &counters);
+        }
+        Ok(())
+    }
+
+    /// Returns the scopes that deliveries to an endpoint of a tenant are counted in.
+    pub(super) async fn scopes_of(
+        &self,
+        endpoint_no: i64,
+        tenant_no: i64,
+    ) -> Result<CountedScopes<i64>, DbError> {
+        let is_operational = match &self.settings.operational_tenant {
+            None => false,
+            Some(operational) => {
+                let sql = "SELECT 1 FROM tenants WHERE no = $1 AND id = $2";
+                let operational = operational.as_str();
+                let found = self
+                    .conn
+                    .query_opt(sql, &[&tenant_no, &operational])
+                    .await?;
+                found.is_some()
+            }
+        };
+        Ok(CountedScopes {
+            everything: (!is_operational).then_some(stats::EVERYTHING),
+            tenant: tenant_no,
+            endpoint: endpoint_no,
+        })
+    }
+
     /// Registers that a delivery is due at an endpoint, so that the owner is notified.
     pub(super) fn notify_work(&mut self, endpoint: EndpointId, due: Timestamp) {
         self.effects.work.add(endpoint, due);
@@ -228,7 +273,7 @@ impl WriteContext {
     /// deliveries whose commit was never confirmed.
     pub(super) fn reset_caches(&mut self) {
         self.routes.forget();
-        self.numbers.clear();
+        self.counted_scopes.clear();
         self.clock_skews = (0, 0);
         self.partitions.forget();
         self.due_watermarks.forget();

@@ -1,0 +1,113 @@
+//! Nodes of the version before use the database until the upgrade is finished.
+
+use posthaste_core::cluster::FormatLevel;
+use posthaste_core::delivery::{DeadReason, Delivery, State};
+use posthaste_core::lane::{Health, StoredTrip, TripReason};
+use posthaste_core::time::Span;
+use posthaste_store::{Store, Written};
+
+use crate::engines::{Database, settings};
+use crate::fixture::{HERE, NOW, Node, event, node_with, record, run};
+
+/// Registers a node as 0.1 does, and returns its number. It wants no shards.
+const REGISTER_OLD: &str = "SELECT enter(0::smallint, 'old', 60000)";
+
+/// A database of 0.1.
+fn database_of_0_1() -> Database {
+    let database = Database::create_empty();
+    for migration in [
+        include_str!("../../src/postgres/schema/first.sql"),
+        include_str!("../../src/postgres/schema/second.sql"),
+        include_str!("../../src/postgres/schema/third.sql"),
+    ] {
+        database.run(migration);
+    }
+    database.run("UPDATE meta SET value = 3 WHERE name = 'format'");
+    database
+}
+
+fn open(database: &Database, finish_after: Span) -> Node {
+    let mut settings = settings(database.url());
+    settings.finish_upgrade_after = finish_after;
+    node_with(settings, 1)
+}
+
+fn required(database: &Database) -> String {
+    database.run("SELECT value FROM meta WHERE name = 'format'")[0].clone()
+}
+
+fn wait_until(holds: impl Fn() -> bool) {
+    while !holds() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_upgrade_is_finished_when_the_last_older_node_has_left() {
+    let database = database_of_0_1();
+    let old = database.run(REGISTER_OLD)[0].clone();
+    let new = open(&database, Span::ZERO);
+    // The node that was registered before the migration counts as one of 0.1, and so does one that registers after it.
+    let other = database.run(REGISTER_OLD)[0].clone();
+    let schema = "SELECT value FROM meta WHERE name = 'schema'";
+    assert_eq!(database.run(schema), ["9"]);
+    let looks = "SELECT count(*) FROM nodes WHERE format = 3";
+    assert_eq!(database.run(looks), ["2"]);
+    let leave = |node: &str| database.run(&format!("SELECT strike_off({node}, NULL, 0)"));
+    leave(&old);
+    assert_eq!(new.store.format_level(), FormatLevel::V0_1);
+    assert_eq!(required(&database), "3");
+    // A node that is not replaced yet keeps the upgrade open, whatever a newer node thinks.
+    assert_eq!(database.run("SELECT finish_upgrade(9)"), ["3"]);
+    leave(&other);
+    wait_until(|| new.store.format_level() == FormatLevel::NEWEST);
+    assert_eq!(required(&database), "9");
+    let refused = "DO $$ BEGIN PERFORM enter(1::smallint, 'old', 60000); RAISE 'registered'; \
+                   EXCEPTION WHEN SQLSTATE 'PH004' THEN NULL; END $$";
+    database.run(refused);
+    drop(new);
+    // A new database needs no upgrade.
+    let database = Database::create_empty();
+    let new = open(&database, Span::from_days(1));
+    assert_eq!(new.store.format_level(), FormatLevel::NEWEST);
+    assert_eq!(required(&database), "9");
+}
+
+#[test]
+fn a_trip_is_stored_in_a_form_that_older_nodes_can_read() {
+    let database = database_of_0_1();
+    database.run(REGISTER_OLD);
+    let node = open(&database, Span::ZERO);
+    node.create_tenant_and_endpoint();
+    let reason = || {
+        let health = database.run("SELECT health::json #>> '{trip,reason}' FROM healths");
+        health[0].clone()
+    };
+    let mut revision = 0;
+    let mut trip = |node: &Node| {
+        node.accept(event(None));
+        let fetched = run(node.store.fetch(HERE, NOW, 1, false)).expect("the store can be read");
+        revision += 1;
+        let health = Health {
+            revision,
+            trip: Some(StoredTrip {
+                until: NOW,
+                reason: TripReason::Refusals,
+                failed_probes: 0,
+            }),
+            ..Health::default()
+        };
+        let ended = |waiting: &Delivery| {
+            let reason = DeadReason::Permanent;
+            Delivery::restore(waiting.facts().clone(), State::Failed { at: NOW, reason })
+        };
+        let written = record(&node.store, &ended(&fetched.deliveries[0]), Some(health));
+        assert_eq!(written, Ok(Written::Applied));
+    };
+    trip(&node);
+    assert_eq!(reason(), "consecutive_failures");
+    database.run("SELECT strike_off(no, NULL, 0) FROM nodes WHERE name = 'old'");
+    wait_until(|| node.store.format_level() == FormatLevel::NEWEST);
+    trip(&node);
+    assert_eq!(reason(), "refusals");
+}
