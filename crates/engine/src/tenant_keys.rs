@@ -110,6 +110,19 @@ impl TenantKeys {
             .seal(tenant, endpoint, Purpose::Headers, &json)
     }
 
+    /// Decrypts custom headers that are encrypted for an endpoint, and encrypts them for another.
+    pub fn reseal_headers(
+        &self,
+        tenant: &TenantId,
+        from: EndpointId,
+        to: EndpointId,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, TenantKeysError> {
+        let vault = &self.header_vault;
+        let json = vault.open(tenant, from, Purpose::Headers, sealed)?;
+        Ok(vault.seal(tenant, to, Purpose::Headers, &json))
+    }
+
     /// Returns the vault that decrypts the custom headers of one-off requests.
     pub(crate) fn header_vault(&self) -> &Vault {
         &self.header_vault

@@ -481,7 +481,7 @@ impl ParsedEvent {
 }
 
 /// Hashes an ordering key to a number that is the same in every process.
-fn ordering(key: &str) -> OrderingKey {
+pub(crate) fn ordering(key: &str) -> OrderingKey {
     let digest = digest(&SHA256, key.as_bytes());
     let first = digest.as_ref().first_chunk();
     OrderingKey(u64::from_be_bytes(*first.expect("SHA-256 has 32 bytes")))

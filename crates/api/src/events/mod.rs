@@ -4,6 +4,7 @@
 //! formatted by hand, and the only wait is for the store.
 
 mod accepted;
+mod advance;
 mod batch;
 mod commit_wait;
 mod due;
@@ -43,11 +44,12 @@ use accepted::write_accepted;
 use commit_wait::CommitWait;
 use event_parser::ParsedEvent;
 
+pub use advance::AdvanceOutcome;
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
-pub(crate) use event_parser::EventParser;
+pub(crate) use event_parser::{EventParser, ordering};
 pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
-pub(crate) use request::RequestDraft;
+pub(crate) use request::{REQUEST_TYPE, RequestDraft};
 pub use row::{EventRow, RowsResult};
 pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
 pub(crate) use trace::RequestTrace;

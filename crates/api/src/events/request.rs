@@ -16,7 +16,7 @@ use super::event_parser::{EventParser, ParsedEvent};
 use crate::problem::Problem;
 
 /// Type of the event that carries a one-off request.
-const REQUEST_TYPE: &str = "request";
+pub(crate) const REQUEST_TYPE: &str = "request";
 
 /// The fields of a one-off request.
 const REQUEST_FIELDS: &[&str] = &[

@@ -6,6 +6,7 @@
 //! secret; [`signing_secret`] shows and rotates it.
 
 mod form;
+mod run_event;
 mod schema;
 mod signing_secret;
 
