@@ -33,7 +33,7 @@ pub struct Schedule {
 /// The definition has no occurrences that can be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
-pub struct ScheduleError(#[from] TimingError);
+pub struct ScheduleError(TimingError);
 
 /// What is to be written for a schedule that is due, in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,13 +105,19 @@ impl MissedReason {
 impl Schedule {
     /// Prepares a definition.
     pub fn new(definition: ScheduleDefinition) -> Result<Schedule, ScheduleError> {
-        let timing = Timing::new(&definition.timing, &definition.timezone)?;
+        let timing = Timing::new(&definition.timing, &definition.timezone);
+        let timing = timing.map_err(ScheduleError)?;
         Ok(Schedule { definition, timing })
     }
 
     /// Returns the definition.
     pub fn definition(&self) -> &ScheduleDefinition {
         &self.definition
+    }
+
+    /// Returns the timing in words, such as `At 09:00, Monday through Friday (Europe/Berlin)`.
+    pub fn description(&self) -> String {
+        self.timing.description()
     }
 
     /// Returns the first occurrence after `after`, of a schedule created at `created_at`.
