@@ -34,3 +34,6 @@ pub use plan::{
 pub use state::{ScheduleProgress, ScheduleState, ScheduleStatus, ScheduledRun};
 pub use timing::{Timing, TimingError};
 pub use zone::{DEFAULT_ZONE, UnknownZone, Zone};
+
+#[cfg(test)]
+mod tests;
