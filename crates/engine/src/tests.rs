@@ -279,6 +279,7 @@ impl Fixture {
                 content_type: None,
                 payload: Bytes::from_static(b"{}"),
                 trace: None,
+                scheduled_run: None,
             }),
             idempotency: None,
             deliver_at,
@@ -484,6 +485,7 @@ async fn callers_of_a_stopped_engine_get_an_error() {
             content_type: None,
             payload: Bytes::new(),
             trace: None,
+            scheduled_run: None,
         }),
         received: None,
     }]);

@@ -138,6 +138,7 @@ impl EventParser {
                 content_type,
                 payload,
                 trace: None,
+                scheduled_run: None,
             },
             idempotency_key,
             due,
@@ -170,6 +171,7 @@ impl EventParser {
             content_type: None,
             payload,
             trace: None,
+            scheduled_run: None,
         })))
     }
 
@@ -452,6 +454,7 @@ impl ParsedEvent {
             received: Some(Instant::now()),
             content: Arc::new(Content {
                 trace,
+                scheduled_run: None,
                 ..self.content
             }),
         }

@@ -147,6 +147,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
         content_type: None,
         payload: Bytes::from_static(TEST_PAYLOAD),
         trace: None,
+        scheduled_run: None,
     };
     let draft = if bytes.is_empty() {
         ParsedEvent::plain(usual)

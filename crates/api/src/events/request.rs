@@ -104,6 +104,7 @@ impl EventParser {
                     content_type,
                     payload,
                     trace: None,
+                    scheduled_run: None,
                 },
                 idempotency_key,
                 due,

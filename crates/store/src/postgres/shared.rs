@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
@@ -25,6 +27,8 @@ pub(super) struct Shared {
     pub(super) due_watermarks: Arc<DueWatermarks>,
     pub(super) contents: Arc<FetchedPayloadCache>,
     pub(super) hand_over: Arc<dyn HandOver>,
+    /// Notifies the scheduler of changed schedules.
+    pub(super) schedule_changes: Arc<Notify>,
     /// Receives ownership changes from the membership.
     pub(super) cluster_events: Arc<dyn ClusterEvents>,
 }

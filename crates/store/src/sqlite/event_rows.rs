@@ -14,12 +14,14 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
 use super::row_keys::{Key, id_at, key_of, look_up, tail_of};
+use super::schedules::scheduled_run;
 use crate::codes::at;
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] needs.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at";
+    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at, schedule, \
+    scheduled_for";
 
 /// The deliveries of an event, as stored in its row: key, tail and endpoint number of each. So no index of deliveries
 /// by event is needed.
@@ -95,6 +97,7 @@ pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredE
             content_type: row.get(5)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(8)?),
             trace: trace(row, 10)?,
+            scheduled_run: scheduled_run(row, 12)?,
         }),
         payload_removed_at: row.get::<_, Option<i64>>(11)?.map(at),
         idempotency_key: row.get(6)?,
@@ -192,7 +195,8 @@ pub(super) fn content(
         return Ok(None);
     };
     conn.prepare_cached(
-        "SELECT created_at, type, content_type, payload, trace FROM events WHERE key = ?1 AND tail = ?2 \
+        "SELECT created_at, type, content_type, payload, trace, schedule, scheduled_for FROM events \
+         WHERE key = ?1 AND tail = ?2 \
          AND payload_removed_at IS NULL",
     )?
     .query_row((key, tail), |row| {
@@ -201,6 +205,7 @@ pub(super) fn content(
             content_type: row.get(2)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(3)?),
             trace: trace(row, 4)?,
+            scheduled_run: scheduled_run(row, 5)?,
         };
         Ok((at(row.get(0)?), Arc::new(content)))
     })

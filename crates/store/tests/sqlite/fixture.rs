@@ -211,6 +211,7 @@ pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
             content_type: None,
             payload: Bytes::from(vec![b'x'; bytes]),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,

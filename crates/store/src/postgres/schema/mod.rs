@@ -16,7 +16,7 @@ pub(in crate::postgres) mod migrate;
 pub(in crate::postgres) mod partitions;
 
 /// The newest schema version.
-pub(in crate::postgres) const FORMAT: u32 = 6;
+pub(in crate::postgres) const FORMAT: u32 = 7;
 
 /// The migrations, each from the version before it.
 pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
@@ -26,6 +26,7 @@ pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("fourth.sql"),
     include_str!("owner_emails.sql"),
     include_str!("one_off_requests.sql"),
+    include_str!("schedules.sql"),
 ];
 
 /// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and

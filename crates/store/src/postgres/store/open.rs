@@ -37,6 +37,7 @@ impl PostgresStore {
             due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
             hand_over,
+            schedule_changes: Arc::default(),
             cluster_events,
         };
         let (thread, membership) = thread::start(settings, store, shared.clone())?;

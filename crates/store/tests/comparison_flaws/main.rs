@@ -17,6 +17,18 @@ use posthaste_store::*;
 use posthaste_store_testing::contract::comparison::compare;
 use posthaste_store_testing::contract::{Harness, ModelHarness};
 
+/// Methods without a mutation.
+macro_rules! right {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> $out {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+mod owner_emails;
+mod schedules;
+
 /// Number of seeds, one of which must find a mutation.
 const SEEDS: u64 = 30;
 
@@ -61,6 +73,10 @@ enum Flaw {
     LosesALine,
     ClaimsWithoutDuration,
     LosesWhatCameSince,
+    IgnoresVersions,
+    MakesRunsAgain,
+    ForgetsProgress,
+    PostponesTooLong,
 }
 
 const FLAWS: &[Flaw] = &[
@@ -103,6 +119,10 @@ const FLAWS: &[Flaw] = &[
     Flaw::LosesALine,
     Flaw::ClaimsWithoutDuration,
     Flaw::LosesWhatCameSince,
+    Flaw::IgnoresVersions,
+    Flaw::MakesRunsAgain,
+    Flaw::ForgetsProgress,
+    Flaw::PostponesTooLong,
 ];
 
 #[test]
@@ -187,15 +207,6 @@ impl Flawed {
     }
 }
 
-/// Methods without a mutation.
-macro_rules! right {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&self, $($arg: $type),*) -> $out {
-            self.inner.$name($($arg),*)
-        })*
-    };
-}
-
 impl StatsStore for Flawed {
     fn add_stats(&self, mut number: u64, mut happened: Vec<StatEntry>) -> Answer<()> {
         if self.has(Flaw::CountsWholeHours) {
@@ -269,18 +280,6 @@ impl Outbox for Flawed {
             false => revision,
         };
         self.inner.record_email_result(recipient, revision, posted)
-    }
-}
-
-impl OwnerEmails for Flawed {
-    right! {
-        is_owner_confirmed(tenant: TenantId, recipient: String) -> Answer<bool>;
-        request_confirmation(now: Timestamp, request: ConfirmationRequest, limits: OwnerEmailLimits) -> Answer<ConfirmationResult>;
-        claim_confirmations(now: Timestamp, until: Timestamp, tokens: Vec<KeyHash>) -> Answer<Vec<(KeyHash, ConfirmationRequest)>>;
-        record_confirmation_result(token: KeyHash, result: EmailResult) -> Answer<()>;
-        confirmation(now: Timestamp, token: KeyHash) -> Answer<Option<ConfirmationRequest>>;
-        confirm_owner(now: Timestamp, token: KeyHash) -> Answer<Option<u64>>;
-        count_owner_email(now: Timestamp, tenant: TenantId, limit: u32) -> Answer<EmailAllowance>;
     }
 }
 
