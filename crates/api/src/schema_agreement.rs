@@ -258,6 +258,8 @@ fn with_limits(mut agreement: Agreement, path: &'static str) -> Agreement {
     for name in ["retention", "payload_retention", "attempt_retention"] {
         agreement = agreement.sample(format!("{path}.{name}"), json!("30d"));
     }
+    let name = "shortest_schedule_interval";
+    agreement = agreement.sample(format!("{path}.{name}"), json!("1m"));
     agreement.unordered()
 }
 

@@ -14,11 +14,14 @@
 //! The store keeps the state, finds schedules that are due, and writes all runs of a plan with its new state in one
 //! transaction, if the revision of the schedule is still the one that was planned with.
 
+mod cron;
 mod definition;
 mod plan;
 mod state;
 mod timing;
+mod zone;
 
+pub use cron::{CronError, CronExpression, CronField, MAX_CRON_CHARS};
 pub use definition::{
     EventTarget, HEADERS_SEALED_FOR, MAX_AT_TIMES, MIN_INTERVAL, MissedRuns, Overlap,
     RequestTarget, ScheduleDefinition, ScheduleTarget, ScheduleTiming, TargetBody,
@@ -29,3 +32,8 @@ pub use plan::{
     Schedule, ScheduleError, SchedulePlan, SkipReason,
 };
 pub use state::{ScheduleProgress, ScheduleState, ScheduleStatus, ScheduledRun};
+pub use timing::{Timing, TimingError};
+pub use zone::{DEFAULT_ZONE, UnknownZone, Zone};
+
+#[cfg(test)]
+mod tests;

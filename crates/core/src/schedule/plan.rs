@@ -8,7 +8,7 @@
 //! that, or at which the schedule was paused, is missed, and [`MissedRuns`] decides what happens to it.
 
 use super::definition::{MissedRuns, Overlap, ScheduleDefinition};
-use super::state::{ScheduleState, ScheduleStatus};
+use super::state::{ScheduleProgress, ScheduleState, ScheduleStatus};
 use super::timing::{Timing, TimingError};
 use crate::time::{Span, Timestamp};
 
@@ -33,7 +33,7 @@ pub struct Schedule {
 /// The definition has no occurrences that can be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
-pub struct ScheduleError(#[from] TimingError);
+pub struct ScheduleError(TimingError);
 
 /// What is to be written for a schedule that is due, in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,13 +105,19 @@ impl MissedReason {
 impl Schedule {
     /// Prepares a definition.
     pub fn new(definition: ScheduleDefinition) -> Result<Schedule, ScheduleError> {
-        let timing = Timing::new(&definition.timing, &definition.timezone)?;
+        let timing = Timing::new(&definition.timing, &definition.timezone);
+        let timing = timing.map_err(ScheduleError)?;
         Ok(Schedule { definition, timing })
     }
 
     /// Returns the definition.
     pub fn definition(&self) -> &ScheduleDefinition {
         &self.definition
+    }
+
+    /// Returns the timing in words, such as `At 09:00, Monday through Friday (Europe/Berlin)`.
+    pub fn description(&self) -> String {
+        self.timing.description()
     }
 
     /// Returns the first occurrence after `after`, of a schedule created at `created_at`.
@@ -166,6 +172,38 @@ impl Schedule {
             next_run_at,
             ..state.clone()
         }
+    }
+
+    /// Returns the state of a paused schedule when it is resumed at `now`. The occurrences since the pause are due at once,
+    /// as missed ones. A schedule that is not paused stays as it is.
+    pub fn resumed(&self, now: Timestamp, state: &ScheduleState) -> ScheduleState {
+        match state.status {
+            ScheduleStatus::Active | ScheduleStatus::Finished => state.clone(),
+            ScheduleStatus::Paused => {
+                let progress = ScheduleProgress {
+                    resumed_at: Some(now),
+                };
+                ScheduleState {
+                    status: ScheduleStatus::Active,
+                    progress,
+                    ..state.clone()
+                }
+            }
+        }
+    }
+
+    /// Returns the state after a run that was started by hand at `now`. It may have been the last one.
+    pub fn ran_by_hand(&self, now: Timestamp, state: &ScheduleState) -> ScheduleState {
+        let mut state = ScheduleState {
+            last_run_at: Some(now),
+            run_count: state.run_count + 1,
+            ..state.clone()
+        };
+        if self.is_used_up(state.run_count) {
+            state.next_run_at = None;
+            state.status = ScheduleStatus::Finished;
+        }
+        state
     }
 
     /// Plans all occurrences that are due at `now`. `has_unfinished_run` tells that the previous run has unfinished

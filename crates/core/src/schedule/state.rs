@@ -97,6 +97,21 @@ pub struct ScheduleState {
     pub progress: ScheduleProgress,
 }
 
+impl ScheduleState {
+    /// Returns the state of the schedule when it is paused. A finished schedule stays finished.
+    #[must_use]
+    pub fn paused(&self) -> ScheduleState {
+        let status = match self.status {
+            ScheduleStatus::Active | ScheduleStatus::Paused => ScheduleStatus::Paused,
+            ScheduleStatus::Finished => ScheduleStatus::Finished,
+        };
+        ScheduleState {
+            status,
+            ..self.clone()
+        }
+    }
+}
+
 /// Names the run that created an event. Stored with the event, and sent to the receiver as `posthaste-schedule-id` and
 /// `posthaste-scheduled-for`.
 #[derive(Clone, Debug, PartialEq, Eq)]

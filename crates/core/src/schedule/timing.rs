@@ -1,11 +1,15 @@
 //! The occurrences of a schedule, without its start and end.
 
+use super::cron::{CronError, CronExpression};
 use super::definition::{MIN_INTERVAL, ScheduleTiming};
+use super::zone::{UnknownZone, Zone};
 use crate::time::{Span, Timestamp};
 
 /// A timing that is ready for arithmetic.
 #[derive(Clone, Debug)]
-pub(super) enum Timing {
+pub enum Timing {
+    /// At the times that match, in this zone.
+    Cron(Box<CronExpression>, Zone),
     /// At every multiple of the interval after the anchor.
     Every(Span),
     /// At these times, ascending.
@@ -15,23 +19,35 @@ pub(super) enum Timing {
 /// The timing cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
-    /// The cron expression has mistakes.
-    #[error("the cron expression cannot be read")]
-    Cron,
+    /// The cron expression has mistakes; the first is shown.
+    #[error("the cron expression cannot be used: {}", first(.0))]
+    Cron(Vec<CronError>),
+    /// The zone is not known.
+    #[error(transparent)]
+    Zone(#[from] UnknownZone),
+}
+
+fn first(errors: &[CronError]) -> String {
+    errors.first().map(CronError::to_string).unwrap_or_default()
 }
 
 impl Timing {
-    pub(super) fn new(timing: &ScheduleTiming, _timezone: &str) -> Result<Timing, TimingError> {
+    /// Prepares a timing. The time zone matters only for cron expressions.
+    pub fn new(timing: &ScheduleTiming, timezone: &str) -> Result<Timing, TimingError> {
         match timing {
-            ScheduleTiming::Cron(_) => Err(TimingError::Cron),
+            ScheduleTiming::Cron(text) => {
+                let expression = CronExpression::parse(text).map_err(TimingError::Cron)?;
+                Ok(Timing::Cron(Box::new(expression), Zone::find(timezone)?))
+            }
             ScheduleTiming::Every(interval) => Ok(Timing::Every((*interval).max(MIN_INTERVAL))),
             ScheduleTiming::At(times) => Ok(Timing::At(times.clone())),
         }
     }
 
-    /// Returns the first occurrence after `after`. Fixed intervals are counted from `anchor`.
-    pub(super) fn next_after(&self, after: Timestamp, anchor: Timestamp) -> Option<Timestamp> {
+    /// Returns the first occurrence after `after`. Fixed intervals are counted from `anchor`, which is an occurrence itself.
+    pub fn next_after(&self, after: Timestamp, anchor: Timestamp) -> Option<Timestamp> {
         match self {
+            Timing::Cron(expression, zone) => expression.next_after(after, zone),
             Timing::Every(_) if after < anchor => Some(anchor),
             Timing::Every(interval) => {
                 let passed = after.since(anchor).as_millis() / interval.as_millis();
@@ -39,5 +55,46 @@ impl Timing {
             }
             Timing::At(times) => times.iter().copied().find(|at| *at > after),
         }
+    }
+
+    /// Returns the timing in words, such as `At 09:00, Monday through Friday (Europe/Berlin)`.
+    pub fn description(&self) -> String {
+        match self {
+            Timing::Cron(expression, zone) => format!("{} ({})", expression.words(), zone.name()),
+            Timing::Every(interval) => format!("Every {}", words_of_span(*interval)),
+            Timing::At(times) => match times.as_slice() {
+                [] => "Never".to_owned(),
+                [once] => format!("Once, at {once}"),
+                [first, .., last] => {
+                    format!("At {} times, from {first} to {last}", times.len())
+                }
+            },
+        }
+    }
+}
+
+/// Returns a duration in words: `15 minutes`, `1 hour and 30 minutes`, `second`.
+fn words_of_span(span: Span) -> String {
+    const UNITS: [(u64, &str); 5] = [
+        (86_400_000, "day"),
+        (3_600_000, "hour"),
+        (60_000, "minute"),
+        (1_000, "second"),
+        (1, "millisecond"),
+    ];
+    let mut rest = span.as_millis();
+    let mut parts = Vec::new();
+    for (size, unit) in UNITS {
+        let count = rest / size;
+        rest %= size;
+        match count {
+            0 => {}
+            1 => parts.push(format!("1 {unit}")),
+            _ => parts.push(format!("{count} {unit}s")),
+        }
+    }
+    match parts.as_slice() {
+        [only] => only.strip_prefix("1 ").unwrap_or(only).to_owned(),
+        [] | [_, _, ..] => parts.join(" and "),
     }
 }

@@ -95,6 +95,8 @@ pub const SETTINGS: &[Setting] = &[
     plain("tenant_limits.events_per_month", Count),
     plain("tenant_limits.max_attempts", Count),
     plain("tenant_limits.in_flight", Count),
+    plain("tenant_limits.schedules", Count),
+    plain("tenant_limits.shortest_schedule_interval", Text),
     plain("dashboard.enabled", Truth),
     plain("dashboard.session", Text),
     plain("portal.name", Text),

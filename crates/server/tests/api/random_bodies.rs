@@ -104,6 +104,8 @@ fn name() -> impl Strategy<Value = String> {
         "retention",
         "payload_retention",
         "attempt_retention",
+        "schedules",
+        "shortest_schedule_interval",
         "default_retry_policy",
         "url",
         "description",

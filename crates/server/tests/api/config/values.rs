@@ -93,6 +93,11 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("tenant_limits.events_per_month", ["1", "none", "3"]),
     ("tenant_limits.max_attempts", ["10", "20", "40"]),
     ("tenant_limits.in_flight", ["1", "none", "3"]),
+    ("tenant_limits.schedules", ["0", "2", "3"]),
+    (
+        "tenant_limits.shortest_schedule_interval",
+        ["1s", "2m", "3h"],
+    ),
     ("dashboard.enabled", ["false", "true", "false"]),
     ("dashboard.session", ["1h", "2h", "3h"]),
     ("portal.name", ["Acme", "Globex", "Initech"]),

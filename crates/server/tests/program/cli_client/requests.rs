@@ -28,9 +28,9 @@ const LINES: &[(&str, &str, &str)] = &[
         r#"{"name":"A","default_retry_policy":{"preset":"swift"},"limits":{"endpoints":5,"events_per_second":6,"events_per_month":7,"payload_bytes":8,"max_attempts":9,"retention":"30d","payload_retention":"7d","attempt_retention":"2d"}}"#,
     ),
     (
-        "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d",
+        "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d --schedules 7 --shortest-schedule-interval 5m",
         "POST /v1/tenants",
-        r#"{"plan":"pro","limits":{"payload_retention":"1d","attempt_retention":"2d","in_flight":4}}"#,
+        r#"{"plan":"pro","limits":{"payload_retention":"1d","attempt_retention":"2d","in_flight":4,"schedules":7,"shortest_schedule_interval":"5m"}}"#,
     ),
     (
         "tenants update acme --name B",

@@ -78,6 +78,18 @@ const TENANT_FIELDS: [Field; 21] = [
         "Maximum concurrent attempts",
     ),
     body(
+        "schedules",
+        "limits.schedules",
+        Kind::IntegerOrDefault,
+        "Maximum number of schedules",
+    ),
+    body(
+        "shortest-schedule-interval",
+        "limits.shortest_schedule_interval",
+        Kind::DurationOrDefault,
+        "Shortest interval of schedules, such as 1m",
+    ),
+    body(
         "endpoint-timeout",
         "endpoint_defaults.timeout",
         Kind::DurationOrDefault,
