@@ -309,8 +309,8 @@ pub trait Schedules {
         until: Timestamp,
     ) -> Answer<bool>;
 
-    /// Returns the state of the deliveries of an event.
-    fn event_progress(&self, tenant: TenantId, event: EventId) -> Answer<EventProgress>;
+    /// Returns the states of the deliveries of some events, in the order of the events.
+    fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>>;
 
     /// Notified when a schedule of this node may be due earlier than known: it was created or changed, or this node owns
     /// more shards. There is one waiter.

@@ -142,8 +142,8 @@ impl StoreFixture<'_> {
     }
 
     async fn progress(&self, event: EventId) -> EventProgress {
-        let progress = self.store.event_progress(id("acme"), event).await;
-        progress.expect("the store can be read")
+        let progress = self.store.event_progress(vec![(id("acme"), event)]).await;
+        progress.expect("the store can be read")[0]
     }
 }
 
@@ -736,6 +736,21 @@ pub(super) async fn the_progress_of_an_event_is_known(harness: &dyn Harness) {
     assert_eq!(world.progress(good.id).await, EventProgress::Finished);
     assert_eq!(world.progress(EventId(5)).await, EventProgress::Finished);
     world.add_tenant("other").await;
-    let other = world.store.event_progress(id("other"), sent.id).await;
-    assert_eq!(other, Ok(EventProgress::Finished));
+    let several = [
+        ("other", sent.id),
+        ("acme", sent.id),
+        ("acme", EventId(5)),
+        ("acme", good.id),
+    ];
+    let several = several.map(|(tenant, event)| (id(tenant), event)).to_vec();
+    let expected = [
+        EventProgress::Finished,
+        EventProgress::Failed,
+        EventProgress::Finished,
+        EventProgress::Finished,
+    ];
+    assert_eq!(
+        world.store.event_progress(several).await,
+        Ok(expected.to_vec())
+    );
 }

@@ -125,8 +125,13 @@ impl Schedules for ModelStore {
         }))
     }
 
-    fn event_progress(&self, tenant: TenantId, event: EventId) -> Answer<EventProgress> {
-        answer(self.read(|tables| tables.event_progress(&tenant, event)))
+    fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
+        answer(self.read(|tables| {
+            let events = events.iter();
+            events
+                .map(|(tenant, event)| tables.event_progress(tenant, *event))
+                .collect()
+        }))
     }
 
     fn schedule_changes(&self) -> Arc<Notify> {

@@ -142,9 +142,12 @@ impl Schedules for SqliteStore {
         })
     }
 
-    fn event_progress(&self, tenant: TenantId, event: EventId) -> Answer<EventProgress> {
-        self.read(ReadKind::Quick, move |conn| {
-            progress_of(conn, &tenant, event)
+    fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
+        self.read(ReadKind::Long, move |conn| {
+            let events = events.iter();
+            events
+                .map(|(tenant, event)| progress_of(conn, tenant, *event))
+                .collect()
         })
     }
 

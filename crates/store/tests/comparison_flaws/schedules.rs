@@ -60,7 +60,7 @@ impl Schedules for Flawed {
         schedules(tenant: TenantId, page: PageRequest<(Timestamp, ScheduleId)>) -> Answer<Page<StoredSchedule, (Timestamp, ScheduleId)>>;
         schedule_runs(tenant: TenantId, schedule: ScheduleId, page: PageRequest<u64>) -> Answer<Page<StoredRun, u64>>;
         due_schedules(now: Timestamp, selection: DueSelection) -> Answer<DueSchedules>;
-        event_progress(tenant: TenantId, event: EventId) -> Answer<EventProgress>;
+        event_progress(events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>>;
         schedule_changes() -> Arc<Notify>;
     }
 }

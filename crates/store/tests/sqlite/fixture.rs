@@ -258,6 +258,11 @@ pub(crate) fn succeed(
 
 /// Removes what the migration of owner addresses and the later ones added.
 pub(crate) const WITHOUT_OWNER_EMAILS: &str = "
+    DROP TABLE schedules;
+    DROP TABLE schedule_runs;
+    ALTER TABLE tenants DROP COLUMN schedules;
+    ALTER TABLE events DROP COLUMN schedule;
+    ALTER TABLE events DROP COLUMN scheduled_for;
     DROP INDEX origin_endpoints;
     DROP INDEX origins;
     ALTER TABLE endpoints DROP COLUMN is_origin;

@@ -203,7 +203,6 @@ impl ComparedStore<'_> {
     ) -> String {
         let tenant = advance.tenant.clone();
         let mut advanced = self.store.advance_schedule(now, advance, quotas).await;
-        let mut progress = Vec::new();
         if let Ok(AdvanceResult::Done(events)) = &mut advanced {
             for event in events {
                 self.names.learn_event(event.id);
@@ -214,9 +213,9 @@ impl ComparedStore<'_> {
                 event.deliveries.sort_by_key(|delivery| delivery.endpoint);
             }
         }
-        for event in self.names.events.iter().rev().take(5) {
-            progress.push(self.store.event_progress(tenant.clone(), *event).await);
-        }
+        let last = self.names.events.iter().rev().take(5);
+        let last = last.map(|event| (tenant.clone(), *event)).collect();
+        let progress = self.store.event_progress(last).await;
         let usage = self.store.usage(now, tenant).await;
         self.describe(&(advanced, usage, progress))
     }

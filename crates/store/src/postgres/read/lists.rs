@@ -264,7 +264,7 @@ pub(in crate::postgres) async fn delivery(
 }
 
 /// Returns all deliveries of an event, including those that were added later.
-pub(super) async fn deliveries_of(
+async fn deliveries_of(
     conn: &PgConnection,
     tenant_no: i64,
     event: EventId,

@@ -7,18 +7,22 @@ use std::collections::HashSet;
 
 use posthaste_core::id::{EventId, ScheduleId, TenantId};
 use posthaste_core::time::Timestamp;
+use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
 use super::directory::live_tenant;
-use super::lists::deliveries_of;
 use crate::codes::{at, ms};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, parse, word};
+use crate::postgres::schema::event_rows::read_list;
 use crate::{
     DueSchedules, DueSelection, EventProgress, Page, PageRequest, StoredRun, StoredSchedule,
 };
+
+/// Maximum number of deliveries whose states one statement reads.
+const MAX_DELIVERIES_AT_ONCE: usize = 10_000;
 
 const COLUMNS: &str = "s.id, s.definition, s.progress, s.status, s.next_run_at, s.last_run_at, \
     s.last_event, s.run_count, s.failed_runs, s.created_at, s.revision, t.id";
@@ -160,28 +164,52 @@ pub(in crate::postgres) async fn due(
     Ok(found)
 }
 
-/// Returns the state of the deliveries of an event.
+/// Returns the states of the deliveries of some events.
 pub(in crate::postgres) async fn event_progress(
     conn: &PgConnection,
-    tenant: &TenantId,
-    event: EventId,
-) -> Result<EventProgress, DbError> {
-    let Some(tenant_no) = live_tenant(conn, tenant).await? else {
-        return Ok(EventProgress::Finished);
-    };
-    let deliveries = deliveries_of(conn, tenant_no, event).await?;
-    let ids: Vec<Id> = deliveries.iter().map(|id| Id(id.0)).collect();
-    if ids.is_empty() {
-        return Ok(EventProgress::Finished);
+    events: &[(TenantId, EventId)],
+) -> Result<Vec<EventProgress>, DbError> {
+    let (mut tenants, mut ids) = (Vec::new(), Vec::new());
+    for (tenant, event) in events {
+        tenants.push(tenant.as_str());
+        ids.push(Id(event.0));
     }
+    let sql = "SELECT g.place, v.deliveries, ARRAY(SELECT a.delivery_id FROM added a WHERE a.event_id = v.id) \
+         FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS g (tenant, id, place) \
+         JOIN events v ON v.id = g.id JOIN tenants t ON t.no = v.tenant_no \
+         WHERE t.id = g.tenant AND NOT t.deleted";
+    let mut deliveries: Vec<(Id, usize)> = Vec::new();
+    for row in &conn.query(sql, &[&tenants, &ids]).await? {
+        let place = row.get::<_, i64>(0) as usize - 1;
+        let accepted = read_list(row.get(1)).into_iter().map(|it| Id(it.id.0));
+        let added: Vec<Id> = row.get(2);
+        deliveries.extend(accepted.chain(added).map(|id| (id, place)));
+    }
+    let mut progress = vec![EventProgress::Finished; events.len()];
+    for piece in deliveries.chunks(MAX_DELIVERIES_AT_ONCE) {
+        read_progress(conn, piece, &mut progress).await?;
+    }
+    Ok(progress)
+}
+
+/// Reads the states of some deliveries, each with the place of its event.
+async fn read_progress(
+    conn: &PgConnection,
+    deliveries: &[(Id, usize)],
+    progress: &mut [EventProgress],
+) -> Result<(), DbError> {
+    let ids: Vec<Id> = deliveries.iter().map(|(id, _)| *id).collect();
+    let places: FxHashMap<Id, usize> = deliveries.iter().copied().collect();
     // One statement, so that a delivery that ends at this moment is found in one of the tables. 3 is the status of a
     // failed delivery.
-    let sql = "SELECT EXISTS (SELECT 1 FROM waiting WHERE id = ANY ($1)), \
-         EXISTS (SELECT 1 FROM ended WHERE id = ANY ($1) AND status = 3)";
-    let row = conn.query_one(sql, &[&ids]).await?;
-    Ok(match (row.get(0), row.get(1)) {
-        (true, _) => EventProgress::Unfinished,
-        (false, true) => EventProgress::Failed,
-        (false, false) => EventProgress::Finished,
-    })
+    let sql = "SELECT id, true FROM waiting WHERE id = ANY ($1) \
+         UNION ALL SELECT id, false FROM ended WHERE id = ANY ($1) AND status = 3";
+    for row in conn.query(sql, &[&ids]).await? {
+        let place = places[&row.get::<_, Id>(0)];
+        progress[place] = match (row.get(1), progress[place]) {
+            (true, _) | (_, EventProgress::Unfinished) => EventProgress::Unfinished,
+            (false, EventProgress::Failed | EventProgress::Finished) => EventProgress::Failed,
+        };
+    }
+    Ok(())
 }

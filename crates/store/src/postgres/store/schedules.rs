@@ -138,9 +138,9 @@ impl Schedules for PostgresStore {
         })
     }
 
-    fn event_progress(&self, tenant: TenantId, event: EventId) -> Answer<EventProgress> {
-        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
-            read::schedules::event_progress(conn, &tenant, event).await
+    fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
+        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
+            read::schedules::event_progress(conn, &events).await
         })
     }
 
