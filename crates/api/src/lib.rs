@@ -63,6 +63,7 @@ mod requests;
 pub mod resources;
 pub mod route;
 pub mod routes;
+mod schedules;
 #[cfg(test)]
 mod schema_agreement;
 pub mod serve;

@@ -14,8 +14,8 @@ use posthaste_store::LimitName;
 use crate::resources::{
     AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
     CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
-    EndpointSecret, Event, EventSummary, Plans, PortalLink, ProblemBody, Replay, Stats,
-    StatsSeries, Tenant, TenantOfId, Usage,
+    EndpointSecret, Event, EventSummary, Plans, PortalLink, ProblemBody, Replay, Schedule,
+    SchedulePreview, ScheduleRun, Stats, StatsSeries, Tenant, TenantOfId, Usage,
 };
 use crate::route::Content;
 use crate::{openapi, routes};
@@ -330,6 +330,11 @@ fn every_response_schema_agrees_with_its_type() {
             .sample("filter.status", json!("failed"))
             .sample("filter.error_kind", json!("timeout"))
             .check::<Replay>(),
+        Agreement::with("Schedule")
+            .loose("request.retry_policy")
+            .check::<Schedule>(),
+        Agreement::with("ScheduleRun").check::<ScheduleRun>(),
+        Agreement::with("SchedulePreview").check::<SchedulePreview>(),
         Agreement::with("Stats").check::<Stats>(),
         Agreement::with("Series").check::<StatsSeries>(),
         Agreement::with("Attention").check::<Attention>(),

@@ -106,7 +106,7 @@ impl EventParser {
     }
 
     /// Parses the event in `text`. `path` precedes the field names in errors.
-    pub(super) fn event(&mut self, text: &str, path: &str) -> Result<Option<ParsedEvent>, Problem> {
+    pub(crate) fn event(&mut self, text: &str, path: &str) -> Result<Option<ParsedEvent>, Problem> {
         let Some(found) = self.fields(text, path, EVENT_FIELDS)? else {
             return Ok(None);
         };
@@ -203,6 +203,15 @@ impl EventParser {
             let message = "is not allowed for batches; set idempotency_key in each event";
             self.wrong(IDEMPOTENCY_HEADER, message);
         }
+    }
+
+    /// Returns the fields of the object that is the whole body, in the order of `names`.
+    pub(crate) fn object<'a>(
+        &mut self,
+        text: &'a str,
+        names: &'static [&'static str],
+    ) -> Result<Option<[Option<&'a RawValue>; MOST_FIELDS]>, Problem> {
+        self.fields(text, "", names)
     }
 
     /// Returns the fields of the object in `text`, in the order of `names`.

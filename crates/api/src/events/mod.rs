@@ -13,6 +13,7 @@ mod fields;
 mod request;
 mod row;
 mod schema;
+mod target;
 mod trace;
 
 use std::time::Instant;
@@ -42,16 +43,15 @@ use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN,
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
-use event_parser::ParsedEvent;
 
 pub use advance::AdvanceOutcome;
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
-pub(crate) use event_parser::{EventParser, ordering};
+pub(crate) use event_parser::{EventParser, ParsedEvent, ordering};
 pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::{REQUEST_TYPE, RequestDraft};
 pub use row::{EventRow, RowsResult};
-pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
+pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, new_event, short_text};
 pub(crate) use trace::RequestTrace;
 
 /// Maximum size of an event without its payload.

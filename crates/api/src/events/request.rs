@@ -53,9 +53,13 @@ impl RequestDraft {
 }
 
 impl EventParser {
-    /// Parses a one-off request.
-    pub(crate) fn request(&mut self, text: &str) -> Result<Option<RequestDraft>, Problem> {
-        let Some(found) = self.fields(text, "", REQUEST_FIELDS)? else {
+    /// Parses a one-off request. `path` precedes the field names in errors.
+    pub(crate) fn request(
+        &mut self,
+        text: &str,
+        path: &str,
+    ) -> Result<Option<RequestDraft>, Problem> {
+        let Some(found) = self.fields(text, path, REQUEST_FIELDS)? else {
             return Ok(None);
         };
         let [
@@ -71,19 +75,20 @@ impl EventParser {
             timeout,
             idempotency_key,
             ordering_key,
+            ..,
         ] = found;
-        let method = self.method(method);
+        let method = self.method(method, path);
         let has_body = [payload, body_base64, content_type]
             .iter()
             .any(Option::is_some);
         let content = if has_body || method.is_some_and(RequestMethod::needs_body) {
-            self.content(payload, body_base64, content_type, "")
+            self.content(payload, body_base64, content_type, path)
         } else {
             Some((Bytes::new(), None))
         };
-        let idempotency_key = self.short_text(idempotency_key, "", "idempotency_key");
-        let due = self.due(deliver_at, delay, "");
-        let ordering_key = self.short_text(ordering_key, "", "ordering_key");
+        let idempotency_key = self.short_text(idempotency_key, path, "idempotency_key");
+        let due = self.due(deliver_at, delay, path);
+        let ordering_key = self.short_text(ordering_key, path, "ordering_key");
         let mut http_fields = Map::new();
         for (name, raw) in [
             ("url", url),
@@ -115,13 +120,18 @@ impl EventParser {
         }))
     }
 
-    /// Reads the fields of the HTTP request, and reports their mistakes with the others.
+    /// Reads the fields of the HTTP request, and reports their mistakes with the others. `path` is that of the request.
     pub(crate) fn read_http_fields(
         &mut self,
         http_fields: &Value,
+        path: &str,
         read: impl FnOnce(&mut Fields<'_, '_>),
     ) {
-        crate::body_fields::read(http_fields, &mut self.errors, read);
+        let path = path.trim_end_matches('.');
+        if let Some(mut fields) = Fields::open(http_fields, path, &mut self.errors) {
+            read(&mut fields);
+            fields.finish();
+        }
     }
 
     /// Returns the mistakes found so far, to add to them.
@@ -129,15 +139,15 @@ impl EventParser {
         &mut self.errors
     }
 
-    fn method(&mut self, raw: Option<&RawValue>) -> Option<RequestMethod> {
+    fn method(&mut self, raw: Option<&RawValue>, path: &str) -> Option<RequestMethod> {
         let Some(raw) = raw.filter(|raw| raw.get() != "null") else {
             return Some(RequestMethod::default());
         };
-        let text = self.text(raw, "", "method")?;
+        let text = self.text(raw, path, "method")?;
         match text.parse() {
             Ok(method) => Some(method),
             Err(error) => {
-                self.wrong("method", format!("{error}"));
+                self.wrong(format!("{path}method"), format!("{error}"));
                 None
             }
         }

@@ -185,7 +185,7 @@ fn request_schemas() -> Vec<Schema> {
     ]
 }
 
-fn new_event() -> Value {
+pub(crate) fn new_event() -> Value {
     json!({
         "type": "object",
         "description": "Either `payload`, or `body_base64` with its `content_type`.",

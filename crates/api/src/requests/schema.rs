@@ -85,7 +85,7 @@ fn schemas() -> Vec<Schema> {
     }]
 }
 
-fn new_request() -> Value {
+pub(crate) fn new_request() -> Value {
     json!({
         "type": "object",
         "description": "Either `payload`, or `body_base64` with its `content_type`. A GET or DELETE may have neither.",

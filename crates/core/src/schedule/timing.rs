@@ -5,6 +5,9 @@ use super::definition::{MIN_INTERVAL, ScheduleTiming};
 use super::zone::{UnknownZone, Zone};
 use crate::time::{Span, Timestamp};
 
+/// Number of distances between occurrences that [`Timing::shortest_gap`] compares.
+const GAPS_CHECKED: usize = 200;
+
 /// A timing that is ready for arithmetic.
 #[derive(Clone, Debug)]
 pub enum Timing {
@@ -55,6 +58,19 @@ impl Timing {
             }
             Timing::At(times) => times.iter().copied().find(|at| *at > after),
         }
+    }
+
+    /// Returns the shortest duration between two of the next occurrences after `after`, or `None` if there are less than two.
+    /// Looks at the next `GAPS_CHECKED`: expressions repeat their shortest distance early.
+    pub fn shortest_gap(&self, after: Timestamp) -> Option<Span> {
+        let mut occurrences = Vec::new();
+        let mut next = self.next_after(after, after);
+        while let Some(at) = next.filter(|_| occurrences.len() <= GAPS_CHECKED) {
+            occurrences.push(at);
+            next = self.next_after(at, after);
+        }
+        let gaps = occurrences.windows(2).map(|pair| pair[1].since(pair[0]));
+        gaps.min()
     }
 
     /// Returns the timing in words, such as `At 09:00, Monday through Friday (Europe/Berlin)`.
