@@ -297,7 +297,7 @@ fn run_schema() -> Value {
             "type": "array", "items": text(), "maxItems": MAX_RUN_DELIVERIES,
             "description": format!("The first {MAX_RUN_DELIVERIES} deliveries of the event, as long as they are stored."),
         },
-        "reason": {"type": ["string", "null"], "description": "The reason why nothing was created: `previous_unfinished`, `late`, `paused`, `many_missed` (this run stands for many missed ones), or the error of the refused event."},
+        "reason": {"type": ["string", "null"], "description": "The reason why nothing was created: `previous_unfinished`, `late`, `paused`, `many_missed` (this run stands for many missed ones), or the code of the error with which the event was refused."},
     }));
     let example = json!({
         "scheduled_for": "2026-11-20T08:00:00.000Z", "started_at": "2026-11-20T08:00:00.012Z",

@@ -9,4 +9,5 @@ mod ingest;
 mod refused_events;
 mod replays;
 mod requests;
+mod schedules;
 mod stats;
