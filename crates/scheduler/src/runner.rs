@@ -4,7 +4,7 @@
 //! next due schedule is known from the last look into the store and from the decisions since then, so a decision needs no
 //! further look.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +57,11 @@ pub fn start(app: &Arc<App>, stopped: &watch::Receiver<bool>) -> JoinHandle<()> 
 
 struct Runner {
     app: Arc<App>,
-    in_flight: HashSet<ScheduleKey>,
+    /// The schedules that are being decided about, with the value of `changes` when that began.
+    in_flight: HashMap<ScheduleKey, u64>,
+    /// Number of notifications of changed schedules. A schedule that is in flight meanwhile may be due at another time than
+    /// its decision says.
+    changes: u64,
     tasks: JoinSet<(ScheduleKey, Result<Next, StoreError>)>,
     /// The earliest time at which a schedule that is not in flight is due, as far as known.
     next_due_at: Option<Timestamp>,
@@ -72,7 +76,8 @@ impl Runner {
     fn new(app: Arc<App>) -> Runner {
         Runner {
             app,
-            in_flight: HashSet::new(),
+            in_flight: HashMap::new(),
+            changes: 0,
             tasks: JoinSet::new(),
             next_due_at: None,
             poll_at: Instant::now(),
@@ -96,7 +101,10 @@ impl Runner {
                         Err(_) => self.in_flight.clear(),
                     }
                 }
-                () = changes.notified() => self.poll_at = Instant::now(),
+                () = changes.notified() => {
+                    self.changes += 1;
+                    self.poll_at = Instant::now();
+                }
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -141,7 +149,7 @@ impl Runner {
         let selection = DueSelection {
             limit: BATCH,
             max_bytes: MAX_BATCH_BYTES,
-            except: self.in_flight.iter().cloned().collect(),
+            except: self.in_flight.keys().cloned().collect(),
         };
         let now = self.app.clock.wall();
         let due = match self.app.store.due_schedules(now, selection).await {
@@ -156,7 +164,7 @@ impl Runner {
         self.next_due_at = due.next_due_at;
         for (stored, last) in due.schedules.into_iter().zip(progress) {
             let key = (stored.tenant.clone(), stored.id.clone());
-            self.in_flight.insert(key.clone());
+            self.in_flight.insert(key.clone(), self.changes);
             let app = self.app.clone();
             self.tasks.spawn(async move {
                 let result = run(&app, stored, last).await;
@@ -189,7 +197,10 @@ impl Runner {
     }
 
     fn finished(&mut self, key: &ScheduleKey, result: Result<Next, StoreError>) {
-        self.in_flight.remove(key);
+        let began_with = self.in_flight.remove(key);
+        if began_with.is_some_and(|changes| changes != self.changes) {
+            self.poll_at = Instant::now();
+        }
         let due_at = match result {
             Ok(Next::DueAt(at)) => Some(at),
             Ok(Next::Nothing) => None,

@@ -20,6 +20,8 @@ use crate::{
 
 /// Number of runs that are kept of one schedule. Older ones are deleted.
 pub const MAX_RUNS_KEPT: u64 = 1_000;
+/// Number of failed runs, one after the other, from which a schedule counts as failing. The stored indexes depend on it.
+pub const FAILING_RUNS: u32 = 3;
 /// Maximum length of the reason of a run, in characters.
 pub const MAX_RUN_REASON_CHARS: usize = 200;
 
@@ -311,6 +313,10 @@ pub trait Schedules {
 
     /// Returns the states of the deliveries of some events, in the order of the events.
     fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>>;
+
+    /// Counts the active schedules of which at least the last [`FAILING_RUNS`] runs have failed. Stops counting at `limit`.
+    /// The cost is proportional to the number of such schedules.
+    fn failing_schedules(&self, limit: usize) -> Answer<u64>;
 
     /// Notified when a schedule of this node may be due earlier than known: it was created or changed, or this node owns
     /// more shards. There is one waiter.

@@ -44,11 +44,13 @@ pub enum AlertName {
     HeldAfterFaults,
     /// An outbox cannot be read.
     OutboxUnreachable,
+    /// The runs of a schedule keep failing.
+    SchedulesFailing,
 }
 
 impl AlertName {
     /// Every name.
-    pub const ALL: [AlertName; 16] = [
+    pub const ALL: [AlertName; 17] = [
         AlertName::RetryRatio,
         AlertName::DeadLetterRatio,
         AlertName::AttemptsPerSuccess,
@@ -65,6 +67,7 @@ impl AlertName {
         AlertName::NotificationsStuck,
         AlertName::HeldAfterFaults,
         AlertName::OutboxUnreachable,
+        AlertName::SchedulesFailing,
     ];
 
     /// Returns the name in the API.
@@ -86,6 +89,7 @@ impl AlertName {
             AlertName::NotificationsStuck => "notices_stuck",
             AlertName::HeldAfterFaults => "held_after_faults",
             AlertName::OutboxUnreachable => "outbox_unreachable",
+            AlertName::SchedulesFailing => "schedules_failing",
         }
     }
 
@@ -99,7 +103,8 @@ impl AlertName {
             AlertName::AttemptsPerSuccess => Measure::Factor,
             AlertName::RetryingOver24h
             | AlertName::DeadLettersGrowing
-            | AlertName::HeldAfterFaults => Measure::Count,
+            | AlertName::HeldAfterFaults
+            | AlertName::SchedulesFailing => Measure::Count,
             AlertName::QueueAge
             | AlertName::HeldBack
             | AlertName::StoreSlow
@@ -129,6 +134,7 @@ impl AlertName {
             AlertName::NotificationsStuck => Bound::Above(900.0),
             AlertName::HeldAfterFaults => Bound::Above(0.0),
             AlertName::OutboxUnreachable => Bound::Above(60.0),
+            AlertName::SchedulesFailing => Bound::Above(0.0),
         }
     }
 }

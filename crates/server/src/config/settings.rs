@@ -143,6 +143,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("alerts.notices_stuck", Text),
     plain("alerts.held_after_faults", Count),
     plain("alerts.outbox_unreachable", Text),
+    plain("alerts.schedules_failing", Count),
     plain("alerts.database_bytes", Count),
     plain("notices.tenant", Text),
     plain("notices.gather", Text),

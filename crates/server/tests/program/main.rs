@@ -26,5 +26,6 @@ mod outbox;
 mod pages;
 mod policy;
 mod private_network;
+mod schedules;
 mod serve;
 mod serve_on_postgres;

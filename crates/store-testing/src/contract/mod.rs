@@ -144,6 +144,7 @@ macro_rules! every_case {
                 only_the_last_runs_are_kept
                 expired_runs_are_deleted
                 schedules_are_deleted_with_their_tenant
+                failing_schedules_are_counted
                 a_postponed_schedule_is_due_later
                 the_progress_of_an_event_is_known
             }

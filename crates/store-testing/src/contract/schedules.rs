@@ -660,6 +660,29 @@ pub(super) async fn schedules_are_deleted_with_their_tenant(harness: &dyn Harnes
     assert_eq!(world.schedule("nightly").await, Some(before));
 }
 
+pub(super) async fn failing_schedules_are_counted(harness: &dyn Harness) {
+    let world = StoreFixture::with_acme(harness).await;
+    for (number, status) in ScheduleStatus::ALL.into_iter().cycle().take(12).enumerate() {
+        let failing = StoredSchedule {
+            status,
+            failed_runs: number as u32 / 3 + 1,
+            ..schedule(&format!("s{number}"), 10)
+        };
+        world.add_schedule(failing).await;
+    }
+    // The active ones with 3 and with 4 failed runs.
+    assert_eq!(world.store.failing_schedules(9).await, Ok(2));
+    assert_eq!(world.store.failing_schedules(1).await, Ok(1));
+    let known = world.schedule("s9").await.expect("it exists");
+    let runs = vec![skipped(at(10))];
+    let better = ScheduleAdvance {
+        failed_runs: 0,
+        ..advance(&known, runs, Some(20))
+    };
+    world.advance_done(11, better).await;
+    assert_eq!(world.store.failing_schedules(9).await, Ok(1));
+}
+
 pub(super) async fn a_postponed_schedule_is_due_later(harness: &dyn Harness) {
     let world = StoreFixture::with_acme(harness).await;
     let before = world.add_schedule(schedule("nightly", 10)).await;

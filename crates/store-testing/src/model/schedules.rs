@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use posthaste_core::id::{EventId, ScheduleId, TenantId};
+use posthaste_core::schedule::ScheduleStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_store::for_other_stores::has_expired;
 use posthaste_store::{
     AcceptResult, AdvanceResult, Answer, CreateResult, DueSchedules, DueSelection, EventProgress,
-    HandedOver, MAX_RUNS_KEPT, NewRunOutcome, Page, PageRequest, Quotas, ReplaceResult, Retention,
-    ScheduleAdvance, ScheduleVersion, Schedules, StoredRun, StoredSchedule,
+    FAILING_RUNS, HandedOver, MAX_RUNS_KEPT, NewRunOutcome, Page, PageRequest, Quotas,
+    ReplaceResult, Retention, ScheduleAdvance, ScheduleVersion, Schedules, StoredRun,
+    StoredSchedule,
 };
 use tokio::sync::Notify;
 
@@ -131,6 +133,15 @@ impl Schedules for ModelStore {
             events
                 .map(|(tenant, event)| tables.event_progress(tenant, *event))
                 .collect()
+        }))
+    }
+
+    fn failing_schedules(&self, limit: usize) -> Answer<u64> {
+        answer(self.read(|tables| {
+            let rows = tables.schedules.iter().map(|row| &row.schedule);
+            let failing = rows
+                .filter(|it| it.failed_runs >= FAILING_RUNS && it.status == ScheduleStatus::Active);
+            failing.take(limit).count() as u64
         }))
     }
 

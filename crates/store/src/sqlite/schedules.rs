@@ -22,7 +22,7 @@ use super::group_commit::WriteContext;
 use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
-use crate::codes::{at, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::fair_queue::QueueClass;
 use crate::page::{cut, one_more};
 use crate::reply::reply_channel;
@@ -148,6 +148,17 @@ impl Schedules for SqliteStore {
             events
                 .map(|(tenant, event)| progress_of(conn, tenant, *event))
                 .collect()
+        })
+    }
+
+    fn failing_schedules(&self, limit: usize) -> Answer<u64> {
+        self.read(ReadKind::Long, move |conn| {
+            // The condition of the index; 0 is the status of an active schedule.
+            conn.prepare_cached(
+                "SELECT count(*) FROM (SELECT 1 FROM schedules WHERE failed_runs > 2 AND status = 0 LIMIT ?1)",
+            )?
+            .query_row([sql_limit(limit)], |row| row.get::<_, i64>(0))
+            .map(|count| count as u64)
         })
     }
 

@@ -154,6 +154,7 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("alerts.notices_stuck", ["1h", "off", "5m"]),
     ("alerts.held_after_faults", ["1", "off", "0"]),
     ("alerts.outbox_unreachable", ["2m", "off", "5s"]),
+    ("alerts.schedules_failing", ["1", "off", "0"]),
     (
         "alerts.database_bytes",
         ["1048576", "2097152", "1000000000000"],

@@ -244,7 +244,8 @@ impl ComparedStore<'_> {
             except: TENANTS.map(|tenant| (id(tenant), named(SCHEDULES))).into(),
         };
         let later = Timestamp(u64::MAX >> 2);
-        self.describe(&self.store.due_schedules(later, selection).await)
+        let due = self.store.due_schedules(later, selection).await;
+        self.describe(&(due, self.store.failing_schedules(5).await))
     }
 }
 

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
 use super::directory::live_tenant;
-use crate::codes::{at, ms};
+use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -133,6 +133,7 @@ pub(in crate::postgres) async fn due(
     // PostgreSQL knows the `octet_length` of a large value without fetching it.
     let sql = "SELECT s.no, s.due, t.id, s.id, octet_length(s.definition) FROM schedules s \
          JOIN tenants t ON t.no = s.tenant_no WHERE s.due IS NOT NULL AND s.shard = ANY ($1) \
+         AND NOT t.deleted \
          ORDER BY s.due, s.no LIMIT $2";
     let limit = one_more(selection.limit.saturating_add(except.len()));
     let mut found = DueSchedules::default();
@@ -162,6 +163,17 @@ pub(in crate::postgres) async fn due(
         }
     }
     Ok(found)
+}
+
+/// Counts the active schedules whose last runs have failed.
+pub(in crate::postgres) async fn count_failing(
+    conn: &PgConnection,
+    limit: usize,
+) -> Result<u64, DbError> {
+    // The condition of the index; 0 is the status of an active schedule.
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM schedules WHERE failed_runs > 2 AND status = 0 LIMIT $1) s";
+    let row = conn.query_one(sql, &[&sql_limit(limit)]).await?;
+    Ok(row.get::<_, i64>(0) as u64)
 }
 
 /// Returns the states of the deliveries of some events.

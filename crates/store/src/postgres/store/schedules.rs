@@ -144,6 +144,12 @@ impl Schedules for PostgresStore {
         })
     }
 
+    fn failing_schedules(&self, limit: usize) -> Answer<u64> {
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            read::schedules::count_failing(conn, limit).await
+        })
+    }
+
     fn schedule_changes(&self) -> Arc<Notify> {
         self.shared.schedule_changes.clone()
     }
