@@ -20,13 +20,14 @@ const ADMIN_TABS: [Tab; 5] = [
     Tab::Audit,
 ];
 /// Navigation of one tenant's pages.
-const TENANT_TABS: [Tab; 7] = [
+const TENANT_TABS: [Tab; 8] = [
     Tab::Overview,
     Tab::Alerts,
     Tab::Endpoints,
     Tab::Deliveries,
     Tab::DeadLetters,
     Tab::Replays,
+    Tab::Schedules,
     Tab::Lab,
 ];
 
@@ -186,11 +187,14 @@ fn tenant_nav(request: &PageRequest, page: &Page) -> Markup {
     let Some(tenant) = &request.tenant else {
         return html! {};
     };
+    // Schedules need a key: their requests may contain secrets.
+    let is_shown = |tab: &&Tab| **tab != Tab::Schedules || !request.is_portal();
+    let tabs = TENANT_TABS.iter().filter(is_shown).copied();
     html! {
         div.tenant role="region" aria-label="Tenant pages" {
             @if !request.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
             nav aria-label="Tenant" {
-                ul { @for tab in TENANT_TABS { li { (tab_link(&request.tenant_link(tab.path()), tab, page.tab == tab)) } } }
+                ul { @for tab in tabs { li { (tab_link(&request.tenant_link(tab.path()), tab, page.tab == tab)) } } }
             }
             @if !request.is_admin() {
                 (search_form(&request.tenant_link("/find")))

@@ -120,6 +120,8 @@ pub(super) enum Tab {
     DeadLetters,
     /// Replays of a tenant.
     Replays,
+    /// Schedules of a tenant.
+    Schedules,
     /// Simulation of retry policies.
     Lab,
     /// Audit log.
@@ -139,6 +141,7 @@ impl Tab {
             Tab::Deliveries => "Deliveries",
             Tab::DeadLetters => "Dead letters",
             Tab::Replays => "Replays",
+            Tab::Schedules => "Schedules",
             Tab::Lab => "Retry lab",
             Tab::Audit => "Audit log",
             Tab::None => "",
@@ -155,6 +158,7 @@ impl Tab {
             Tab::Deliveries => "/deliveries",
             Tab::DeadLetters => "/dead-letters",
             Tab::Replays => "/replays",
+            Tab::Schedules => "/schedules",
             Tab::Lab => "/lab",
             Tab::Audit => "/audit",
         }
@@ -221,13 +225,25 @@ pub(super) enum FlashMessage {
     LinkEnded,
     /// A confirmation email is being sent.
     ConfirmationSent,
+    /// A schedule was created.
+    ScheduleCreated,
+    /// A schedule was changed.
+    ScheduleSaved,
+    /// A schedule was paused.
+    SchedulePaused,
+    /// A schedule was resumed.
+    ScheduleResumed,
+    /// A schedule was run by hand.
+    ScheduleRun,
+    /// A schedule was deleted.
+    ScheduleDeleted,
     /// The visitor signed out.
     SignedOut,
 }
 
 impl FlashMessage {
     /// All messages.
-    const ALL: [FlashMessage; 18] = [
+    const ALL: [FlashMessage; 24] = [
         FlashMessage::Created,
         FlashMessage::Saved,
         FlashMessage::Paused,
@@ -245,6 +261,12 @@ impl FlashMessage {
         FlashMessage::TenantCreated,
         FlashMessage::LinkEnded,
         FlashMessage::ConfirmationSent,
+        FlashMessage::ScheduleCreated,
+        FlashMessage::ScheduleSaved,
+        FlashMessage::SchedulePaused,
+        FlashMessage::ScheduleResumed,
+        FlashMessage::ScheduleRun,
+        FlashMessage::ScheduleDeleted,
         FlashMessage::SignedOut,
     ];
 
@@ -268,6 +290,12 @@ impl FlashMessage {
             FlashMessage::TenantCreated => "tenant-created",
             FlashMessage::LinkEnded => "link-ended",
             FlashMessage::ConfirmationSent => "confirmation-sent",
+            FlashMessage::ScheduleCreated => "schedule-created",
+            FlashMessage::ScheduleSaved => "schedule-saved",
+            FlashMessage::SchedulePaused => "schedule-paused",
+            FlashMessage::ScheduleResumed => "schedule-resumed",
+            FlashMessage::ScheduleRun => "schedule-run",
+            FlashMessage::ScheduleDeleted => "schedule-deleted",
             FlashMessage::SignedOut => "signed-out",
         }
     }
@@ -302,6 +330,12 @@ impl FlashMessage {
             FlashMessage::TenantCreated => "Tenant created. Add an endpoint to receive its events.",
             FlashMessage::LinkEnded => "Link revoked. It no longer gives access.",
             FlashMessage::ConfirmationSent => "Confirmation email queued.",
+            FlashMessage::ScheduleCreated => "Schedule created.",
+            FlashMessage::ScheduleSaved => "Schedule saved.",
+            FlashMessage::SchedulePaused => "Schedule paused. Runs are missed until you resume it.",
+            FlashMessage::ScheduleResumed => "Schedule resumed.",
+            FlashMessage::ScheduleRun => "Run started.",
+            FlashMessage::ScheduleDeleted => "Schedule deleted. It makes no more events.",
             FlashMessage::SignedOut => "You have signed out.",
         }
     }

@@ -37,9 +37,9 @@ pub struct Schedule {
     /// The one-off request that each run creates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ScheduledRequest>,
-    /// What happens while the previous run has unfinished deliveries.
+    /// The rule for an occurrence while the previous run has unfinished deliveries.
     pub overlap: Overlap,
-    /// What happens to missed occurrences.
+    /// The rule for missed occurrences.
     pub missed: MissedRuns,
     /// There are no occurrences before this time.
     pub starts_at: Option<String>,
@@ -119,14 +119,14 @@ pub struct ScheduledRequest {
     pub ordering_key: Option<String>,
 }
 
-/// What became of one occurrence.
+/// A run: the outcome of one occurrence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleRun {
     /// The occurrence.
     pub scheduled_for: String,
     /// The time at which it was handled.
     pub started_at: String,
-    /// What became of it.
+    /// Its outcome.
     pub status: ScheduleRunStatus,
     /// The event that was created.
     pub event_id: Option<String>,
@@ -139,7 +139,7 @@ pub struct ScheduleRun {
 /// Maximum number of deliveries that are listed with a run.
 pub(crate) const MAX_RUN_DELIVERIES: usize = 100;
 
-/// What became of an occurrence.
+/// The outcome of an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleRunStatus {
@@ -297,7 +297,7 @@ fn run_schema() -> Value {
             "type": "array", "items": text(), "maxItems": MAX_RUN_DELIVERIES,
             "description": format!("The first {MAX_RUN_DELIVERIES} deliveries of the event, as long as they are stored."),
         },
-        "reason": {"type": ["string", "null"], "description": "The reason why nothing was created: `previous_unfinished`, `late`, `paused`, `many_missed` (this run stands for many missed ones), or the error of the refused event."},
+        "reason": {"type": ["string", "null"], "description": "The reason why nothing was created: `previous_unfinished`, `late`, `paused`, `many_missed` (this run stands for many missed ones), or the code of the error with which the event was refused."},
     }));
     let example = json!({
         "scheduled_for": "2026-11-20T08:00:00.000Z", "started_at": "2026-11-20T08:00:00.012Z",

@@ -1,4 +1,4 @@
-//! What the caller set for a schedule, in the form in which it is stored.
+//! The definition of a schedule: everything that the caller set, in the form in which it is stored.
 //!
 //! [`ScheduleDefinition`] is read from an API request elsewhere; here it is a plain value with a JSON form. The JSON has
 //! no version: a field that is added later must have a default.
@@ -32,12 +32,12 @@ pub struct ScheduleDefinition {
     pub timing: ScheduleTiming,
     /// IANA name of the time zone in which a cron expression is evaluated.
     pub timezone: String,
-    /// What each run creates.
+    /// The event or request that each run creates.
     pub target: ScheduleTarget,
-    /// What happens while the previous run has unfinished deliveries.
+    /// The rule for an occurrence while the previous run has unfinished deliveries.
     #[serde(default)]
     pub overlap: Overlap,
-    /// What happens to missed occurrences.
+    /// The rule for missed occurrences.
     #[serde(default)]
     pub missed: MissedRuns,
     /// There are no occurrences before this time. Fixed intervals are counted from it.
@@ -80,7 +80,7 @@ pub enum ScheduleTiming {
     At(Vec<Timestamp>),
 }
 
-/// What each run creates.
+/// The target of a schedule: each run creates it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleTarget {
@@ -159,7 +159,7 @@ fn read_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::
     }
 }
 
-/// What happens to an occurrence while the previous run has unfinished deliveries.
+/// The rule for an occurrence while the previous run has unfinished deliveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
@@ -170,7 +170,7 @@ pub enum Overlap {
     Skip,
 }
 
-/// What happens to occurrences at which the server was down or the schedule was paused.
+/// The rule for occurrences at which the server was down or the schedule was paused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissedRuns {

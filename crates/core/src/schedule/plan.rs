@@ -35,7 +35,7 @@ pub struct Schedule {
 #[error(transparent)]
 pub struct ScheduleError(TimingError);
 
-/// What is to be written for a schedule that is due, in one transaction.
+/// The decision about a schedule that is due, to be written in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulePlan {
     /// The runs, ascending by `scheduled_for`.
@@ -44,16 +44,16 @@ pub struct SchedulePlan {
     pub state: ScheduleState,
 }
 
-/// What becomes of one occurrence.
+/// The decision about one occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRun {
     /// The occurrence.
     pub scheduled_for: Timestamp,
-    /// What becomes of it.
+    /// Its outcome.
     pub outcome: RunOutcome,
 }
 
-/// What becomes of an occurrence.
+/// The outcome of an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// The event or request of the schedule is created.

@@ -59,7 +59,7 @@ impl FromStr for ScheduleStatus {
     }
 }
 
-/// What the planner must remember between runs, except what the API shows. Stored as JSON.
+/// The planner's memory between runs, except what the API shows. Stored as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleProgress {
     /// The time of the last resume. The schedule was paused at the occurrences before it that have not been planned.
@@ -93,7 +93,7 @@ pub struct ScheduleState {
     pub run_count: u64,
     /// The time at which the schedule was created. Fixed intervals without a start are counted from it.
     pub created_at: Timestamp,
-    /// What else the planner remembers.
+    /// The rest of the planner's memory.
     pub progress: ScheduleProgress,
 }
 

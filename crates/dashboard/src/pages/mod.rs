@@ -16,6 +16,7 @@ mod policy_presets;
 mod portal_links;
 mod replays;
 mod retry_lab;
+mod schedules;
 mod stats;
 mod tenants;
 mod time_input;
@@ -39,6 +40,7 @@ static PAGES: &[&[Route<PageHandler>]] = &[
     events::PAGES,
     dead_letters::PAGES,
     replays::PAGES,
+    schedules::PAGES,
 ];
 
 /// All actions.
@@ -50,6 +52,7 @@ static ACTIONS: &[&[Route<ActionHandler>]] = &[
     delivery::ACTIONS,
     dead_letters::ACTIONS,
     replays::ACTIONS,
+    schedules::ACTIONS,
 ];
 
 /// Finds the page at a path.

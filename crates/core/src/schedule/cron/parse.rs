@@ -140,7 +140,7 @@ fn wrong_count(count: usize) -> CronError {
         0 => format!("is empty; {form}"),
         1 => format!("has only one field; {form}"),
         7 => format!("has 7 fields; a year is not supported: use ends_at, and {form}"),
-        _ => format!("has {count} fields; {form}"),
+        count => format!("has {count} fields; {form}"),
     };
     whole(reason)
 }

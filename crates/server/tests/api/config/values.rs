@@ -96,7 +96,7 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("tenant_limits.schedules", ["0", "2", "3"]),
     (
         "tenant_limits.shortest_schedule_interval",
-        ["1s", "2m", "3h"],
+        ["2s", "2m", "3h"],
     ),
     ("dashboard.enabled", ["false", "true", "false"]),
     ("dashboard.session", ["1h", "2h", "3h"]),

@@ -9,4 +9,5 @@ mod live_updates;
 mod navigation;
 mod overview;
 mod replays;
+mod schedules;
 mod sign_in;

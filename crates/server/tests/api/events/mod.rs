@@ -10,4 +10,5 @@ mod refused_events;
 mod replays;
 mod requests;
 mod schedule_runs;
+mod schedules;
 mod stats;

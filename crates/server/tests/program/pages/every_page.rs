@@ -45,7 +45,7 @@ const OF_ALL: [&str; 5] = [
     "/dashboard/lab",
     "/dashboard/audit",
 ];
-const OF_A_TENANT: [&str; 13] = [
+const OF_A_TENANT: [&str; 17] = [
     "",
     "/alerts",
     "/endpoints",
@@ -58,6 +58,10 @@ const OF_A_TENANT: [&str; 13] = [
     "/dead-letters",
     "/replays",
     "/replays/{rpl}",
+    "/schedules",
+    "/new-schedule",
+    "/schedules/nightly",
+    "/schedules/nightly/edit",
     "/lab",
 ];
 
