@@ -26,11 +26,12 @@ use super::settings::RequestRate;
 const LOG_TARGET: &str = "posthaste::api::trail";
 
 /// Routes that are not audited although they are not reads: they change nothing, or they are their own record.
-const UNAUDITED_ROUTES: [&str; 6] = [
+const UNAUDITED_ROUTES: [&str; 7] = [
     "create_event",
     "create_events",
     "create_request",
     "preview_replay",
+    "preview_schedule",
     "preview_policy",
     "simulate_policy",
 ];

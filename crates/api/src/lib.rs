@@ -65,6 +65,7 @@ mod requests;
 pub mod resources;
 pub mod route;
 pub mod routes;
+mod schedules;
 #[cfg(test)]
 mod schema_agreement;
 pub mod serve;

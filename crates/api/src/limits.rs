@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use posthaste_core::policy::MAX_ATTEMPTS;
+use posthaste_core::schedule::MIN_INTERVAL;
 use posthaste_core::time::{MAX_SPAN, Span};
 use posthaste_core::validation::Fields;
 use posthaste_store::{Limits, PageRequest, Plans, Store, StoreError};
@@ -27,6 +28,10 @@ pub const MAX_DELIVERIES_PER_SECOND: u32 = 100_000_000;
 pub const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
 /// Maximum value of the in-flight limit.
 pub const MAX_IN_FLIGHT: u32 = 1_000_000;
+/// Maximum value of the limit of schedules.
+pub const MAX_SCHEDULES: u32 = 10_000_000;
+/// Maximum value of the shortest interval between two occurrences of a schedule.
+pub const MAX_SHORTEST_SCHEDULE_INTERVAL: Span = Span::from_days(31);
 /// Minimum retention period.
 pub const MIN_RETENTION: Span = Span::from_secs(1);
 
@@ -48,6 +53,7 @@ pub fn read(
     count("deliveries_per_second", 0, MAX_DELIVERIES_PER_SECOND, rate);
     count("max_attempts", 1, MAX_ATTEMPTS, &mut limits.max_attempts);
     count("in_flight", 1, MAX_IN_FLIGHT, &mut limits.in_flight);
+    count("schedules", 0, MAX_SCHEDULES, &mut limits.schedules);
     let mut large = |name, least, most, target: &mut Option<u64>| {
         let read = large_count(&mut fields, name, least, most);
         take_option(document, name, read, target);
@@ -63,6 +69,9 @@ pub fn read(
     span("retention", &mut limits.retention);
     span("payload_retention", &mut limits.payload_retention);
     span("attempt_retention", &mut limits.attempt_retention);
+    let name = "shortest_schedule_interval";
+    let read = fields.span(name, MIN_INTERVAL, MAX_SHORTEST_SCHEDULE_INTERVAL);
+    take_option(document, name, read, &mut limits.shortest_schedule_interval);
     fields.finish();
 }
 

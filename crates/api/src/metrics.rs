@@ -79,6 +79,7 @@ fn collect(app: &App, gauges: &Gauges) -> Vec<Metric> {
     app.metrics.requests.body_bytes(reserved_bytes);
     let mut metrics = app.metrics.metrics(gauges);
     metrics.extend(app.metrics.outboxes.metrics(app.clock.now().tick));
+    metrics.extend(app.metrics.schedules.metrics());
     metrics.extend(app.telemetry.metrics());
     metrics
 }

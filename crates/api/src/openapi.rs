@@ -162,6 +162,7 @@ pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
                 "delivery" => "The delivery's id, `dlv_…`.",
                 "replay" => "The replay's id, `rpl_…`.",
                 "guide" => "The name of the guide, such as `operations`.",
+                "schedule" => "The schedule's id.",
                 other => unreachable!("path parameter {other} has no description"),
             };
             (name, about)

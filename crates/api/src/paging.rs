@@ -9,7 +9,8 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::{Response, StatusCode};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{
-    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
+    AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, ScheduleId, SessionId,
+    TenantId,
 };
 use posthaste_core::suggestion::unknown;
 use posthaste_core::time::Timestamp;
@@ -196,21 +197,45 @@ id_cursors! {
     AlertId = 10;
 }
 
-impl Cursor for (Timestamp, TenantId) {
-    const MARK: u8 = 6;
+macro_rules! chosen_id_cursors {
+    ($($id:ident = $mark:literal;)*) => {$(
+        impl Cursor for (Timestamp, $id) {
+            const MARK: u8 = $mark;
+            const BYTES: usize = 8;
+            const TEXT: Option<&'static str> = Some("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
+
+            fn to_bytes(&self) -> Vec<u8> {
+                let mut bytes = self.0.0.to_be_bytes().to_vec();
+                bytes.extend_from_slice(self.1.as_str().as_bytes());
+                bytes
+            }
+
+            fn from_bytes(bytes: &[u8]) -> Option<(Timestamp, $id)> {
+                let (at, id) = bytes.split_first_chunk::<8>()?;
+                let id = std::str::from_utf8(id).ok()?.parse().ok()?;
+                Some((Timestamp(u64::from_be_bytes(*at)), id))
+            }
+        }
+    )*};
+}
+
+chosen_id_cursors! {
+    TenantId = 6;
+    ScheduleId = 11;
+}
+
+/// The number of a run of a schedule.
+impl Cursor for u64 {
+    const MARK: u8 = 12;
     const BYTES: usize = 8;
-    const TEXT: Option<&'static str> = Some("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
+    const TEXT: Option<&'static str> = None;
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = self.0.0.to_be_bytes().to_vec();
-        bytes.extend_from_slice(self.1.as_str().as_bytes());
-        bytes
+        self.to_be_bytes().to_vec()
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<(Timestamp, TenantId)> {
-        let (at, tenant) = bytes.split_first_chunk::<8>()?;
-        let tenant = std::str::from_utf8(tenant).ok()?.parse().ok()?;
-        Some((Timestamp(u64::from_be_bytes(*at)), tenant))
+    fn from_bytes(bytes: &[u8]) -> Option<u64> {
+        Some(u64::from_be_bytes(bytes.try_into().ok()?))
     }
 }
 
@@ -312,6 +337,12 @@ mod tests {
         ));
         // As version 0.1 encoded it.
         assert_eq!(decode("BgAAAAAAAAAHYWNtZQ"), Some(key));
+        let key = (
+            Timestamp(7),
+            "nightly".parse::<ScheduleId>().expect("an id"),
+        );
+        assert_eq!(decode(&encode(&key)), Some(key));
+        assert_eq!(decode(&encode(&9_u64)), Some(9_u64));
         for kind in [None, Some(FailureKind::Timeout)] {
             let key: DeadLetterGroupKey = (EndpointId(7), kind);
             assert!(fits(&cursor_pattern::<DeadLetterGroupKey>(), &encode(&key)));

@@ -65,6 +65,8 @@ pub enum ResourceKind {
     Replay,
     /// A link to a portal.
     Link,
+    /// A schedule.
+    Schedule,
 }
 
 impl ResourceKind {
@@ -79,6 +81,7 @@ impl ResourceKind {
             ResourceKind::Link => {
                 "No such link, or it has expired or was revoked. Check the id in the path."
             }
+            ResourceKind::Schedule => "No such schedule. Check the id in the path.",
             ResourceKind::Replay => "No such replay. Check the id in the path.",
         }
     }

@@ -219,7 +219,9 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
         | LimitName::Retention
         | LimitName::PayloadRetention
         | LimitName::AttemptRetention
-        | LimitName::InFlight => None,
+        | LimitName::InFlight
+        | LimitName::Schedules
+        | LimitName::ShortestScheduleInterval => None,
     };
     let most = most.unwrap_or(0);
     let Some(wait) = wait else {
@@ -245,7 +247,9 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
         | LimitName::Retention
         | LimitName::PayloadRetention
         | LimitName::AttemptRetention
-        | LimitName::InFlight => format!(
+        | LimitName::InFlight
+        | LimitName::Schedules
+        | LimitName::ShortestScheduleInterval => format!(
             "The limit {name} of {most} is exceeded. Nothing was accepted; send the request again after the time in Retry-After."
         ),
     };
@@ -274,6 +278,13 @@ pub fn too_many_endpoints(limit: u32) -> Problem {
     let detail =
         format!("The limit endpoints is {limit}. Delete an endpoint, or have the limit raised.");
     refused(LimitName::Endpoints.name(), detail)
+}
+
+/// The tenant has the maximum number of schedules.
+pub fn too_many_schedules(limit: u32) -> Problem {
+    let detail =
+        format!("The limit schedules is {limit}. Delete a schedule, or have the limit raised.");
+    refused(LimitName::Schedules.name(), detail)
 }
 
 /// The tenant has the maximum number of keys.

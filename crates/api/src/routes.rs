@@ -17,7 +17,8 @@ use super::problem::{Problem, ResourceKind};
 use super::route::{Group, Route, Verb};
 use super::{
     alerts, attention, audit, dead_letters, deliveries, endpoints, events, keys, metrics, nodes,
-    policies, portal_links, probes, replays, requests, stats, tenant_of_id, tenants, usage,
+    policies, portal_links, probes, replays, requests, schedules, stats, tenant_of_id, tenants,
+    usage,
 };
 
 /// Every group of routes, in the order of the documentation.
@@ -30,6 +31,7 @@ pub static GROUPS: &[&Group] = &[
     &endpoints::GROUP,
     &events::GROUP,
     &requests::GROUP,
+    &schedules::GROUP,
     &deliveries::GROUP,
     &dead_letters::GROUP,
     &replays::GROUP,

@@ -15,7 +15,8 @@ use crate::resources::{
     AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
     CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
     EndpointSecret, Event, EventSummary, Node, Plans, PortalLink, ProblemBody, Replay,
-    ReplayPreview, Stats, StatsSeries, Tenant, TenantOfId, Usage,
+    ReplayPreview, Schedule, SchedulePreview, ScheduleRun, Stats, StatsSeries, Tenant, TenantOfId,
+    Usage,
 };
 use crate::route::Content;
 use crate::{openapi, routes};
@@ -258,6 +259,8 @@ fn with_limits(mut agreement: Agreement, path: &'static str) -> Agreement {
     for name in ["retention", "payload_retention", "attempt_retention"] {
         agreement = agreement.sample(format!("{path}.{name}"), json!("30d"));
     }
+    let name = "shortest_schedule_interval";
+    agreement = agreement.sample(format!("{path}.{name}"), json!("1m"));
     agreement.unordered()
 }
 
@@ -329,6 +332,11 @@ fn every_response_schema_agrees_with_its_type() {
             .sample("filter.status", json!("failed"))
             .sample("filter.error_kind", json!("timeout"))
             .check::<Replay>(),
+        Agreement::with("Schedule")
+            .loose("request.retry_policy")
+            .check::<Schedule>(),
+        Agreement::with("ScheduleRun").check::<ScheduleRun>(),
+        Agreement::with("SchedulePreview").check::<SchedulePreview>(),
         Agreement::with("Stats").check::<Stats>(),
         Agreement::with("Series").check::<StatsSeries>(),
         Agreement::with("Attention").check::<Attention>(),

@@ -89,7 +89,9 @@ fn effective_limit(limits: &Limits, limit: LimitName) -> LimitName {
         | LimitName::PayloadBytes
         | LimitName::MaxAttempts
         | LimitName::Retention
-        | LimitName::InFlight => return limit,
+        | LimitName::InFlight
+        | LimitName::Schedules
+        | LimitName::ShortestScheduleInterval => return limit,
     };
     match (own, limits.retention) {
         (Some(own), Some(all)) if own >= all => LimitName::Retention,
@@ -112,6 +114,8 @@ fn value_of(limits: &Limits, limit: LimitName) -> Value {
         LimitName::PayloadRetention => span(limits.payload_retention),
         LimitName::AttemptRetention => span(limits.attempt_retention),
         LimitName::InFlight => json!(limits.in_flight),
+        LimitName::Schedules => json!(limits.schedules),
+        LimitName::ShortestScheduleInterval => span(limits.shortest_schedule_interval),
     }
 }
 
@@ -127,7 +131,9 @@ fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u6
         | LimitName::MaxAttempts
         | LimitName::Retention
         | LimitName::PayloadRetention
-        | LimitName::AttemptRetention => None,
+        | LimitName::AttemptRetention
+        | LimitName::Schedules
+        | LimitName::ShortestScheduleInterval => None,
     }
 }
 

@@ -42,7 +42,7 @@ use failure::Failure;
 use report::Outcome;
 use scenario::{
     egress_client, history, hostile_callers, isolation, memory, metrics_cost, outbox, pages,
-    partial_failure, recovery, relay_comparison, retention, table_bloat,
+    partial_failure, recovery, relay_comparison, retention, schedules, table_bloat,
 };
 use settings::{Scenario, Settings};
 
@@ -80,6 +80,7 @@ async fn run_scenario(scenario: Scenario, settings: &Settings) -> Result<Outcome
         Scenario::Observe => metrics_cost::run(settings).await,
         Scenario::PartialFailure => partial_failure::run(settings).await,
         Scenario::Outbox => outbox::run(settings).await,
+        Scenario::Schedules => schedules::run(settings).await,
         Scenario::HostileCallers => hostile_callers::run(settings).await,
     }
 }

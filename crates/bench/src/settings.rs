@@ -59,6 +59,8 @@ pub enum Scenario {
     HostileCallers,
     /// Rows of an application's outbox, paced and at full speed
     Outbox,
+    /// Schedules beside full load, many that are due at once, and many that rest
+    Schedules,
 }
 
 /// Settings of a benchmark.

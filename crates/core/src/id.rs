@@ -189,52 +189,86 @@ ids! {
     AlertId = "alr";
 }
 
-/// Maximum length of a tenant id, in characters.
-pub const MAX_TENANT_CHARS: usize = 64;
+/// Maximum length of an id that the caller chooses, in characters.
+pub const MAX_CHOSEN_ID_CHARS: usize = 64;
 
-/// Identifies a tenant. The caller who creates the tenant may choose it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TenantId(Arc<str>);
-
-/// The text is not a valid tenant id.
+/// The text is not valid as an id that the caller chooses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be 1 to {MAX_TENANT_CHARS} letters, digits, '-', '_' or '.', beginning with a letter or digit"
+    "must be 1 to {MAX_CHOSEN_ID_CHARS} letters, digits, '-', '_' or '.', beginning with a letter or digit"
 )]
-pub struct TenantIdError;
+pub struct ChosenIdError;
 
-impl TenantId {
-    /// Returns the id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
+fn check_chosen(text: &str) -> Result<Arc<str>, ChosenIdError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let fits = (1..=MAX_CHOSEN_ID_CHARS).contains(&text.len())
+        && text.bytes().all(allowed)
+        && text.as_bytes()[0].is_ascii_alphanumeric();
+    if fits {
+        Ok(text.into())
+    } else {
+        Err(ChosenIdError)
     }
 }
 
-impl FromStr for TenantId {
-    type Err = TenantIdError;
+macro_rules! chosen_ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
 
-    fn from_str(text: &str) -> Result<TenantId, TenantIdError> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let fits = (1..=MAX_TENANT_CHARS).contains(&text.len())
-            && text.bytes().all(allowed)
-            && text.as_bytes()[0].is_ascii_alphanumeric();
-        if fits {
-            Ok(TenantId(text.into()))
-        } else {
-            Err(TenantIdError)
+        impl $name {
+            /// Returns the id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
         }
+
+        impl FromStr for $name {
+            type Err = ChosenIdError;
+
+            fn from_str(text: &str) -> Result<$name, ChosenIdError> {
+                check_chosen(text).map($name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+chosen_ids! {
+    /// Identifies a tenant. The caller who creates the tenant may choose it.
+    TenantId;
+    /// Identifies a schedule within its tenant. The caller who creates the schedule may choose it.
+    ScheduleId;
+}
+
+/// Prefix of the schedule ids that the server generates.
+const SCHEDULE_PREFIX: &str = "sch";
+
+impl From<u128> for ScheduleId {
+    /// Makes the text of a generated id, `sch_…`.
+    fn from(value: u128) -> ScheduleId {
+        ScheduleId(Encoded(value, SCHEDULE_PREFIX).to_string().into())
     }
 }
 
-impl fmt::Display for TenantId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+/// An id in its text form.
+struct Encoded(u128, &'static str);
 
-impl fmt::Debug for TenantId {
+impl fmt::Display for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        encode(self.0, self.1, f)
     }
 }
 
@@ -305,6 +339,17 @@ mod tests {
         for name in ["", "-a", "a b", "a/b", "ü", "..", long.as_str()] {
             assert!(name.parse::<TenantId>().is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_generated_schedule_id_is_one_that_a_caller_could_choose() {
+        let id: ScheduleId = IdGenerator::new(Rng::seeded(5)).next(Timestamp(7_000));
+        assert!(
+            id.as_str().starts_with("sch_") && id.as_str().len() == 30,
+            "{id}"
+        );
+        assert_eq!(id.as_str().parse(), Ok(id));
+        assert!("a b".parse::<ScheduleId>().is_err());
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | [`sign`] | how a request proves its origin |
 //! | [`address`] | which destinations may be called at all |
 //! | [`forecast`] | how an outage would go under a retry policy |
+//! | [`schedule`] | when a recurring schedule runs |
 //! | [`outbox`] | which rows of an application's outbox become events now |
 //! | [`alert`] | which problems need the operator's attention |
 //!
@@ -42,6 +43,7 @@ pub mod policy;
 pub mod quota;
 pub mod quoted;
 pub mod rng;
+pub mod schedule;
 pub mod secret;
 pub mod sign;
 pub mod subscription;

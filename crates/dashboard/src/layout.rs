@@ -29,6 +29,7 @@ const TENANT_TABS: &[Tab] = &[
     Tab::Deliveries,
     Tab::DeadLetters,
     Tab::Replays,
+    Tab::Schedules,
     Tab::Lab,
     Tab::Keys,
     Tab::Settings,

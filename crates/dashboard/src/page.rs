@@ -122,6 +122,8 @@ pub(super) enum Tab {
     DeadLetters,
     /// Replays of a tenant.
     Replays,
+    /// Schedules of a tenant.
+    Schedules,
     /// Simulation of retry policies.
     Lab,
     /// API keys and portal links of a tenant.
@@ -148,6 +150,7 @@ impl Tab {
             Tab::Deliveries => "Deliveries",
             Tab::DeadLetters => "Dead letters",
             Tab::Replays => "Replays",
+            Tab::Schedules => "Schedules",
             Tab::Lab => "Retry lab",
             Tab::Keys => "Keys",
             Tab::Settings => "Settings",
@@ -168,6 +171,7 @@ impl Tab {
             Tab::Deliveries => "/deliveries",
             Tab::DeadLetters => "/dead-letters",
             Tab::Replays => "/replays",
+            Tab::Schedules => "/schedules",
             Tab::Lab => "/lab",
             Tab::Keys => "/keys",
             Tab::Settings => "/settings",
@@ -245,13 +249,25 @@ pub(super) enum FlashMessage {
     EventSent,
     /// A confirmation email is being sent.
     ConfirmationSent,
+    /// A schedule was created.
+    ScheduleCreated,
+    /// A schedule was changed.
+    ScheduleSaved,
+    /// A schedule was paused.
+    SchedulePaused,
+    /// A schedule was resumed.
+    ScheduleResumed,
+    /// A schedule was run by hand.
+    ScheduleRun,
+    /// A schedule was deleted.
+    ScheduleDeleted,
     /// The visitor signed out.
     SignedOut,
 }
 
 impl FlashMessage {
     /// All messages.
-    const ALL: [FlashMessage; 22] = [
+    const ALL: [FlashMessage; 28] = [
         FlashMessage::Created,
         FlashMessage::Saved,
         FlashMessage::Paused,
@@ -273,6 +289,12 @@ impl FlashMessage {
         FlashMessage::EventSent,
         FlashMessage::SettingsSaved,
         FlashMessage::ConfirmationSent,
+        FlashMessage::ScheduleCreated,
+        FlashMessage::ScheduleSaved,
+        FlashMessage::SchedulePaused,
+        FlashMessage::ScheduleResumed,
+        FlashMessage::ScheduleRun,
+        FlashMessage::ScheduleDeleted,
         FlashMessage::SignedOut,
     ];
 
@@ -300,6 +322,12 @@ impl FlashMessage {
             FlashMessage::SettingsSaved => "settings-saved",
             FlashMessage::LinkEnded => "link-ended",
             FlashMessage::ConfirmationSent => "confirmation-sent",
+            FlashMessage::ScheduleCreated => "schedule-created",
+            FlashMessage::ScheduleSaved => "schedule-saved",
+            FlashMessage::SchedulePaused => "schedule-paused",
+            FlashMessage::ScheduleResumed => "schedule-resumed",
+            FlashMessage::ScheduleRun => "schedule-run",
+            FlashMessage::ScheduleDeleted => "schedule-deleted",
             FlashMessage::SignedOut => "signed-out",
         }
     }
@@ -338,6 +366,12 @@ impl FlashMessage {
             FlashMessage::SettingsSaved => "Settings saved.",
             FlashMessage::LinkEnded => "Link revoked. It no longer gives access.",
             FlashMessage::ConfirmationSent => "Confirmation email queued.",
+            FlashMessage::ScheduleCreated => "Schedule created.",
+            FlashMessage::ScheduleSaved => "Schedule saved.",
+            FlashMessage::SchedulePaused => "Schedule paused. Runs are missed until you resume it.",
+            FlashMessage::ScheduleResumed => "Schedule resumed.",
+            FlashMessage::ScheduleRun => "Run started.",
+            FlashMessage::ScheduleDeleted => "Schedule deleted. It makes no more events.",
             FlashMessage::SignedOut => "You have signed out.",
         }
     }

@@ -143,6 +143,32 @@
     }
   };
   document.addEventListener("change", showChosen);
+  // Previews while typing: the page of the button Preview, of which only the preview is taken.
+  const PREVIEW_AFTER_MS = 300;
+  let fetching = null;
+  let typing = 0;
+  const preview = async (form) => {
+    fetching?.abort();
+    fetching = new AbortController();
+    try {
+      const body = new URLSearchParams(new FormData(form));
+      const response = await fetch(form.dataset.preview, { method: "POST", body, signal: fetching.signal });
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      const fresh = page.getElementById("preview");
+      const shown = document.getElementById("preview");
+      if (!fresh || !shown) return;
+      shown.replaceChildren(...fresh.childNodes);
+      tellTimes();
+    } catch {
+      // A later input aborted it, or the server is away. The next input tries again.
+    }
+  };
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest?.("form[data-preview]");
+    if (!form) return;
+    clearTimeout(typing);
+    typing = setTimeout(() => preview(form), PREVIEW_AFTER_MS);
+  });
 
   // One box that ticks all boxes of its form.
   document.addEventListener("change", (event) => {

@@ -273,6 +273,7 @@ mod tests {
                     content_type: None,
                     payload: payload.clone(),
                     trace: None,
+                    scheduled_run: None,
                 }),
                 received: None,
             }]);

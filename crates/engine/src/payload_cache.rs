@@ -108,6 +108,7 @@ mod tests {
                 content_type: None,
                 payload: Bytes::from(vec![b'x'; bytes]),
                 trace: None,
+                scheduled_run: None,
             }),
             received: None,
         }

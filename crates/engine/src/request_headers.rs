@@ -20,6 +20,8 @@ const EVENT_ID: HeaderName = HeaderName::from_static("posthaste-event-id");
 const EVENT_TYPE: HeaderName = HeaderName::from_static("posthaste-event-type");
 const EVENT_TIME: HeaderName = HeaderName::from_static("posthaste-event-time");
 const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
+const SCHEDULE_ID: HeaderName = HeaderName::from_static("posthaste-schedule-id");
+const SCHEDULED_FOR: HeaderName = HeaderName::from_static("posthaste-scheduled-for");
 const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -64,6 +66,10 @@ pub(super) fn headers(
     headers.insert(EVENT_TYPE, text(content.event_type.as_str())?);
     headers.insert(EVENT_TIME, text(&accepted_at.to_string())?);
     headers.insert(ATTEMPT, HeaderValue::from(attempt.number));
+    if let Some(run) = &content.scheduled_run {
+        headers.insert(SCHEDULE_ID, text(run.schedule.as_str())?);
+        headers.insert(SCHEDULED_FOR, text(&run.scheduled_for.to_string())?);
+    }
     Ok(headers)
 }
 

@@ -259,6 +259,7 @@ impl Fixture {
                 content_type: None,
                 payload: Bytes::from_static(b"{}"),
                 trace: None,
+                scheduled_run: None,
             }),
             idempotency: None,
             deliver_at,
@@ -464,6 +465,7 @@ async fn callers_of_a_stopped_engine_get_an_error() {
             content_type: None,
             payload: Bytes::new(),
             trace: None,
+            scheduled_run: None,
         }),
         received: None,
     }]);

@@ -81,6 +81,9 @@ pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
         AlertName::OutboxUnreachable => format!(
             "An outbox could not be read for {value} (threshold {limit}). Its rows wait in the application's database."
         ),
+        AlertName::SchedulesFailing => format!(
+            "Schedules whose last runs all failed: {value} (threshold {limit}). Their runs are listed under /v1/tenants/…/schedules."
+        ),
     }
 }
 

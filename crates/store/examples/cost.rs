@@ -318,6 +318,7 @@ fn content(kind: u64) -> Arc<Content> {
         content_type: None,
         payload: Bytes::from_static(PAYLOAD),
         trace: None,
+        scheduled_run: None,
     })
 }
 

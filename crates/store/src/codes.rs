@@ -6,11 +6,12 @@
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Trigger};
 use posthaste_core::lane::EndpointStatus;
+use posthaste_core::schedule::ScheduleStatus;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 
 use crate::audit::OutcomeCode;
-use crate::{ActionInterface, ReplayScope, ReplayStatus, StoredStatus};
+use crate::{ActionInterface, ReplayScope, ReplayStatus, RunStatus, StoredStatus};
 
 /// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
 pub(crate) fn ms(at: Timestamp) -> i64 {
@@ -138,6 +139,16 @@ codes! {
         ActionInterface::Portal = 2,
         ActionInterface::Cli = 3,
         ActionInterface::Posthaste = 4,
+    }
+    ScheduleStatus {
+        ScheduleStatus::Active = 0,
+        ScheduleStatus::Paused = 1,
+        ScheduleStatus::Finished = 2,
+    }
+    RunStatus {
+        RunStatus::Created = 0,
+        RunStatus::Skipped = 1,
+        RunStatus::Missed = 2,
     }
     OutcomeCode {
         OutcomeCode::Done = 0,

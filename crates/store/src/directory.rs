@@ -81,6 +81,10 @@ pub struct Limits {
     pub attempt_retention: Option<Span>,
     /// Maximum number of attempts in flight.
     pub in_flight: Option<u32>,
+    /// Maximum number of schedules.
+    pub schedules: Option<u32>,
+    /// Shortest interval between two occurrences of a schedule.
+    pub shortest_schedule_interval: Option<Span>,
 }
 
 impl Limits {

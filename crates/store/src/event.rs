@@ -13,6 +13,7 @@ use posthaste_core::delivery::{Delivery, OneOffRequest, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::quota::{QuotaExceeded, QuotaKind};
+use posthaste_core::schedule::ScheduledRun;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
@@ -30,6 +31,8 @@ pub struct Content {
     pub payload: Bytes,
     /// The trace context that the sender passed, if any.
     pub trace: Option<TraceContext>,
+    /// The run of a schedule that made it, if any.
+    pub scheduled_run: Option<ScheduledRun>,
 }
 
 impl fmt::Debug for Content {
@@ -40,6 +43,7 @@ impl fmt::Debug for Content {
             .field("content_type", &self.content_type)
             .field("payload_bytes", &self.payload.len())
             .field("trace", &self.trace)
+            .field("scheduled_run", &self.scheduled_run)
             .finish_non_exhaustive()
     }
 }

@@ -37,6 +37,7 @@ pub mod postgres;
 mod replay;
 mod reply;
 mod retention;
+mod schedules;
 mod scope;
 mod sessions;
 mod settings;
@@ -88,6 +89,11 @@ pub use page::{Page, PageRequest};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, NodeRates, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Retention, RetentionPeriods};
+pub use schedules::{
+    AdvanceResult, AdvancedBy, DueSchedules, DueSelection, EventProgress, FAILING_RUNS,
+    MAX_RUN_REASON_CHARS, MAX_RUNS_KEPT, NewRun, NewRunOutcome, RunStatus, ScheduleAdvance,
+    ScheduleVersion, Schedules, StoredRun, StoredSchedule,
+};
 pub use scope::{SubjectScope, TenantSelection};
 pub use sessions::{LoginSession, SessionIdentity};
 pub use settings::{DEFAULT_MAX_DELIVERIES_PER_REQUEST, StoreSettings};

@@ -31,11 +31,15 @@ pub enum LimitName {
     AttemptRetention,
     /// Number of attempts in flight.
     InFlight,
+    /// Number of schedules.
+    Schedules,
+    /// Shortest interval between two occurrences of a schedule.
+    ShortestScheduleInterval,
 }
 
 impl LimitName {
     /// All limits, in display order.
-    pub const ALL: [LimitName; 10] = [
+    pub const ALL: [LimitName; 12] = [
         LimitName::Endpoints,
         LimitName::EventsPerSecond,
         LimitName::DeliveriesPerSecond,
@@ -46,6 +50,8 @@ impl LimitName {
         LimitName::PayloadRetention,
         LimitName::AttemptRetention,
         LimitName::InFlight,
+        LimitName::Schedules,
+        LimitName::ShortestScheduleInterval,
     ];
 
     /// The name in the API, the configuration and the store.
@@ -61,6 +67,8 @@ impl LimitName {
             LimitName::PayloadRetention => "payload_retention",
             LimitName::AttemptRetention => "attempt_retention",
             LimitName::InFlight => "in_flight",
+            LimitName::Schedules => "schedules",
+            LimitName::ShortestScheduleInterval => "shortest_schedule_interval",
         }
     }
 
@@ -77,6 +85,8 @@ impl LimitName {
             LimitName::PayloadRetention => limits.payload_retention.is_some(),
             LimitName::AttemptRetention => limits.attempt_retention.is_some(),
             LimitName::InFlight => limits.in_flight.is_some(),
+            LimitName::Schedules => limits.schedules.is_some(),
+            LimitName::ShortestScheduleInterval => limits.shortest_schedule_interval.is_some(),
         }
     }
 }
@@ -200,6 +210,10 @@ impl Limits {
             payload_retention: self.payload_retention.or(other.payload_retention),
             attempt_retention: self.attempt_retention.or(other.attempt_retention),
             in_flight: self.in_flight.or(other.in_flight),
+            schedules: self.schedules.or(other.schedules),
+            shortest_schedule_interval: self
+                .shortest_schedule_interval
+                .or(other.shortest_schedule_interval),
         }
     }
 }
@@ -234,6 +248,8 @@ mod tests {
             payload_retention: Some(Span::from_days(number.into())),
             attempt_retention: Some(Span::from_days(number.into())),
             in_flight: Some(number),
+            schedules: Some(number),
+            shortest_schedule_interval: Some(Span::from_days(number.into())),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use tokio::sync::oneshot;
 
-use crate::{Answer, Done, StoreError};
+use crate::{AcceptResult, AdvanceResult, Answer, Done, StoreError};
 
 /// The pending answer to a caller. Dropping it without an answer answers with an error.
 pub(crate) struct Reply<T>(Option<Done<T>>);
@@ -29,6 +29,42 @@ impl<T> Drop for Reply<T> {
         // The caller must not wait for ever, not even if the thread panics.
         if let Some(done) = self.0.take() {
             done(Err(stopped()));
+        }
+    }
+}
+
+/// The pending answer to a request that accepts events.
+pub(crate) enum AcceptReply {
+    /// A list of events.
+    Accept(Reply<AcceptResult>),
+    /// A decision about a schedule.
+    Advance(Reply<AdvanceResult>),
+}
+
+impl AcceptReply {
+    /// Answers the caller.
+    pub(crate) fn send(self, result: Result<AcceptResult, StoreError>) {
+        match self {
+            AcceptReply::Accept(reply) => reply.send(result),
+            AcceptReply::Advance(reply) => reply.send(result.map(|accepted| match accepted {
+                AcceptResult::Done(events) => {
+                    AdvanceResult::Done(events.into_iter().map(|it| it.event).collect())
+                }
+                // The schedules of a tenant are deleted with it.
+                AcceptResult::NoSuchTenant => AdvanceResult::Superseded,
+                refused @ (AcceptResult::Conflict(_)
+                | AcceptResult::NoSuchEndpoint
+                | AcceptResult::TooManyDeliveries { .. }
+                | AcceptResult::OverLimit { .. }) => AdvanceResult::Refused(refused),
+            })),
+        }
+    }
+
+    /// Tells the caller that the schedule has changed. A list of events is never superseded.
+    pub(crate) fn supersede(self) {
+        match self {
+            AcceptReply::Accept(_) => {}
+            AcceptReply::Advance(reply) => reply.send(Ok(AdvanceResult::Superseded)),
         }
     }
 }

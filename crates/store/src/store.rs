@@ -18,8 +18,8 @@ use crate::{
     AcceptResult, Alerts, ApiKey, AttemptDetail, AuditLog, Cluster, Content, Counts, CreateResult,
     DisabledReason, Endpoint, EndpointRow, KeyHash, Lists, LoginSession, NewEvent, Outbox,
     OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
-    Retention, RetentionStepResult, RetryResult, StatsStore, StoreError, SweepResult, Tenant,
-    TenantObject, TenantSelection, Usage, WriteQueueState, Written,
+    Retention, RetentionStepResult, RetryResult, Schedules, StatsStore, StoreError, SweepResult,
+    Tenant, TenantObject, TenantSelection, Usage, WriteQueueState, Written,
 };
 
 /// The future result of a call to the store.
@@ -67,7 +67,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///
 /// Tenants are isolated: a method that takes a tenant never finds anything of another tenant.
 pub trait Store:
-    Alerts + AuditLog + Lists + Outbox + OwnerEmails + StatsStore + Send + Sync
+    Alerts + AuditLog + Lists + Outbox + OwnerEmails + Schedules + StatsStore + Send + Sync
 {
     // Tenants and keys.
 

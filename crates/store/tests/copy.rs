@@ -69,6 +69,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
             content_type: None,
             payload: Bytes::from(vec![number as u8; bytes]),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: Some(Idempotency {
             key: format!("key {number}"),

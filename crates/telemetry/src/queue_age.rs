@@ -156,6 +156,7 @@ mod tests {
                 content_type: None,
                 payload: Bytes::from_static(b"1"),
                 trace: None,
+                scheduled_run: None,
             }),
             idempotency: None,
             deliver_at: due,

@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use posthaste_store::{AcceptResult, Answer, StoreError};
+use posthaste_store::{Answer, StoreError};
 use posthaste_system::clock::Clock;
 use tokio::runtime::Handle;
 
@@ -15,26 +15,26 @@ use crate::accept_watch::AcceptGuard;
 use crate::body_budget::BodyReservation;
 
 /// The store's answer to events, and everything that is held until then.
-pub(super) struct CommitWait {
+pub(super) struct CommitWait<T: Send + 'static> {
     /// `None` after the answer.
-    waiting: Option<Waiting>,
+    waiting: Option<Waiting<T>>,
 }
 
-struct Waiting {
-    answer: Answer<AcceptResult>,
+struct Waiting<T> {
+    answer: Answer<T>,
     accept: AcceptGuard,
     clock: Clock,
     _reservation: Option<BodyReservation>,
 }
 
-impl CommitWait {
+impl<T: Send + 'static> CommitWait<T> {
     /// Waits for `answer`.
     pub(super) fn new(
-        answer: Answer<AcceptResult>,
+        answer: Answer<T>,
         accept: AcceptGuard,
         clock: Clock,
         reservation: Option<BodyReservation>,
-    ) -> CommitWait {
+    ) -> CommitWait<T> {
         CommitWait {
             waiting: Some(Waiting {
                 answer,
@@ -46,8 +46,8 @@ impl CommitWait {
     }
 }
 
-impl Waiting {
-    fn end(self, answer: &Result<AcceptResult, StoreError>) {
+impl<T> Waiting<T> {
+    fn end(self, answer: &Result<T, StoreError>) {
         if answer.is_ok() {
             let now = self.clock.now().tick;
             self.accept.committed(now);
@@ -55,8 +55,8 @@ impl Waiting {
     }
 }
 
-impl Future for CommitWait {
-    type Output = Result<AcceptResult, StoreError>;
+impl<T: Send + 'static> Future for CommitWait<T> {
+    type Output = Result<T, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waiting = self.waiting.as_mut();
@@ -69,7 +69,7 @@ impl Future for CommitWait {
     }
 }
 
-impl Drop for CommitWait {
+impl<T: Send + 'static> Drop for CommitWait<T> {
     fn drop(&mut self) {
         if let Some(mut waiting) = self.waiting.take()
             && let Ok(runtime) = Handle::try_current()

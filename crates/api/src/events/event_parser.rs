@@ -107,7 +107,7 @@ impl EventParser {
     }
 
     /// Parses the event in `text`. `path` precedes the field names in errors.
-    pub(super) fn event(&mut self, text: &str, path: &str) -> Result<Option<ParsedEvent>, Problem> {
+    pub(crate) fn event(&mut self, text: &str, path: &str) -> Result<Option<ParsedEvent>, Problem> {
         let Some(found) = self.fields(text, path, EVENT_FIELDS)? else {
             return Ok(None);
         };
@@ -139,6 +139,7 @@ impl EventParser {
                 content_type,
                 payload,
                 trace: None,
+                scheduled_run: None,
             },
             idempotency_key,
             due,
@@ -171,6 +172,7 @@ impl EventParser {
             content_type: None,
             payload,
             trace: None,
+            scheduled_run: None,
         })))
     }
 
@@ -202,6 +204,15 @@ impl EventParser {
             let message = "is not allowed for batches; set idempotency_key in each event";
             self.wrong(IDEMPOTENCY_HEADER, message);
         }
+    }
+
+    /// Returns the fields of the object that is the whole body, in the order of `names`.
+    pub(crate) fn object<'a>(
+        &mut self,
+        text: &'a str,
+        names: &'static [&'static str],
+    ) -> Result<Option<[Option<&'a RawValue>; MOST_FIELDS]>, Problem> {
+        self.fields(text, "", names)
     }
 
     /// Returns the fields of the object in `text`, in the order of `names`.
@@ -452,6 +463,7 @@ impl ParsedEvent {
             received: Some(Instant::now()),
             content: Arc::new(Content {
                 trace,
+                scheduled_run: None,
                 ..self.content
             }),
         }
@@ -478,7 +490,7 @@ impl ParsedEvent {
 }
 
 /// Hashes an ordering key to a number that is the same in every process.
-fn ordering(key: &str) -> OrderingKey {
+pub(crate) fn ordering(key: &str) -> OrderingKey {
     let digest = digest(&SHA256, key.as_bytes());
     let first = digest.as_ref().first_chunk();
     OrderingKey(u64::from_be_bytes(*first.expect("SHA-256 has 32 bytes")))

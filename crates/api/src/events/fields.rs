@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::event_parser::MAX_TEXT_CHARS;
 
 /// Maximum number of known fields.
-pub(super) const MOST_FIELDS: usize = 12;
+pub(super) const MOST_FIELDS: usize = 13;
 /// Maximum number of unknown fields that are reported for an object.
 const MAX_UNKNOWN: usize = 16;
 

@@ -4,6 +4,7 @@
 //! formatted by hand, and the only wait is for the store.
 
 mod accepted;
+mod advance;
 mod batch;
 mod commit_wait;
 mod due;
@@ -12,6 +13,7 @@ mod fields;
 mod request;
 mod row;
 mod schema;
+mod target;
 mod trace;
 
 use posthaste_core::subscription::EventType;
@@ -44,17 +46,17 @@ use super::resources::{
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
-use event_parser::ParsedEvent;
 
+pub use advance::AdvanceOutcome;
 pub use batch::MAX_BATCH;
 pub use due::MAX_AHEAD;
-pub(crate) use event_parser::EventParser;
+pub(crate) use event_parser::{EventParser, ParsedEvent, ordering};
 pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
-pub(crate) use request::RequestDraft;
+pub(crate) use request::{REQUEST_TYPE, RequestDraft};
 pub use row::{EventRow, RowsResult};
 pub(super) use schema::{
     ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
-    delay, short_text,
+    delay, new_event, short_text,
 };
 pub(crate) use trace::RequestTrace;
 
@@ -154,6 +156,7 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
         content_type: None,
         payload: Bytes::from_static(TEST_PAYLOAD),
         trace: None,
+        scheduled_run: None,
     };
     let draft = if bytes.is_empty() {
         ParsedEvent::plain(usual)

@@ -16,7 +16,7 @@ use super::event_parser::{EventParser, ParsedEvent};
 use crate::problem::Problem;
 
 /// Type of the event that carries a one-off request.
-const REQUEST_TYPE: &str = "request";
+pub(crate) const REQUEST_TYPE: &str = "request";
 
 /// The fields of a one-off request.
 const REQUEST_FIELDS: &[&str] = &[
@@ -53,9 +53,13 @@ impl RequestDraft {
 }
 
 impl EventParser {
-    /// Parses a one-off request.
-    pub(crate) fn request(&mut self, text: &str) -> Result<Option<RequestDraft>, Problem> {
-        let Some(found) = self.fields(text, "", REQUEST_FIELDS)? else {
+    /// Parses a one-off request. `path` precedes the field names in errors.
+    pub(crate) fn request(
+        &mut self,
+        text: &str,
+        path: &str,
+    ) -> Result<Option<RequestDraft>, Problem> {
+        let Some(found) = self.fields(text, path, REQUEST_FIELDS)? else {
             return Ok(None);
         };
         let [
@@ -71,8 +75,9 @@ impl EventParser {
             timeout,
             idempotency_key,
             ordering_key,
+            ..,
         ] = found;
-        let method = self.method(method);
+        let method = self.method(method, path);
         // `null` is a valid payload. For the other fields it means absent.
         let has_body = payload.is_some()
             || [body_base64, content_type]
@@ -80,13 +85,13 @@ impl EventParser {
                 .flatten()
                 .any(|raw| raw.get() != "null");
         let content = if has_body || method.is_some_and(RequestMethod::needs_body) {
-            self.content(payload, body_base64, content_type, "")
+            self.content(payload, body_base64, content_type, path)
         } else {
             Some((Bytes::new(), None))
         };
-        let idempotency_key = self.short_text(idempotency_key, "", "idempotency_key");
-        let due = self.due(deliver_at, delay, "");
-        let ordering_key = self.short_text(ordering_key, "", "ordering_key");
+        let idempotency_key = self.short_text(idempotency_key, path, "idempotency_key");
+        let due = self.due(deliver_at, delay, path);
+        let ordering_key = self.short_text(ordering_key, path, "ordering_key");
         let mut http_fields = Map::new();
         for (name, raw) in [
             ("url", url),
@@ -107,6 +112,7 @@ impl EventParser {
                     content_type,
                     payload,
                     trace: None,
+                    scheduled_run: None,
                 },
                 idempotency_key,
                 due,
@@ -117,13 +123,18 @@ impl EventParser {
         }))
     }
 
-    /// Reads the fields of the HTTP request, and reports their mistakes with the others.
+    /// Reads the fields of the HTTP request, and reports their mistakes with the others. `path` is that of the request.
     pub(crate) fn read_http_fields(
         &mut self,
         http_fields: &Value,
+        path: &str,
         read: impl FnOnce(&mut Fields<'_, '_>),
     ) {
-        crate::body_fields::read(http_fields, &mut self.errors, read);
+        let path = path.trim_end_matches('.');
+        if let Some(mut fields) = Fields::open(http_fields, path, &mut self.errors) {
+            read(&mut fields);
+            fields.finish();
+        }
     }
 
     /// Returns the mistakes found so far, to add to them.
@@ -131,15 +142,15 @@ impl EventParser {
         &mut self.errors
     }
 
-    fn method(&mut self, raw: Option<&RawValue>) -> Option<RequestMethod> {
+    fn method(&mut self, raw: Option<&RawValue>, path: &str) -> Option<RequestMethod> {
         let Some(raw) = raw.filter(|raw| raw.get() != "null") else {
             return Some(RequestMethod::default());
         };
-        let text = self.text(raw, "", "method")?;
+        let text = self.text(raw, path, "method")?;
         match text.parse() {
             Ok(method) => Some(method),
             Err(error) => {
-                self.wrong("method", format!("{error}"));
+                self.wrong(format!("{path}method"), format!("{error}"));
                 None
             }
         }

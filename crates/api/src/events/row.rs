@@ -132,6 +132,7 @@ impl EventParser {
                 content_type: None,
                 payload: payload?,
                 trace: None,
+                scheduled_run: None,
             },
             idempotency_key: Some(row.idempotency_key.to_owned()),
             due,

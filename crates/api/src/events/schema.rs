@@ -231,7 +231,7 @@ pub(crate) fn contradictions() -> [Value; 3] {
     ]
 }
 
-fn new_event() -> Value {
+pub(crate) fn new_event() -> Value {
     let [two_bodies, type_of_json, two_times] = contradictions();
     let no_body =
         json!({"not": {"required": ["payload"]}, "properties": {"body_base64": {"type": "null"}}});

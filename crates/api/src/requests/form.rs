@@ -32,13 +32,17 @@ pub(super) struct RequestForm {
 
 /// The fields of the HTTP request, as far as they are valid.
 #[derive(Default)]
-struct HttpFields {
-    destination: Option<Destination>,
+pub(crate) struct HttpFields {
+    /// Its URL.
+    pub(crate) destination: Option<Destination>,
     /// The code if the URL is refused.
-    refused: Option<Code>,
-    headers: Map<String, Value>,
-    retry_policy: Option<Value>,
-    timeout: Option<Span>,
+    pub(crate) refused: Option<Code>,
+    /// Its custom headers, unencrypted.
+    pub(crate) headers: Map<String, Value>,
+    /// Its retry policy, as the caller wrote it.
+    pub(crate) retry_policy: Option<Value>,
+    /// The time limit of its attempts.
+    pub(crate) timeout: Option<Span>,
 }
 
 /// Reads the request in `text`. The idempotency key may also be in the headers of the call.
@@ -50,25 +54,13 @@ pub(super) fn read(
     call_headers: &HeaderMap,
 ) -> Result<RequestForm, Problem> {
     let mut reader = EventParser::new(now, app.payload_bytes(tenant));
-    let Some(mut request_draft) = reader.request(text)? else {
+    let Some(mut request_draft) = reader.request(text, "")? else {
         return reader.finish(None);
     };
     let mut draft = Some(request_draft.draft);
     reader.header(call_headers, &mut draft);
     request_draft.draft = draft.expect("a header does not remove the event");
-    let http_fields = std::mem::take(&mut request_draft.http_fields);
-    let mut read = HttpFields::default();
-    let mut policy = None;
-    reader.read_http_fields(&http_fields, |fields| {
-        read_url(app, fields, &mut read);
-        read.headers = headers::read(fields).unwrap_or_default();
-        policy = body_fields::policy(fields, "retry_policy");
-        read.timeout = fields.span("timeout", MIN_TIMEOUT, MAX_TIMEOUT);
-    });
-    if let Some((written, policy)) = policy {
-        app.check_policy(&policy, tenant, "retry_policy", reader.errors_mut());
-        read.retry_policy = Some(written);
-    }
+    let read = read_http(app, tenant, &mut reader, &mut request_draft, "");
     let form = read.destination.map(|destination| RequestForm {
         request_draft,
         destination,
@@ -78,6 +70,31 @@ pub(super) fn read(
     });
     // A refused URL determines the code, even if there are other errors.
     reader.finish_as(form, read.refused.unwrap_or(Code::Invalid))
+}
+
+/// Reads the fields of the HTTP request. `path` precedes the field names in errors.
+pub(crate) fn read_http(
+    app: &App,
+    tenant: &Tenant,
+    reader: &mut EventParser,
+    request_draft: &mut RequestDraft,
+    path: &str,
+) -> HttpFields {
+    let http_fields = std::mem::take(&mut request_draft.http_fields);
+    let mut read = HttpFields::default();
+    let mut policy = None;
+    reader.read_http_fields(&http_fields, path, |fields| {
+        read_url(app, fields, &mut read);
+        read.headers = headers::read(fields).unwrap_or_default();
+        policy = body_fields::policy(fields, "retry_policy");
+        read.timeout = fields.span("timeout", MIN_TIMEOUT, MAX_TIMEOUT);
+    });
+    if let Some((written, policy)) = policy {
+        let field = format!("{path}retry_policy");
+        app.check_policy(&policy, tenant, &field, reader.errors_mut());
+        read.retry_policy = Some(written);
+    }
+    read
 }
 
 fn read_url(app: &App, fields: &mut Fields<'_, '_>, read: &mut HttpFields) {

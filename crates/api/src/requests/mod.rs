@@ -6,6 +6,7 @@
 //! secret; [`signing_secret`] shows and rotates it.
 
 mod form;
+mod run_event;
 mod schema;
 mod signing_secret;
 
@@ -35,7 +36,10 @@ use crate::tenants::{MAX_TRIES, contended};
 use crate::{App, body};
 use form::RequestForm;
 
+pub(crate) use form::read_http;
 pub(super) use schema::GROUP;
+pub(crate) use schema::new_request;
+pub(crate) use signing_secret::keys_of;
 
 /// Maximum number of origins that the one-off requests of a tenant go to.
 const MAX_ORIGINS: u32 = 1_000;

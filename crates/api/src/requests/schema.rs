@@ -87,7 +87,7 @@ fn schemas() -> Vec<Schema> {
     }]
 }
 
-fn new_request() -> Value {
+pub(crate) fn new_request() -> Value {
     let [two_bodies, type_of_json, two_times] = contradictions();
     let no_body = json!({
         "not": {"required": ["payload"]},

@@ -57,7 +57,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
 
 /// Returns the keys of a tenant, which is read from the cache. Its header key is the current one; its signing keys may be
 /// those before a rotation.
-pub(super) async fn keys_of(app: &App, tenant: &Tenant) -> Result<TenantKeys, Problem> {
+pub(crate) async fn keys_of(app: &App, tenant: &Tenant) -> Result<TenantKeys, Problem> {
     match open(app, tenant) {
         Ok(keys) => Ok(keys),
         Err(TenantKeysError::Missing) => Ok(keys_now(app, &tenant.id).await?.1),

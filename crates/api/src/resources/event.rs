@@ -69,7 +69,9 @@ pub struct Event {
 }
 
 /// Reads any JSON value, because `null` is a valid payload too.
-fn any_json<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+pub(super) fn any_json<'de, D: Deserializer<'de>>(
+    source: D,
+) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(source).map(Some)
 }
 

@@ -1,13 +1,14 @@
 //! The schema of limits, of a tenant and of a plan.
 
 use posthaste_core::policy::MAX_ATTEMPTS;
+use posthaste_core::schedule::MIN_INTERVAL;
 use posthaste_core::time::MAX_SPAN;
 use serde_json::{Value, json};
 
 use super::schema::{described, nullable, span};
 use crate::limits::{
     MAX_DELIVERIES_PER_SECOND, MAX_ENDPOINTS, MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND,
-    MAX_IN_FLIGHT, MIN_RETENTION,
+    MAX_IN_FLIGHT, MAX_SCHEDULES, MAX_SHORTEST_SCHEDULE_INTERVAL, MIN_RETENTION,
 };
 
 /// Returns the JSON schema of limits, for the API description.
@@ -27,6 +28,8 @@ pub(crate) fn shape() -> Value {
             "retention": described(retention(), "Retention of finished deliveries."),
             "payload_retention": described(retention(), "Retention of payloads after their event is finished, if shorter."),
             "attempt_retention": described(retention(), "Retention of all attempts except the last after their delivery is finished, if shorter."),
+            "schedules": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_SCHEDULES, "description": "Number of schedules, finished ones included."},
+            "shortest_schedule_interval": described(nullable(span("ShortestScheduleInterval", MIN_INTERVAL, MAX_SHORTEST_SCHEDULE_INTERVAL)), "Shortest interval between two occurrences of a new or changed schedule: a duration such as `1m`."),
         },
         "additionalProperties": false,
         "examples": [example()],
@@ -38,6 +41,6 @@ pub(crate) fn example() -> Value {
     json!({
         "endpoints": 100, "events_per_second": 500, "deliveries_per_second": 5_000, "events_per_month": null,
         "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
-        "payload_retention": null, "attempt_retention": null,
+        "payload_retention": null, "attempt_retention": null, "schedules": 100, "shortest_schedule_interval": "1m",
     })
 }

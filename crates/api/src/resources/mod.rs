@@ -30,6 +30,7 @@ mod problem;
 mod protection;
 mod replay;
 mod request_target;
+mod schedule;
 pub(crate) mod schema;
 mod stats;
 mod tenant;
@@ -65,6 +66,9 @@ pub use problem::{FieldProblem, ProblemBody};
 pub use protection::EndpointDefaults;
 pub use replay::{Replay, ReplayFilter, ReplayPreview};
 pub use request_target::RequestTarget;
+pub use schedule::{
+    Schedule, SchedulePreview, ScheduleRun, ScheduleRunStatus, ScheduledEvent, ScheduledRequest,
+};
 pub use schema::Schema;
 pub use stats::{
     HealthState, HealthStats, HealthValue, LatencySummary, Stats, StatsBucket, StatsSeries,
@@ -94,6 +98,10 @@ pub(crate) use portal_link::schemas as portal_link_schemas;
 pub(crate) use problem::schema as problem_schema;
 pub(crate) use protection::{in_flight_schema, schemas as protection_schemas, timeout_schema};
 pub(crate) use replay::schemas as replay_schemas;
+pub(crate) use schedule::{
+    MAX_RUN_DELIVERIES, max_runs_schema, missed_schema, overlap_schema,
+    schemas as schedule_schemas, times,
+};
 pub(crate) use stats::{schemas as stats_schemas, series_window};
 pub(crate) use tenant::schema as tenant_schema;
 pub(crate) use tenant_of_id::schemas as tenant_of_id_schemas;

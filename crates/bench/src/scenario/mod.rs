@@ -23,6 +23,7 @@ pub mod partial_failure;
 pub mod recovery;
 pub mod relay_comparison;
 pub mod retention;
+pub mod schedules;
 pub mod table_bloat;
 
 use std::ops::Range;

@@ -45,11 +45,13 @@ pub enum AlertName {
     HeldAfterFaults,
     /// An outbox cannot be read.
     OutboxUnreachable,
+    /// The runs of a schedule keep failing.
+    SchedulesFailing,
 }
 
 impl AlertName {
     /// Every name.
-    pub const ALL: [AlertName; 16] = [
+    pub const ALL: [AlertName; 17] = [
         AlertName::RetryRatio,
         AlertName::DeadLetterRatio,
         AlertName::AttemptsPerSuccess,
@@ -66,6 +68,7 @@ impl AlertName {
         AlertName::NotificationsStuck,
         AlertName::HeldAfterFaults,
         AlertName::OutboxUnreachable,
+        AlertName::SchedulesFailing,
     ];
 
     /// Returns the name in the API.
@@ -87,15 +90,17 @@ impl AlertName {
             AlertName::NotificationsStuck => "notices_stuck",
             AlertName::HeldAfterFaults => "held_after_faults",
             AlertName::OutboxUnreachable => "outbox_unreachable",
+            AlertName::SchedulesFailing => "schedules_failing",
         }
     }
 
     /// Returns the feature without which some nodes could not read the alert; `None` if all nodes can.
     pub const fn since(self) -> Option<Feature> {
         match self {
-            AlertName::HeldBack | AlertName::HeldAfterFaults | AlertName::OutboxUnreachable => {
-                Some(Feature::AlertsOfV0_2)
-            }
+            AlertName::HeldBack
+            | AlertName::HeldAfterFaults
+            | AlertName::OutboxUnreachable
+            | AlertName::SchedulesFailing => Some(Feature::AlertsOfV0_2),
             AlertName::RetryRatio
             | AlertName::DeadLetterRatio
             | AlertName::AttemptsPerSuccess
@@ -122,7 +127,8 @@ impl AlertName {
             AlertName::AttemptsPerSuccess => Measure::Factor,
             AlertName::RetryingOver24h
             | AlertName::DeadLettersGrowing
-            | AlertName::HeldAfterFaults => Measure::Count,
+            | AlertName::HeldAfterFaults
+            | AlertName::SchedulesFailing => Measure::Count,
             AlertName::QueueAge
             | AlertName::HeldBack
             | AlertName::StoreSlow
@@ -152,6 +158,7 @@ impl AlertName {
             AlertName::NotificationsStuck => Bound::Above(900.0),
             AlertName::HeldAfterFaults => Bound::Above(0.0),
             AlertName::OutboxUnreachable => Bound::Above(60.0),
+            AlertName::SchedulesFailing => Bound::Above(0.0),
         }
     }
 }

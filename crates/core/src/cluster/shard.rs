@@ -4,7 +4,7 @@
 //! so all nodes agree without asking each other. The number of shards and the function never change, because stored
 //! data depends on both.
 
-use crate::id::EndpointId;
+use crate::id::{EndpointId, ScheduleId, TenantId};
 
 /// Number of shards. Stored data depends on it, so it never changes.
 pub const SHARD_COUNT: u16 = 256;
@@ -20,6 +20,24 @@ impl Shard {
         let id = endpoint.0;
         let folded = (id as u64) ^ ((id >> 64) as u64);
         let spread = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Shard((spread >> 56) as u16)
+    }
+
+    /// Returns the shard of a schedule. Stored data depends on it, so it never changes.
+    pub fn of_schedule(tenant: &TenantId, schedule: &ScheduleId) -> Shard {
+        // FNV-1a over both ids. A byte that no id contains separates them.
+        let ids = [
+            tenant.as_str().as_bytes(),
+            b"/",
+            schedule.as_str().as_bytes(),
+        ];
+        let hash = ids
+            .into_iter()
+            .flatten()
+            .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+            });
+        let spread = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Shard((spread >> 56) as u16)
     }
 

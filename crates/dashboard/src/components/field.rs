@@ -176,6 +176,14 @@ impl<'a> Field<'a> {
         })
     }
 
+    /// A single-line input with the suggestions of the `datalist` of this id.
+    pub(crate) fn line_with_choices(&self, list: &str) -> Markup {
+        self.labelled(html! {
+            input id=(self.id()) name=(self.name) type="text" value=(self.value) list=(list) autocomplete="off"
+                spellcheck="false" aria-invalid=[self.aria_invalid()] aria-describedby=[self.described_by()];
+        })
+    }
+
     /// A multi-line input.
     pub(crate) fn lines(&self, rows: u8) -> Markup {
         self.labelled(html! {

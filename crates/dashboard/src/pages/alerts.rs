@@ -135,7 +135,8 @@ impl OpenAlerts {
                 | AlertName::StoreNearlyFull
                 | AlertName::NotificationsStuck
                 | AlertName::HeldAfterFaults
-                | AlertName::OutboxUnreachable,
+                | AlertName::OutboxUnreachable
+                | AlertName::SchedulesFailing,
             )
             | Err(_) => false,
         };
@@ -317,7 +318,8 @@ fn title(name: &str) -> String {
             | AlertName::QueueAge
             | AlertName::StoreSlow
             | AlertName::StoreNearlyFull
-            | AlertName::OutboxUnreachable,
+            | AlertName::OutboxUnreachable
+            | AlertName::SchedulesFailing,
         )
         // An alert of a later version.
         | Err(_) => humanize(name),

@@ -20,6 +20,7 @@ mod policy_presets;
 mod portal_links;
 mod replays;
 mod retry_lab;
+mod schedules;
 mod setting_fields;
 mod stats;
 mod tenant_settings;
@@ -48,6 +49,7 @@ static PAGES: &[&[Route<PageHandler>]] = &[
     replays::PAGES,
     keys::PAGES,
     tenant_settings::PAGES,
+    schedules::PAGES,
 ];
 
 /// All actions.
@@ -62,6 +64,7 @@ static ACTIONS: &[&[Route<ActionHandler>]] = &[
     events::ACTIONS,
     keys::ACTIONS,
     tenant_settings::ACTIONS,
+    schedules::ACTIONS,
 ];
 
 /// Finds the page at a path.

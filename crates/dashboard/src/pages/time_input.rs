@@ -6,12 +6,17 @@ use crate::urls::query_string;
 
 /// Converts a time to the API's format. Accepts a day, a minute or a second (UTC), or a duration before now.
 pub(super) fn parse_time(text: &str, now: Timestamp) -> Option<String> {
-    if let Ok(at) = text.parse::<Timestamp>() {
-        return Some(at.to_string());
-    }
     if let Ok(span) = text.parse::<Span>() {
         let ago = now.0.saturating_sub(span.as_millis());
         return Some(Timestamp(ago).to_string());
+    }
+    parse_absolute_time(text)
+}
+
+/// Converts a time to the API's format. Accepts a day, a minute or a second (UTC).
+pub(super) fn parse_absolute_time(text: &str) -> Option<String> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Some(at.to_string());
     }
     let rest = match text.len() {
         10 => "T00:00:00Z",

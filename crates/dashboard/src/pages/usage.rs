@@ -10,7 +10,7 @@ use crate::components::{BadgeKind, badge, time};
 use crate::page_request::PageRequest;
 
 /// The limits that are shown, in this order, with their labels.
-const LIMITS: [(&str, &str); 10] = [
+const LIMITS: [(&str, &str); 12] = [
     ("events_per_month", "Events this month"),
     ("events_per_second", "Events per second"),
     (
@@ -24,6 +24,11 @@ const LIMITS: [(&str, &str); 10] = [
     ("retention", "Delivery retention"),
     ("payload_retention", "Payload retention"),
     ("attempt_retention", "Attempt-history retention"),
+    ("schedules", "Schedules"),
+    (
+        "shortest_schedule_interval",
+        "Shortest interval of a schedule",
+    ),
 ];
 
 /// Renders the limits and their usage.

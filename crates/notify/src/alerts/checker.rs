@@ -298,6 +298,7 @@ impl AlertChecker {
             ),
             (AlertName::HeldAfterFaults, self.read_held().await),
             (AlertName::OutboxUnreachable, self.read_outboxes().await),
+            (AlertName::SchedulesFailing, self.read_schedules().await),
         ];
         readings.extend(everything.map(|(name, seen)| (name, SubjectScope::Everything, seen)));
         readings
@@ -401,6 +402,21 @@ impl AlertChecker {
 
     async fn read_held(&self) -> Reading {
         Reading::value((self.held_count)().await as f64)
+    }
+
+    /// Counts the failing schedules, as far as needed to compare with the threshold.
+    async fn read_schedules(&self) -> Reading {
+        let Some(bound) = self.settings.bound(AlertName::SchedulesFailing) else {
+            return Reading::Nothing;
+        };
+        let limit = (bound.limit().max(0.0) as usize).saturating_add(MAX_FAILING);
+        match self.store.failing_schedules(limit).await {
+            Ok(count) => Reading::value(count as f64),
+            Err(error) => {
+                tracing::warn!(target: LOG_TARGET, %error, "cannot count failing schedules for alerts");
+                Reading::Unknown
+            }
+        }
     }
 
     async fn read_outboxes(&self) -> Reading {

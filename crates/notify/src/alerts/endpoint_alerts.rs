@@ -210,6 +210,7 @@ pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> EndpointAlertState
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck
         | AlertName::HeldAfterFaults
-        | AlertName::OutboxUnreachable => EndpointAlertState::Ongoing,
+        | AlertName::OutboxUnreachable
+        | AlertName::SchedulesFailing => EndpointAlertState::Ongoing,
     }
 }

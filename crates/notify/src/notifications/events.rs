@@ -42,6 +42,7 @@ pub(super) fn event_of(
             content_type: None,
             payload: Bytes::from(payload.to_string()),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: Some(Idempotency {
             fingerprint: Fingerprint::of(&[key.as_bytes()]),

@@ -30,6 +30,7 @@ Examples:
   posthaste bench --set log.level=warn
   posthaste bench --scenario partial-failure
   posthaste bench --scenario hostile-callers
+  posthaste bench --scenario schedules
   posthaste bench --scenario history --events 5000000 --store sqlite:/data/bench.db
   posthaste bench --store postgres://postgres@127.0.0.1:5432/postgres
   posthaste bench --scenario nodes --scenario flat --store postgres://postgres@127.0.0.1:5432/postgres

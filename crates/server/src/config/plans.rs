@@ -75,6 +75,8 @@ impl Config {
                 retention: Some(self.retention),
                 payload_retention: self.payload_retention,
                 attempt_retention: self.attempt_retention,
+                schedules: Some(server.schedules),
+                shortest_schedule_interval: Some(server.shortest_schedule_interval),
             },
             named: self.plans.clone(),
             default_rates: NodeRates {

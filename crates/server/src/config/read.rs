@@ -10,6 +10,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use posthaste_api::limits::{
     MAX_DELIVERIES_PER_SECOND, MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT,
+    MAX_SCHEDULES, MAX_SHORTEST_SCHEDULE_INTERVAL,
 };
 use posthaste_core::address::{
     EgressRules, Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError,
@@ -17,6 +18,7 @@ use posthaste_core::address::{
 use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
 use posthaste_core::lane::{BreakerOverrides, BreakerSettings, DisableOverrides, DisableSettings};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
+use posthaste_core::schedule::MIN_INTERVAL;
 use posthaste_core::secret::Secret;
 use posthaste_core::time::{MAX_SPAN, Span};
 use posthaste_core::validation::{Fields, ValidationErrors};
@@ -225,6 +227,11 @@ fn read_tenant_limits(limits: &mut TenantLimits, mut fields: Fields<'_, '_>) {
         &mut limits.in_flight,
         in_flight.map(|count| count.map(narrow)),
     );
+    let schedules = fields.count("schedules", 0, MAX_SCHEDULES);
+    set(&mut limits.schedules, schedules);
+    let name = "shortest_schedule_interval";
+    let shortest = fields.span(name, MIN_INTERVAL, MAX_SHORTEST_SCHEDULE_INTERVAL);
+    set(&mut limits.shortest_schedule_interval, shortest);
     fields.finish();
 }
 

@@ -13,6 +13,7 @@ use posthaste_core::cluster::DEFAULT_FINISH_UPGRADE_AFTER;
 use posthaste_core::dispatcher;
 use posthaste_core::lane::{BreakerSettings, DisableSettings, RETRY_AFTER_CAP};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy};
+use posthaste_core::schedule::MIN_INTERVAL;
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
 use posthaste_dashboard::DashboardSettings;
@@ -222,6 +223,10 @@ pub struct TenantLimits {
     pub max_attempts: u32,
     /// Maximum number of attempts in flight on all nodes; `None` means unlimited.
     pub in_flight: Option<u32>,
+    /// Maximum number of schedules.
+    pub schedules: u32,
+    /// Shortest interval between two occurrences of a schedule.
+    pub shortest_schedule_interval: Span,
 }
 
 impl Default for TenantLimits {
@@ -233,6 +238,8 @@ impl Default for TenantLimits {
             events_per_month: None,
             max_attempts: MAX_ATTEMPTS,
             in_flight: None,
+            schedules: 1_000,
+            shortest_schedule_interval: MIN_INTERVAL,
         }
     }
 }

@@ -22,6 +22,7 @@ use posthaste_engine::{Engine, EngineSettings, Phase};
 use posthaste_notify::alerts::{AlertChecker, AlertSettings, EndpointAlerts};
 use posthaste_notify::notifications::{self, Channels, NotificationTasks};
 use posthaste_outbox as outbox;
+use posthaste_scheduler as scheduler;
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{Retention, Store, StoreError, StoreSettings};
@@ -132,6 +133,9 @@ impl Node {
                 BackgroundTask::new("the reader of an outbox", StopsWith::Node, reader)
             }),
         );
+        let scheduler = scheduler::start(&app, &stopped);
+        let scheduler = BackgroundTask::new("the scheduler", StopsWith::Node, scheduler);
+        background_tasks.push(scheduler);
         let api_task = start_api(app, settings.role, settings.dashboard, listener, stopped);
         Ok(Node {
             address,

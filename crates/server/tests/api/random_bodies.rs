@@ -31,6 +31,9 @@ const BODY_ROUTES: &[(&str, &str)] = &[
     ("POST", "/v1/policies/simulate"),
     ("POST", "/v1/tenants/acme/requests"),
     ("POST", "/v1/tenants/acme/signing-secret/rotate"),
+    ("POST", "/v1/tenants/acme/schedules"),
+    ("PATCH", "/v1/tenants/acme/schedules/nightly"),
+    ("POST", "/v1/schedules/preview"),
 ];
 
 /// One server for all cases, so that a case also meets the state that earlier cases left.
@@ -104,6 +107,16 @@ fn name() -> impl Strategy<Value = String> {
         "retention",
         "payload_retention",
         "attempt_retention",
+        "schedules",
+        "shortest_schedule_interval",
+        "cron",
+        "every",
+        "at",
+        "timezone",
+        "event",
+        "request",
+        "missed",
+        "overlap",
         "default_retry_policy",
         "url",
         "description",
@@ -294,6 +307,25 @@ fn valid_bodies() -> Vec<(usize, Value)> {
             }),
         ),
         (12, json!({"overlap": "1h"})),
+        (
+            13,
+            json!({
+                "id": "nightly", "cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin",
+                "event": {"type": "a", "payload": {"x": 1}}, "overlap": "skip", "missed": "run_all",
+                "starts_at": "2026-11-15T00:00:00Z", "max_runs": 5,
+            }),
+        ),
+        (
+            13,
+            json!({
+                "every": "1h", "request": {"url": "https://example.com/x", "payload": 1, "headers": {"X-A": "1"}},
+            }),
+        ),
+        (14, json!({"at": ["2099-11-15T00:00:00Z"], "name": "x"})),
+        (
+            15,
+            json!({"cron": "*/5 9-17 * * 1-5", "timezone": "UTC", "count": 3}),
+        ),
     ]
 }
 

@@ -33,6 +33,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
             content_type: None,
             payload: Bytes::from(vec![number as u8; 100]),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,

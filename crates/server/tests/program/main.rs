@@ -26,6 +26,7 @@ mod outbox;
 mod pages;
 mod policy;
 mod private_network;
+mod schedules;
 mod serve;
 mod serve_on_postgres;
 mod upgrade;

@@ -174,6 +174,7 @@ pub(super) async fn an_event_is_read_back_byte_for_byte(harness: &dyn Harness) {
                 content_type: content_type.map(str::to_owned),
                 payload: Bytes::from_static(payload),
                 trace: None,
+                scheduled_run: None,
             }),
             deliver_at: Some(at(50)),
             ..keyed("acme", &format!("key {payload:?}"), "content")
@@ -203,6 +204,7 @@ pub(super) async fn a_trace_stays_with_its_event(harness: &dyn Harness) {
         NewEvent {
             content: Arc::new(Content {
                 trace,
+                scheduled_run: None,
                 ..(*plain.content).clone()
             }),
             ..plain

@@ -130,6 +130,7 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
             content_type: None,
             payload: Bytes::from_static(b"{\"amount\": 1.50}"),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,

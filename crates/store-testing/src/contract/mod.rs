@@ -33,6 +33,7 @@ mod reopening;
 mod replays;
 mod retention;
 mod retention_periods;
+mod schedules;
 mod sessions;
 mod stats_buckets;
 mod sweeps;
@@ -130,6 +131,23 @@ macro_rules! every_case {
                 the_policy_of_a_request_decides_its_deadline
                 the_keys_of_a_tenant_are_read_back
                 idle_origins_are_deleted
+            }
+            schedules {
+                a_schedule_is_read_back_unchanged
+                the_number_of_schedules_per_tenant_is_limited
+                an_outdated_change_of_a_schedule_is_refused
+                schedules_are_listed_newest_first
+                due_schedules_are_found_in_their_order
+                a_decision_is_written_with_its_events
+                a_decision_applies_to_one_version
+                a_refused_decision_changes_nothing
+                a_decision_with_many_deliveries_is_written_once
+                only_the_last_runs_are_kept
+                expired_runs_are_deleted
+                schedules_are_deleted_with_their_tenant
+                failing_schedules_are_counted
+                a_postponed_schedule_is_due_later
+                the_progress_of_an_event_is_known
             }
             quotas {
                 the_quota_per_second_is_enforced

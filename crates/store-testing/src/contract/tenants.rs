@@ -27,6 +27,8 @@ pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness
             payload_retention: Some(Span::from_days(2)),
             attempt_retention: Some(Span::from_days(3)),
             in_flight: Some(5),
+            schedules: Some(6),
+            shortest_schedule_interval: Some(Span::from_secs(60)),
             ..Limits::default()
         },
         plan: Some("gold".to_owned()),

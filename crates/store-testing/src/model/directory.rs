@@ -57,6 +57,7 @@ impl Tables {
             self.end_sessions_with(key);
         }
         self.end_sessions_of(owner);
+        self.schedules.retain(|row| row.owner != owner);
         self.keys
             .retain(|_, key| key.tenant.as_ref() != Some(tenant));
         let mut deleted = Vec::new();

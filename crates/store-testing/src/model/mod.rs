@@ -17,6 +17,7 @@ mod outbox;
 mod owner_emails;
 mod replays;
 mod retention;
+mod schedules;
 mod tables;
 
 use std::future::ready;
@@ -42,6 +43,7 @@ use posthaste_store::{
     TenantObject, TenantSelection, Usage, Written,
 };
 use tables::Tables;
+use tokio::sync::Notify;
 
 /// An in-memory store.
 pub struct ModelStore {
@@ -52,6 +54,7 @@ pub struct ModelStore {
     refused_writes: AtomicUsize,
     failing_reads: Mutex<Option<StoreError>>,
     lost_answers: Mutex<Option<StoreError>>,
+    schedule_changes: Arc<Notify>,
 }
 
 impl ModelStore {
@@ -95,6 +98,7 @@ impl ModelStore {
             refused_writes: AtomicUsize::new(0),
             failing_reads: Mutex::new(None),
             lost_answers: Mutex::new(None),
+            schedule_changes: Arc::default(),
         }
     }
 

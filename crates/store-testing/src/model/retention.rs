@@ -86,6 +86,7 @@ impl Tables {
         }
         if !more {
             self.remove_replays(now, retention);
+            self.delete_expired_runs(now, retention);
         }
         let people = self.delete_expired_sessions(now, retention.step);
         let alerts = self.delete_expired_alerts(now, retention.step);
@@ -109,7 +110,7 @@ impl Tables {
 
     /// Returns the retention periods of a tenant. The data of a deleted tenant is kept for the server's
     /// default.
-    fn kept_for(
+    pub(super) fn kept_for(
         &self,
         retention: &Retention,
         tenant: &TenantId,

@@ -20,7 +20,8 @@ use posthaste_store::for_other_stores::StoredEmail;
 use posthaste_store::for_other_stores::{EmailUsage, Failures, StoredConfirmation};
 use posthaste_store::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, BucketWidth, Content, EndpointRow,
-    LoginSession, Notification, Page, PageRequest, Replay, StatCounters, StoreSettings, Tenant,
+    LoginSession, Notification, Page, PageRequest, Replay, StatCounters, StoreSettings, StoredRun,
+    StoredSchedule, Tenant,
 };
 
 /// Distinguishes a tenant from an earlier tenant with the same id.
@@ -113,6 +114,18 @@ pub(super) struct NotificationRow {
     pub(super) notification: Notification,
 }
 
+/// A schedule with its runs, oldest first.
+#[derive(Debug)]
+pub(super) struct ScheduleRow {
+    pub(super) owner: TenantVersion,
+    pub(super) schedule: StoredSchedule,
+    /// The time at which the scheduler decides about it.
+    pub(super) due_at: Option<Timestamp>,
+    pub(super) runs: Vec<StoredRun>,
+    /// Number of runs that were recorded, including deleted ones.
+    pub(super) recorded: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
@@ -143,6 +156,8 @@ pub(super) struct Tables {
     pub(super) confirmations: BTreeMap<(TenantVersion, String), StoredConfirmation>,
     /// Emails to owners, by tenant and day.
     pub(super) email_usage: BTreeMap<(TenantVersion, u64), EmailUsage>,
+    /// Schedules, in the order of their creation.
+    pub(super) schedules: Vec<ScheduleRow>,
     /// The last event that the retention run has checked.
     pub(super) retention_position: Option<EventId>,
 }
@@ -173,6 +188,7 @@ impl Tables {
             emails: BTreeMap::new(),
             confirmations: BTreeMap::new(),
             email_usage: BTreeMap::new(),
+            schedules: Vec::new(),
             retention_position: None,
         }
     }

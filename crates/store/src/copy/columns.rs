@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 
 use super::CopyError;
 use crate::postgres::Id;
-use crate::sqlite::id_of_row;
+use crate::sqlite::{Export, id_of_row};
 
 /// The type of a target column, and the source values that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(super) enum Kind {
     Id,
     /// A `smallint`: the shard of the endpoint with these bytes.
     Shard,
+    /// A `smallint`: the shard of a schedule, from the ids of its tenant and its own.
+    ScheduleShard,
 }
 
 impl Kind {
@@ -43,7 +45,7 @@ impl Kind {
         match self {
             Kind::Long => "bigint[]",
             Kind::Int => "integer[]",
-            Kind::Small | Kind::Shard => "smallint[]",
+            Kind::Small | Kind::Shard | Kind::ScheduleShard => "smallint[]",
             Kind::Flag => "boolean[]",
             Kind::Real => "double precision[]",
             Kind::Text => "text[]",
@@ -57,7 +59,7 @@ impl Kind {
         match self {
             Kind::Long => Column::Long(Vec::new()),
             Kind::Int => Column::Int(Vec::new()),
-            Kind::Small | Kind::Shard => Column::Small(Vec::new()),
+            Kind::Small | Kind::Shard | Kind::ScheduleShard => Column::Small(Vec::new()),
             Kind::Flag => Column::Flag(Vec::new()),
             Kind::Real => Column::Real(Vec::new()),
             Kind::Text => Column::Text(Vec::new()),
@@ -126,6 +128,13 @@ fn push(
             let shard = |id| Shard::of(EndpointId(id)).number();
             column.push(narrow(id(value)?.map(|id| i64::from(shard(id))))?);
         }
+        Column::Small(column) if kind == Kind::ScheduleShard => {
+            let schedule = values
+                .next()
+                .ok_or_else(|| unexpected("a column too few"))?;
+            let shard = schedule_shard(&value, &schedule)?.number();
+            column.push(narrow(Some(i64::from(shard)))?);
+        }
         Column::Small(column) => column.push(narrow(long(value)?)?),
         Column::Flag(column) => column.push(long(value)?.map(|flag| flag != 0)),
         Column::Real(column) => column.push(match value {
@@ -154,11 +163,37 @@ fn push(
     Ok(())
 }
 
+/// Converts a replay's targets: keys of events become their ids. A target whose event was deleted keeps its position,
+/// so that the counts of the replay stay correct. It refers to no event, as before.
+pub(super) fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
+    let mut written = Vec::with_capacity(packed.len() * 3 / 2);
+    for target in packed.chunks_exact(16) {
+        let half = |range: std::ops::Range<usize>| {
+            i64::from_le_bytes(target[range].try_into().expect("eight bytes"))
+        };
+        let key = half(0..8);
+        let tail = export.number(&format!("SELECT tail FROM events WHERE key = {key}"))?;
+        written.extend_from_slice(&id_of_row(key, tail).to_be_bytes());
+        written.extend_from_slice(&half(8..16).to_be_bytes());
+    }
+    Ok(written)
+}
+
 fn long(value: Value) -> Result<Option<i64>, CopyError> {
     match value {
         Value::Null => Ok(None),
         Value::Integer(number) => Ok(Some(number)),
         Value::Real(_) | Value::Text(_) | Value::Blob(_) => Err(unexpected("not a whole number")),
+    }
+}
+
+fn schedule_shard(tenant: &Value, schedule: &Value) -> Result<Shard, CopyError> {
+    let (Value::Text(tenant), Value::Text(schedule)) = (tenant, schedule) else {
+        return Err(unexpected("not a text"));
+    };
+    match (tenant.parse(), schedule.parse()) {
+        (Ok(tenant), Ok(schedule)) => Ok(Shard::of_schedule(&tenant, &schedule)),
+        (Err(_), _) | (_, Err(_)) => Err(unexpected("not an id")),
     }
 }
 

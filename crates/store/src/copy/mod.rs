@@ -17,6 +17,7 @@
 //! ```
 
 mod columns;
+mod schedule_stages;
 mod stages;
 mod target;
 mod verification;

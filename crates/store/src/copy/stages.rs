@@ -8,8 +8,9 @@ use rusqlite::types::Value;
 use rustc_hash::FxHashMap;
 
 use super::CopyError;
-use super::columns::{Column, Kind, columns};
-use crate::sqlite::{Export, Piece, id_of_row, read_list};
+use super::columns::{Column, Kind, columns, targets};
+use super::schedule_stages::{SCHEDULE_RUNS, SCHEDULES};
+use crate::sqlite::{Export, Piece, read_list};
 
 /// Maximum number of rows per transaction.
 const MAX_ROWS: usize = 2_000;
@@ -25,22 +26,22 @@ pub(super) struct Stage {
     /// The key column of that table.
     pub(super) key: &'static str,
     /// SQL expression for the size of a row, in bytes.
-    weight: &'static str,
-    parts: &'static [Part],
+    pub(super) weight: &'static str,
+    pub(super) parts: &'static [Part],
 }
 
 /// The rows of a range that go into one table.
-struct Part {
-    table: &'static str,
-    columns: &'static [(&'static str, Kind)],
+pub(super) struct Part {
+    pub(super) table: &'static str,
+    pub(super) columns: &'static [(&'static str, Kind)],
     /// Selects the rows with a key above `?1` up to `?2`.
-    sql: &'static str,
-    shape: Shape,
+    pub(super) sql: &'static str,
+    pub(super) shape: Shape,
 }
 
 /// The conversion of a row that was read to rows to write.
 #[derive(Clone, Copy)]
-enum Shape {
+pub(super) enum Shape {
     /// Unchanged.
     Same,
     /// The last column is an event's list of deliveries: converts those that the event was accepted with.
@@ -141,26 +142,10 @@ impl Shape {
     }
 }
 
-/// Converts a replay's targets: keys of events become their ids. A target whose event was deleted keeps its position,
-/// so that the counts of the replay stay correct. It refers to no event, as before.
-fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
-    let mut written = Vec::with_capacity(packed.len() * 3 / 2);
-    for target in packed.chunks_exact(16) {
-        let half = |range: std::ops::Range<usize>| {
-            i64::from_le_bytes(target[range].try_into().expect("eight bytes"))
-        };
-        let key = half(0..8);
-        let tail = export.number(&format!("SELECT tail FROM events WHERE key = {key}"))?;
-        written.extend_from_slice(&id_of_row(key, tail).to_be_bytes());
-        written.extend_from_slice(&half(8..16).to_be_bytes());
-    }
-    Ok(written)
-}
-
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// All stages, in the order of references between the tables.
-pub(super) const STAGES: [Stage; 13] = [
+pub(super) const STAGES: [Stage; 15] = [
     Stage {
         name: "tenants",
         table: "tenants",
@@ -182,9 +167,10 @@ pub(super) const STAGES: [Stage; 13] = [
                     ("endpoint_defaults", Text),
                     ("protection", Text),
                     ("sealed_keys", Bytes),
+                    ("schedules", Long),
                 ],
                 sql: "SELECT no, id, name, policy, limits, created_at, revision, deleted, plan, \
-                      endpoint_defaults, protection, sealed_keys FROM tenants \
+                      endpoint_defaults, protection, sealed_keys, schedules FROM tenants \
                       WHERE no > ?1 AND no <= ?2",
                 shape: Shape::Same,
             },
@@ -297,11 +283,14 @@ pub(super) const STAGES: [Stage; 13] = [
                     ("payload_removed_at", Long),
                     ("trace", Text),
                     ("request", Text),
+                    ("schedule", Text),
+                    ("scheduled_for", Long),
                     ("payload", Bytes),
                     ("deliveries", Bytes),
                 ],
                 sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
-                      idempotency_key, payload_removed_at, trace, request, payload, deliveries FROM events WHERE key > ?1 AND key <= ?2",
+                      idempotency_key, payload_removed_at, trace, request, schedule, scheduled_for, payload, \
+                      deliveries FROM events WHERE key > ?1 AND key <= ?2",
                 shape: Shape::AcceptedWith,
             },
             Part {
@@ -589,6 +578,8 @@ pub(super) const STAGES: [Stage; 13] = [
             shape: Shape::Same,
         }],
     },
+    SCHEDULES,
+    SCHEDULE_RUNS,
 ];
 
 const KEYS: &[(&str, Kind)] = &[

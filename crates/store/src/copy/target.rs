@@ -188,6 +188,10 @@ impl TargetDatabase {
         let sql =
             "UPDATE directory SET last_no = greatest(last_no, $1), last_change = last_change + 1";
         self.execute(sql, &[&last_no]).await?;
+        let last_schedule = "SELECT seq FROM sqlite_sequence WHERE name = 'schedules'";
+        let last_schedule = export.number(last_schedule)?.max(1);
+        self.execute("SELECT setval('schedule_numbers', $1)", &[&last_schedule])
+            .await?;
         for (name, sql) in NUMBERS {
             let value = export.number(sql)?;
             let sql = "INSERT INTO meta AS m (name, value) VALUES ($1, $2) \
@@ -200,7 +204,7 @@ impl TargetDatabase {
         self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
         // The query planner has no statistics about the copied rows yet.
-        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, usage, audit, alerts")
+        self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, usage, audit, alerts, schedules, schedule_runs")
             .await
     }
 

@@ -3,7 +3,7 @@
 //! [`COUNTED`] has a query for both stores per count. A difference ends the command with an error.
 
 /// The counts to compare: name, query for the file, query for the database.
-pub(super) const COUNTED: [(&str, &str, &str); 23] = [
+pub(super) const COUNTED: [(&str, &str, &str); 25] = [
     (
         "tenants",
         "SELECT count(*) FROM tenants WHERE deleted = 0",
@@ -118,5 +118,15 @@ pub(super) const COUNTED: [(&str, &str, &str); 23] = [
         "alerts open",
         "SELECT count(*) FROM alerts WHERE resolved_at IS NULL",
         "SELECT count(*) FROM alerts WHERE resolved_at IS NULL",
+    ),
+    (
+        "schedules",
+        "SELECT count(*) FROM schedules",
+        "SELECT count(*) FROM schedules",
+    ),
+    (
+        "runs of schedules",
+        "SELECT count(*) FROM schedule_runs WHERE schedule_no IN (SELECT no FROM schedules)",
+        "SELECT count(*) FROM schedule_runs",
     ),
 ];

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use posthaste_core::cluster::FormatLevel;
 
+use tokio::sync::Notify;
+
 use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
@@ -33,6 +35,8 @@ pub(super) struct Shared {
     pub(super) hand_over: Arc<dyn HandOver>,
     /// The schema version that a node must know to use the database.
     pub(super) required_schema: RequiredSchema,
+    /// Notifies the scheduler of changed schedules.
+    pub(super) schedule_changes: Arc<Notify>,
     /// Receives ownership changes from the membership.
     pub(super) cluster_events: Arc<dyn ClusterEvents>,
 }

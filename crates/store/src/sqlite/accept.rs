@@ -17,14 +17,14 @@ use super::group_commit::{Operation, WriteContext, number, set_number};
 use super::routing_table::{EndpointRoute, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
-use super::{delivery_rows, event_rows};
+use super::{delivery_rows, event_rows, schedules};
 use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::ms;
 use crate::delivery_state::status_of;
-use crate::reply::Reply;
+use crate::reply::{AcceptReply, Reply};
 use crate::{
-    AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Done, HandedOver, NewEvent,
-    Quotas, StoreError,
+    AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, AdvanceResult, Done,
+    HandedOver, NewEvent, Quotas, ScheduleAdvance, StoreError,
 };
 
 /// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
@@ -33,13 +33,22 @@ const EVENT_BYTES: usize = 1_024;
 /// Number of entries in the list of a stored event that take as long to read as it takes to write a row.
 const LISTED_DELIVERIES_PER_ROW: u64 = 1_000;
 
+/// The result of a run.
+enum Accepted {
+    Answer(AcceptResult, Option<FanOut>),
+    /// The schedule has changed since it was decided about.
+    Superseded,
+}
+
 /// The operation that accepts events of one tenant.
 pub(super) struct AcceptTask {
     now: Timestamp,
     events: Vec<NewEvent>,
     quotas: Quotas,
-    accepted: Option<(AcceptResult, Option<FanOut>)>,
-    reply: Reply<AcceptResult>,
+    /// The decision about a schedule that the events belong to.
+    advance: Option<ScheduleAdvance>,
+    accepted: Option<Accepted>,
+    reply: AcceptReply,
 }
 
 impl AcceptTask {
@@ -54,29 +63,83 @@ impl AcceptTask {
             now,
             events,
             quotas,
+            advance: None,
             accepted: None,
-            reply: Reply::new(done),
+            reply: AcceptReply::Accept(Reply::new(done)),
         }
+    }
+
+    /// Creates an operation that records a decision about a schedule, with its events.
+    pub(super) fn advance(
+        now: Timestamp,
+        advance: ScheduleAdvance,
+        quotas: Quotas,
+        done: Done<AdvanceResult>,
+    ) -> AcceptTask {
+        AcceptTask {
+            now,
+            events: advance.events(),
+            quotas,
+            advance: Some(advance),
+            accepted: None,
+            reply: AcceptReply::Advance(Reply::new(done)),
+        }
+    }
+
+    /// Accepts the events of a decision, and writes it.
+    fn run_advance(
+        &self,
+        context: &mut WriteContext<'_>,
+        advance: &ScheduleAdvance,
+    ) -> rusqlite::Result<Accepted> {
+        let Some(tenant_no) = context
+            .routes
+            .tenant(&advance.tenant)
+            .map(|routes| routes.no)
+        else {
+            return Ok(Accepted::Superseded);
+        };
+        let Some(found) = schedules::find_advanced(context.conn, tenant_no, advance)? else {
+            return Ok(Accepted::Superseded);
+        };
+        let mut fan_out = None;
+        let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
+        if let AcceptResult::Done(accepted) = &ingest {
+            let events: Vec<EventId> = accepted.iter().map(|it| it.event.id).collect();
+            schedules::advance(context.conn, self.now, &found, advance, &events)?;
+            context.effects.other_work += advance.runs.len() as u64;
+        }
+        Ok(Accepted::Answer(ingest, fan_out))
     }
 }
 
 impl Operation for AcceptTask {
     fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
-        let mut fan_out = None;
-        let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
+        self.accepted = Some(match &self.advance {
+            Some(advance) => self.run_advance(context, advance)?,
+            None => {
+                let mut fan_out = None;
+                let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
+                Accepted::Answer(ingest, fan_out)
+            }
+        });
         let tenant = self.events.first().map(|event| &event.tenant);
         if let Some(routes) = tenant.and_then(|tenant| context.routes.tenant(tenant)) {
             context.effects.other_work += routes.take_index_cost();
         }
-        self.accepted = Some((ingest, fan_out));
         Ok(())
     }
 
     fn committed(self: Box<Self>) -> Option<Box<dyn Operation>> {
-        let (ingest, fan_out) = self.accepted.expect("what is committed was run");
-        match fan_out {
-            Some(fan_out) => Some(Box::new(fan_out.answering(self.reply, ingest))),
-            None => {
+        match self.accepted.expect("what is committed was run") {
+            Accepted::Superseded => {
+                self.reply.supersede();
+                None
+            }
+            Accepted::Answer(ingest, Some(fan_out)) => {
+                Some(Box::new(fan_out.answering(self.reply, ingest)))
+            }
+            Accepted::Answer(ingest, None) => {
                 self.reply.send(Ok(ingest));
                 None
             }
@@ -89,7 +152,7 @@ impl Operation for AcceptTask {
     }
 
     fn continues(&self) -> bool {
-        matches!(self.accepted, Some((_, Some(_))))
+        matches!(self.accepted, Some(Accepted::Answer(_, Some(_))))
     }
 
     fn bytes(&self) -> usize {
@@ -279,10 +342,11 @@ fn insert_event(
     event: &NewEvent,
     list: &event_rows::DeliveryList,
 ) -> rusqlite::Result<()> {
+    let scheduled_run = event.content.scheduled_run.as_ref();
     conn.prepare_cached(
         "INSERT INTO events (key, tail, tenant_no, type, created_at, deliver_at, ordering, test, \
-         content_type, idempotency_key, deliveries, payload, trace, request) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         content_type, idempotency_key, deliveries, payload, trace, request, schedule, scheduled_for) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     )?
     .execute(params![
         key_of(id.0),
@@ -299,6 +363,8 @@ fn insert_event(
         event.content.payload.as_ref(),
         event.content.trace.as_ref().map(TraceContext::to_string),
         event.request.as_deref().map(delivery_rows::to_json),
+        scheduled_run.map(|it| it.schedule.as_str()),
+        scheduled_run.map(|it| ms(it.scheduled_for)),
     ])?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::delivery_rows::{from_json, json_or_default, parse, to_json};
 use super::group_commit::WriteContext;
 use super::routing_table::{TenantRoutes, policy};
 use super::row_keys::id_bytes;
-use super::sessions;
+use super::{schedules, sessions};
 use crate::codes::{at, ms};
 use crate::limit_columns::{defaults_column, protection_column};
 use crate::page::{cut, one_more};
@@ -114,6 +114,7 @@ pub(super) fn delete_tenant(
     let conn = context.conn;
     context.cache.retention_progress.invalidate_all();
     sessions::end_of_tenant(conn, routes.no)?;
+    schedules::delete_of_tenant(conn, routes.no)?;
     for sql in [
         "UPDATE tenants SET deleted = 1 WHERE no = ?1",
         "DELETE FROM keys WHERE scope = ?1",

@@ -16,15 +16,17 @@ use rustc_hash::FxHashMap;
 use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
 use super::row_keys::{Key, id_at, key_of, look_up, tail_of};
+use super::schedules::scheduled_run;
 use crate::codes::at;
 use crate::{AcceptedDelivery, AcceptedEvent, Content, MAX_DELIVERIES_OF_STORED, StoredEvent};
 
 /// The columns that [`read`] needs.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at";
+    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at, schedule, \
+    scheduled_for";
 /// The same without the payload, for lists: a page of payloads would take much memory.
 pub(super) const COLUMNS_OF_LIST: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, x'', tenant_no, trace, payload_removed_at";
+    idempotency_key, deliveries, x'', tenant_no, trace, payload_removed_at, schedule, scheduled_for";
 
 /// The deliveries of an event, as stored in its row: key, tail and endpoint number of each. So no index of deliveries
 /// by event is needed.
@@ -113,6 +115,7 @@ pub(super) fn read(
             content_type: row.get(5)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(8)?),
             trace: trace(row, 10)?,
+            scheduled_run: scheduled_run(row, 12)?,
         }),
         payload_removed_at: row.get::<_, Option<i64>>(11)?.map(at),
         idempotency_key: row.get(6)?,
@@ -224,7 +227,8 @@ pub(super) fn content(
         return Ok(None);
     };
     conn.prepare_cached(
-        "SELECT created_at, type, content_type, payload, trace FROM events WHERE key = ?1 AND tail = ?2 \
+        "SELECT created_at, type, content_type, payload, trace, schedule, scheduled_for FROM events \
+         WHERE key = ?1 AND tail = ?2 \
          AND payload_removed_at IS NULL",
     )?
     .query_row((key, tail), |row| {
@@ -233,6 +237,7 @@ pub(super) fn content(
             content_type: row.get(2)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(3)?),
             trace: trace(row, 4)?,
+            scheduled_run: scheduled_run(row, 5)?,
         };
         Ok((at(row.get(0)?), Arc::new(content)))
     })

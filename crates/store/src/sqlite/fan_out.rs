@@ -27,7 +27,7 @@ use super::routing_table::TenantRoutes;
 use super::row_keys::{Key, id_at, key_of};
 use crate::codes::at;
 use crate::delivery_state::{fail_waiting, status_of};
-use crate::reply::Reply;
+use crate::reply::AcceptReply;
 use crate::{AcceptResult, Content, HandedOver, NewEvent, StoreError};
 
 /// Maximum number of deliveries that a request stores in one transaction, and size of a piece.
@@ -40,7 +40,7 @@ pub(super) struct FanOut {
     contents: FxHashMap<Key, (Arc<Content>, Option<Instant>)>,
     events: Option<(Key, Key)>,
     is_complete: bool,
-    reply: Option<(Reply<AcceptResult>, AcceptResult)>,
+    reply: Option<(AcceptReply, AcceptResult)>,
 }
 
 impl FanOut {
@@ -77,7 +77,7 @@ impl FanOut {
     }
 
     /// Sets the caller that is answered at the end.
-    pub(super) fn answering(mut self, reply: Reply<AcceptResult>, ingest: AcceptResult) -> FanOut {
+    pub(super) fn answering(mut self, reply: AcceptReply, ingest: AcceptResult) -> FanOut {
         self.reply = Some((reply, ingest));
         self
     }

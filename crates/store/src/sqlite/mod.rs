@@ -45,6 +45,7 @@ mod replays;
 mod retention;
 mod routing_table;
 mod row_keys;
+mod schedules;
 mod schema;
 mod sessions;
 mod start;

@@ -20,7 +20,7 @@ use super::group_commit::{WriteContext, set_number};
 use super::key_ranges::{KeyRange, ranges_of};
 use super::row_keys::{Key, key_of};
 use super::schema::meta;
-use super::{alerts, audit, fan_out, sessions, stats, usage};
+use super::{alerts, audit, fan_out, schedules, sessions, stats, usage};
 use crate::codes::{at, ms, sql_limit};
 use crate::retention::has_expired;
 use crate::skip_ranges::SkipRanges;
@@ -31,6 +31,8 @@ use crate::{Limits, Retention, RetentionPeriods, RetentionStepResult};
 const DELIVERIES_PER_EVENT: usize = 4;
 /// Maximum number of replays examined per round.
 const REPLAYS_AT_ONCE: usize = 500;
+/// Maximum number of schedules examined per round.
+const SCHEDULES_AT_ONCE: usize = 500;
 
 /// The progress of the retention run.
 #[derive(Debug, Default)]
@@ -42,6 +44,8 @@ pub(super) struct RunProgress {
     kept_as: Option<Retention>,
     /// The last replay that was examined; 0 if it was the last one stored.
     replays_up_to: Key,
+    /// The last schedule whose runs were examined; 0 if it was the last one with runs.
+    schedules_up_to: i64,
 }
 
 impl RunProgress {
@@ -129,6 +133,10 @@ pub(super) fn step(
         let above = context.cache.retention_progress.replays_up_to;
         let (removed, up_to) = remove_replays(conn, now, retention, above)?;
         context.cache.retention_progress.replays_up_to = up_to;
+        let above = context.cache.retention_progress.schedules_up_to;
+        let kept_for = |tenant_no| Ok(kept_of(conn, retention, tenant_no)?.deliveries);
+        context.cache.retention_progress.schedules_up_to =
+            schedules::delete_expired_runs(conn, now, above, SCHEDULES_AT_ONCE, kept_for)?;
         removed
     };
     if deleted.events + replays > 0 {

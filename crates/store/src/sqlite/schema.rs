@@ -23,6 +23,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     FAN_OUTS,
     OWNER_EMAILS,
     ONE_OFF_REQUESTS,
+    SCHEDULES,
 ];
 
 /// The newest schema version that this program knows.
@@ -76,6 +77,9 @@ const OWNER_EMAILS: &str = include_str!("owner_emails.sql");
 
 /// One-off requests: origin endpoints, the keys of tenants, and the request of an event.
 const ONE_OFF_REQUESTS: &str = include_str!("one_off_requests.sql");
+
+/// Schedules and their runs, and the occurrence of an event.
+const SCHEDULES: &str = include_str!("schedules.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

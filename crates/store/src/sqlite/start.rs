@@ -105,6 +105,7 @@ fn start(
         queue,
         readers,
         delivery_counts,
+        schedule_changes: Arc::default(),
         closed,
         writer: Mutex::new(Some(writer)),
     })

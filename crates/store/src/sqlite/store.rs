@@ -14,6 +14,7 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, Sessi
 use posthaste_core::lane::{EndpointStatus, Fetched, Health};
 use posthaste_core::time::Timestamp;
 use rusqlite::Connection;
+use tokio::sync::Notify;
 
 use super::accept::AcceptTask;
 use super::counts::DeliveryCounts;
@@ -50,6 +51,8 @@ pub struct SqliteStore {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) readers: Arc<Readers>,
     pub(super) delivery_counts: Arc<DeliveryCounts>,
+    /// Notifies the scheduler of changed schedules.
+    pub(super) schedule_changes: Arc<Notify>,
     pub(super) closed: Arc<ThreadEnd>,
     pub(super) writer: Mutex<Option<JoinHandle<()>>>,
 }

@@ -25,6 +25,7 @@ fn event() -> NewEvent {
             content_type: None,
             payload: Bytes::from_static(b"{}"),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,

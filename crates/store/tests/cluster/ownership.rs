@@ -48,6 +48,7 @@ fn accept(node: &Node) {
             content_type: None,
             payload: Bytes::from_static(b"{}"),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,

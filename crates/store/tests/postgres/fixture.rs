@@ -128,6 +128,7 @@ pub(crate) fn event(key: Option<&str>) -> NewEvent {
             content_type: None,
             payload: Bytes::from_static(b"{}"),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: key.map(|key| Idempotency {
             key: key.to_owned(),

@@ -226,6 +226,7 @@ pub(crate) fn event(tenant: &str) -> NewEvent {
             content_type: None,
             payload: Bytes::from_static(b"{}"),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,

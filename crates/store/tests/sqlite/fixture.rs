@@ -187,6 +187,7 @@ pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
             content_type: None,
             payload: Bytes::from(vec![b'x'; bytes]),
             trace: None,
+            scheduled_run: None,
         }),
         idempotency: None,
         deliver_at: None,
@@ -233,6 +234,11 @@ pub(crate) fn succeed(
 
 /// Removes what the migration of owner addresses and the later ones added.
 pub(crate) const WITHOUT_OWNER_EMAILS: &str = "
+    DROP TABLE schedules;
+    DROP TABLE schedule_runs;
+    ALTER TABLE tenants DROP COLUMN schedules;
+    ALTER TABLE events DROP COLUMN schedule;
+    ALTER TABLE events DROP COLUMN scheduled_for;
     DROP INDEX origin_endpoints;
     DROP INDEX origins;
     ALTER TABLE endpoints DROP COLUMN is_origin;

@@ -28,6 +28,7 @@
 //! | [`process_usage`] | resource usage of the process and the disk |
 //! | [`notification_counters`] | counters of notifications and emails |
 //! | [`outbox_counters`] | counters of rows from outboxes |
+//! | [`schedule_counters`] | counters of runs of schedules |
 //! | [`request_counters`] | counters of connections, request bodies and accepts |
 //! | [`metric`] | one metric, independent of the output format |
 //! | [`exposition`] | all metrics in the Prometheus format |
@@ -46,6 +47,7 @@ pub mod process_usage;
 mod recent_attempts;
 pub mod request_counters;
 pub mod retrying;
+pub mod schedule_counters;
 pub mod series;
 pub mod window;
 
@@ -62,6 +64,7 @@ use authentication_counters::AuthenticationCounters;
 use notification_counters::NotificationCounters;
 use outbox_counters::OutboxCounters;
 use request_counters::RequestCounters;
+use schedule_counters::ScheduleCounters;
 
 use crate::AttemptEvent;
 
@@ -100,6 +103,8 @@ pub struct Metrics {
     pub notifications: NotificationCounters,
     /// Counters of outboxes.
     pub outboxes: OutboxCounters,
+    /// Counters of runs of schedules.
+    pub schedules: ScheduleCounters,
     /// Counters of the API.
     pub requests: RequestCounters,
     attempt_seconds: Histogram,
@@ -145,6 +150,7 @@ impl Metrics {
             authentications: AuthenticationCounters::default(),
             notifications: NotificationCounters::default(),
             outboxes: OutboxCounters::default(),
+            schedules: ScheduleCounters::default(),
             requests: RequestCounters::default(),
             attempt_seconds: Histogram::new(),
             first_attempt_lag: Histogram::new(),

@@ -61,7 +61,8 @@ fn beyond_threshold(name: AlertName) -> StatCounters {
         | AlertName::StoreNearlyFull
         | AlertName::NotificationsStuck
         | AlertName::HeldAfterFaults
-        | AlertName::OutboxUnreachable => panic!("{name} is not computed from counters"),
+        | AlertName::OutboxUnreachable
+        | AlertName::SchedulesFailing => panic!("{name} is not computed from counters"),
     }
 }
 

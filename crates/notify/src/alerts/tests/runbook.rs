@@ -58,7 +58,8 @@ fn the_prometheus_rules_have_the_same_thresholds() {
             | AlertName::EndpointDisabled
             | AlertName::HeldBack
             | AlertName::NotificationsStuck
-            | AlertName::OutboxUnreachable => continue,
+            | AlertName::OutboxUnreachable
+            | AlertName::SchedulesFailing => continue,
         };
         let mark = match name.bound() {
             Bound::Above(_) => ") > ",

@@ -273,6 +273,7 @@ fn alert_meaning(name: AlertName) -> &'static str {
         AlertName::NotificationsStuck => "notifications are not sent",
         AlertName::HeldAfterFaults => "deliveries are held after repeated internal errors",
         AlertName::OutboxUnreachable => "an outbox cannot be read",
+        AlertName::SchedulesFailing => "schedules keep failing",
     }
 }
 

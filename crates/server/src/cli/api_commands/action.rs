@@ -60,6 +60,8 @@ pub enum Shape {
     Usage,
     /// Limits of plans.
     Plans,
+    /// Times of a schedule, in words and one by one.
+    SchedulePreview,
     /// No content; this word is printed instead.
     NoContent(&'static str),
 }
@@ -107,6 +109,8 @@ pub enum Kind {
     DurationOrDefault,
     /// A time, or a duration before now.
     TimeInPast,
+    /// A time, or a duration after now.
+    TimeAhead,
     /// Several texts.
     List,
     /// Several headers, each as `Name: value`.
@@ -117,6 +121,8 @@ pub enum Kind {
     Bool,
     /// JSON in a file, for values that must not be on the command line, where other users could read them.
     Json,
+    /// JSON, or `@` and the name of a file with JSON.
+    JsonText,
     /// Text in a file.
     TextFile,
     /// A secret in a file, without the line break at its end.
@@ -136,11 +142,12 @@ impl Kind {
             Kind::Integer | Kind::IntegerOrDefault => "COUNT",
             Kind::Number => "NUMBER",
             Kind::Duration | Kind::DurationOrDefault => "DURATION",
-            Kind::TimeInPast => "TIME",
+            Kind::TimeInPast | Kind::TimeAhead => "TIME",
             Kind::List => "LIST",
             Kind::Headers => "HEADER",
             Kind::Policy => "POLICY",
             Kind::Bool => "BOOL",
+            Kind::JsonText => "JSON",
             Kind::Json | Kind::TextFile | Kind::SecretFile => "FILE",
             Kind::Clear | Kind::Constant(_) => "",
         }
@@ -187,6 +194,8 @@ impl Kind {
                 Timestamp(now.0.saturating_sub(span.as_millis()))
             })
             .map(Value::from),
+            Kind::TimeAhead => parse_time(text, |span| now.after(span)).map(Value::from),
+            Kind::JsonText => parse_json(text),
             Kind::Headers => match text.split_once(':') {
                 Some((name, value)) if !name.trim().is_empty() => {
                     Ok(json!({ name.trim(): value.trim() }))
@@ -278,13 +287,20 @@ pub fn parse_time(text: &str, from_now: impl Fn(Span) -> Timestamp) -> Result<St
     }
 }
 
-fn parse_policy(text: &str) -> Result<Value, String> {
+fn parse_json(text: &str) -> Result<Value, String> {
     let read = |text: &str| {
         serde_json::from_str(text).map_err(|error| format!("is not valid JSON: {error}"))
     };
+    match text.strip_prefix('@') {
+        Some(file) => read(&input::read_text(file).map_err(|error| error.to_string())?),
+        None => read(text),
+    }
+}
+
+fn parse_policy(text: &str) -> Result<Value, String> {
     match text {
         "null" => Ok(Value::Null),
-        json if json.starts_with('{') => read(json),
+        json if json.starts_with('{') => parse_json(json),
         file if file.starts_with('@') => {
             let file = &file[1..];
             let text = input::read_text(file).map_err(|error| error.to_string())?;

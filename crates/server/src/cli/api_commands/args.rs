@@ -186,9 +186,12 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
             let watch = Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue);
             command.arg(watch.help("Show the progress until it is finished"))
         }
-        Shape::Object(_) | Shape::Stats | Shape::Usage | Shape::Plans | Shape::NoContent(_) => {
-            command
-        }
+        Shape::Object(_)
+        | Shape::Stats
+        | Shape::Usage
+        | Shape::Plans
+        | Shape::SchedulePreview
+        | Shape::NoContent(_) => command,
     };
     if action.method == Method::DELETE {
         let yes = Arg::new(YES).long(YES).action(ArgAction::SetTrue);
@@ -241,6 +244,7 @@ fn argument(field: &'static Field) -> Arg {
         Kind::Duration
         | Kind::DurationOrDefault
         | Kind::TimeInPast
+        | Kind::TimeAhead
         | Kind::Headers
         | Kind::Policy => arg.value_parser(validator(field.kind)),
         Kind::Bool => arg
@@ -249,7 +253,7 @@ fn argument(field: &'static Field) -> Arg {
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Files are read later, once: a second read of standard input would be empty.
-        Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
+        Kind::Text | Kind::Json | Kind::JsonText | Kind::TextFile | Kind::SecretFile => arg,
         Kind::Clear | Kind::Constant(_) => arg.action(ArgAction::SetTrue),
     }
 }
@@ -266,7 +270,7 @@ fn refuse_second_reader(action: &'static Action, matches: &ArgMatches) -> Result
     let names = names.map(|field| field.name).chain([BODY]);
     let reads = |name: &&str| {
         let text = matches.try_get_one::<String>(name).ok().flatten();
-        text.is_some_and(|text| text == STANDARD)
+        text.is_some_and(|text| text.strip_prefix('@').unwrap_or(text) == STANDARD)
     };
     let readers: Vec<String> = names
         .filter(reads)
@@ -318,6 +322,7 @@ fn invocation(action: &'static Action, matches: &ArgMatches) -> Result<Invocatio
         | Shape::Stats
         | Shape::Usage
         | Shape::Plans
+        | Shape::SchedulePreview
         | Shape::NoContent(_) => PageArgs::default(),
     };
     let watch = matches.try_get_one::<bool>(WATCH);

@@ -113,5 +113,6 @@ fn print_answer(invocation: &Invocation, answer: &ApiResponse) -> Result<(), Com
         Shape::Stats => output::print(&view::stats(&answer.value)),
         Shape::Usage => output::print(&view::usage(&answer.value)),
         Shape::Plans => output::print(&view::plans(&answer.value)),
+        Shape::SchedulePreview => output::print(&view::schedule_preview(&answer.value)),
     }
 }

@@ -247,6 +247,24 @@ pub fn plans(value: &Value) -> String {
     table(&heads, &rows)
 }
 
+/// Formats times of a schedule: the words, then a line for each time.
+pub fn schedule_preview(value: &Value) -> String {
+    let (Some(words), Some(next)) = (
+        value.get("description").and_then(Value::as_str),
+        value.get("next").and_then(Value::as_array),
+    ) else {
+        return object(value);
+    };
+    let mut out = format!("{}\n", printable(words));
+    for at in next.iter().filter_map(Value::as_str) {
+        out.push_str(&format!("  {}\n", printable(&shorten_time(at))));
+    }
+    if next.is_empty() {
+        out.push_str("  none\n");
+    }
+    out
+}
+
 fn find<'a>(item: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(item, |value, key| value.get(key))
 }

@@ -94,6 +94,11 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("tenant_limits.events_per_month", ["1", "none", "3"]),
     ("tenant_limits.max_attempts", ["10", "20", "40"]),
     ("tenant_limits.in_flight", ["1", "none", "3"]),
+    ("tenant_limits.schedules", ["0", "2", "3"]),
+    (
+        "tenant_limits.shortest_schedule_interval",
+        ["2s", "2m", "3h"],
+    ),
     ("dashboard.enabled", ["false", "true", "false"]),
     ("dashboard.session", ["1h", "2h", "3h"]),
     ("portal.name", ["Acme", "Globex", "Initech"]),
@@ -150,6 +155,7 @@ pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("alerts.notices_stuck", ["1h", "off", "5m"]),
     ("alerts.held_after_faults", ["1", "off", "0"]),
     ("alerts.outbox_unreachable", ["2m", "off", "5s"]),
+    ("alerts.schedules_failing", ["1", "off", "0"]),
     (
         "alerts.database_bytes",
         ["1048576", "2097152", "1000000000000"],

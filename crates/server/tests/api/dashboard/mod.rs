@@ -12,5 +12,6 @@ mod live_updates;
 mod navigation;
 mod overview;
 mod replays;
+mod schedules;
 mod sign_in;
 mod tenant_settings;

@@ -20,6 +20,7 @@ async fn a_tenant_reads_as_it_was_written() {
         "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
         "deliveries_per_second": 2_000,
         "payload_retention": "1d", "attempt_retention": "2d",
+        "schedules": 20, "shortest_schedule_interval": "1m",
     });
     let policy = json!({"preset": "swift", "max_attempts": 4});
     let defaults = json!({"timeout": "5s", "rate_limit": {"per_second": 20, "burst": 30}});

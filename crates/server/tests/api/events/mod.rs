@@ -9,4 +9,6 @@ mod ingest;
 mod refused_events;
 mod replays;
 mod requests;
+mod schedule_runs;
+mod schedules;
 mod stats;

@@ -30,9 +30,9 @@ const LINES: &[(&str, &str, &str)] = &[
         r#"{"name":"A","default_retry_policy":{"preset":"swift"},"limits":{"endpoints":5,"events_per_second":6,"events_per_month":7,"payload_bytes":8,"max_attempts":9,"retention":"30d","payload_retention":"7d","attempt_retention":"2d"}}"#,
     ),
     (
-        "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d",
+        "tenants create --plan pro --in-flight 4 --payload-retention 1d --attempt-retention 2d --schedules 7 --shortest-schedule-interval 5m",
         "POST /v1/tenants",
-        r#"{"plan":"pro","limits":{"payload_retention":"1d","attempt_retention":"2d","in_flight":4}}"#,
+        r#"{"plan":"pro","limits":{"payload_retention":"1d","attempt_retention":"2d","in_flight":4,"schedules":7,"shortest_schedule_interval":"5m"}}"#,
     ),
     (
         "tenants update acme --name B",
@@ -264,6 +264,71 @@ const LINES: &[(&str, &str, &str)] = &[
         "request https://a.example/x hello --content-type text/plain --deliver-at 2026-11-15T12:00:00Z",
         "POST /v1/tenants/acme/requests",
         r#"{"url":"https://a.example/x","method":"POST","body_base64":"aGVsbG8=","content_type":"text/plain","deliver_at":"2026-11-15T12:00:00.000Z"}"#,
+    ),
+    (
+        "schedules create nightly --cron @daily --timezone Europe/Berlin --event-type report.due --payload {\"a\":1} --overlap skip --missed run_all --max-runs 5 --starts-at 2027-01-01T00:00:00Z --ends-at 2028-01-01T01:00:00+01:00 --name N",
+        "POST /v1/tenants/acme/schedules",
+        r#"{"id":"nightly","name":"N","cron":"@daily","timezone":"Europe/Berlin","starts_at":"2027-01-01T00:00:00.000Z","ends_at":"2028-01-01T00:00:00.000Z","max_runs":5,"overlap":"skip","missed":"run_all","event":{"type":"report.due","payload":{"a":1}}}"#,
+    ),
+    (
+        "schedules create --every 15m --url https://a.example/x --method PUT --header X-A:1 --header X-B:2 --request-payload [1] --timeout 5s --retry-policy swift",
+        "POST /v1/tenants/acme/schedules",
+        r#"{"every":"15m","request":{"url":"https://a.example/x","method":"PUT","headers":{"X-A":"1","X-B":"2"},"payload":[1],"timeout":"5s","retry_policy":{"preset":"swift"}}}"#,
+    ),
+    (
+        "schedules create --at 2027-01-01T00:00:00Z,2027-02-01T00:00:00Z --at 2027-03-01T00:00:00Z --event-type a --payload null",
+        "POST /v1/tenants/acme/schedules",
+        r#"{"at":["2027-01-01T00:00:00Z","2027-02-01T00:00:00Z","2027-03-01T00:00:00Z"],"event":{"type":"a","payload":null}}"#,
+    ),
+    (
+        "schedules list --limit 9",
+        "GET /v1/tenants/acme/schedules?limit=9",
+        "",
+    ),
+    (
+        "schedules show a.b",
+        "GET /v1/tenants/acme/schedules/a.b",
+        "",
+    ),
+    (
+        "schedules runs nightly",
+        "GET /v1/tenants/acme/schedules/nightly/runs",
+        "",
+    ),
+    (
+        "schedules preview @hourly --timezone UTC --count 3 --from 2027-01-01T00:00:00Z",
+        "POST /v1/schedules/preview",
+        r#"{"cron":"@hourly","timezone":"UTC","count":3,"from":"2027-01-01T00:00:00.000Z"}"#,
+    ),
+    (
+        "schedules preview --every 90m",
+        "POST /v1/schedules/preview",
+        r#"{"every":"90m"}"#,
+    ),
+    (
+        "schedules update nightly --cron @weekly --max-runs default",
+        "PATCH /v1/tenants/acme/schedules/nightly",
+        r#"{"cron":"@weekly","max_runs":null}"#,
+    ),
+    (
+        "schedules pause nightly",
+        "POST /v1/tenants/acme/schedules/nightly/pause",
+        "",
+    ),
+    (
+        "schedules resume nightly",
+        "POST /v1/tenants/acme/schedules/nightly/resume",
+        "",
+    ),
+    (
+        "schedules run nightly",
+        "POST /v1/tenants/acme/schedules/nightly/run",
+        "",
+    ),
+    (
+        "schedules delete nightly --yes",
+        "DELETE /v1/tenants/acme/schedules/nightly",
+        "",
     ),
     (
         "tenants signing-secret acme",

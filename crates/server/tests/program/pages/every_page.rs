@@ -46,7 +46,7 @@ const OF_ALL: [&str; 6] = [
     "/dashboard/nodes",
     "/dashboard/audit",
 ];
-const OF_A_TENANT: [&str; 19] = [
+const OF_A_TENANT: [&str; 21] = [
     "",
     "/alerts",
     "/endpoints",
@@ -65,6 +65,10 @@ const OF_A_TENANT: [&str; 19] = [
     "/dead-letters",
     "/replays",
     "/replays/{rpl}",
+    "/schedules",
+    "/new-schedule",
+    "/schedules/nightly",
+    "/schedules/nightly/edit",
     "/lab",
 ];
 

@@ -33,6 +33,18 @@ impl TenantData {
     }
 }
 
+/// Creates a schedule with one run, of an event that no endpoint wants.
+async fn create_schedule(fixture: &mut PagesFixture, tenant: &str) {
+    let schedules = format!("/v1/tenants/{tenant}/schedules");
+    let nightly = json!({
+        "id": "nightly", "name": format!("Report of {}", mark(tenant)), "cron": "0 9 * * MON-FRI",
+        "timezone": "Europe/Berlin", "event": {"type": "report.due", "payload": {"note": mark(tenant)}},
+    });
+    fixture.api.post(&schedules, nightly).await.expect(201);
+    let run = format!("{schedules}/nightly/run");
+    fixture.api.post(&run, json!({})).await.expect(202);
+}
+
 /// Returns the text in all data of a tenant that other tenants must not see.
 pub(crate) fn mark(tenant: &str) -> String {
     format!("only-for-{tenant}")
@@ -90,6 +102,7 @@ pub(crate) async fn create_tenant(
         .api
         .until(&format!("{replays}/{replay}"), done)
         .await;
+    create_schedule(fixture, tenant).await;
     let path = format!("/v1/tenants/{tenant}/deliveries/{failed}");
     let delivery = fixture.api.get(&path).await.expect(200);
     let event = delivery["event_id"].as_str().expect("an event").to_owned();

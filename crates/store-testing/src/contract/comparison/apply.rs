@@ -278,6 +278,7 @@ impl ComparedStore<'_> {
                 self.step_retention(now, &retention).await
             }
             Operation::Outbox(telling) => self.on_the_outbox(telling).await,
+            Operation::Schedule(operation) => self.on_a_schedule(operation).await,
             Operation::Reopen => {
                 self.reopen().await;
                 String::new()
@@ -521,6 +522,7 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
             payload: Bytes::from(payload),
             // Some events have a trace, and some of those have vendor state.
             trace: draft.ordering.map(|number| trace(number + 1, number == 2)),
+            scheduled_run: None,
         }),
         deliver_at: draft.deliver_at,
         ordering: draft.ordering.map(OrderingKey),

@@ -14,6 +14,7 @@ mod names;
 mod notifications;
 mod operation;
 mod retention;
+mod schedules;
 mod side;
 mod view;
 

@@ -12,6 +12,8 @@ use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
 use super::notifications::NotificationOperation;
+use super::retention::quotas;
+use super::schedules::ScheduleOperation;
 use crate::contract::fixture::{DAY, HOUR, at, id};
 use posthaste_store::{Quotas, ReplayScope, StoredStatus, SubjectScope};
 
@@ -213,6 +215,7 @@ pub(super) enum Operation {
         limit: usize,
     },
     Outbox(NotificationOperation),
+    Schedule(ScheduleOperation),
     Reopen,
 }
 
@@ -259,7 +262,7 @@ impl Script {
     }
 
     /// Returns a tenant, mostly the first, so that much data belongs to one tenant.
-    fn tenant(&mut self) -> &'static str {
+    pub(super) fn tenant(&mut self) -> &'static str {
         match self.rng.random_ratio(6, 10) {
             true => TENANTS[0],
             false => self.rng.pick::<&'static str>(&TENANTS),
@@ -556,7 +559,8 @@ impl Script {
                 tenant: self.maybe(1, Script::tenant),
                 delivery,
             },
-            (68..=76, _) => Operation::Fetch {
+            (68..=71, _) => Operation::Schedule(self.schedule_operation()),
+            (72..=76, _) => Operation::Fetch {
                 endpoint: self.endpoint(),
                 due_by: self.some_time(),
                 limit: self.limit(),
@@ -587,14 +591,5 @@ impl Script {
             (96..=97, _) => Operation::Outbox(self.outbox_operation()),
             (_, _) => self.accept(),
         }
-    }
-}
-
-/// Returns the quota of a tenant at a time. Rates other than 0 are not compared, because a store may forget the
-/// rate limit state when it is opened again.
-fn quotas(now: Timestamp) -> Quotas {
-    Quotas {
-        per_second: now.0.is_multiple_of(41).then_some(0),
-        per_month: now.0.is_multiple_of(3).then_some(now.0 / 3 % 40),
     }
 }

@@ -10,7 +10,7 @@ use posthaste_core::time::{Span, Timestamp};
 use super::operation::{PLANS, RetentionDraft};
 use super::side::ComparedStore;
 use crate::contract::fixture::{limits, policy, protection, tenant};
-use posthaste_store::{Limits, Retention, RetentionStepResult, Tenant};
+use posthaste_store::{Limits, Quotas, Retention, RetentionStepResult, Tenant};
 
 /// Number of retention runs that are enough to check everything.
 const RETENTION_ROUNDS: usize = 3;
@@ -70,4 +70,13 @@ pub(super) fn plans() -> BTreeMap<String, Limits> {
     let large = kept_for(Some(100), None, Some(30));
     let limits = PLANS.iter().zip([small, large]);
     limits.map(|(name, it)| ((*name).to_owned(), it)).collect()
+}
+
+/// Returns the quota of a tenant at a time. Rates other than 0 are not compared, because a store may forget the
+/// rate limit state when it is opened again.
+pub(super) fn quotas(now: Timestamp) -> Quotas {
+    Quotas {
+        per_second: now.0.is_multiple_of(41).then_some(0),
+        per_month: now.0.is_multiple_of(3).then_some(now.0 / 3 % 40),
+    }
 }

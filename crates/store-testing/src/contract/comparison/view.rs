@@ -95,6 +95,7 @@ impl ComparedStore<'_> {
             })
             .await,
         ));
+        put(self.view_due().await);
         let alerts = AlertFilter::default();
         put(self.describe(
             &all(pages.limit(), |page| {
@@ -138,6 +139,7 @@ impl ComparedStore<'_> {
         put(self.describe(&dead));
         let replays = all(pages.limit(), |page| self.store.replays(name(), page)).await;
         put(self.describe(&replays));
+        put(self.view_schedules(tenant, pages.limit()).await);
         let theirs = AuditFilter {
             of: AuditScope::Tenant(name()),
             ..AuditFilter::default()

@@ -76,6 +76,7 @@ fn poll_all(membership: &Membership) {
     membership.changed.notify_one();
     membership.work.notify_one();
     membership.node_rpc.wake();
+    membership.shared.schedule_changes.notify_one();
     membership.send(MembershipInput::Notified);
 }
 
@@ -237,6 +238,7 @@ impl<'a> ListenerConnection<'a> {
             }
             NotifyMessage::UnlistedWork => membership.work.notify_one(),
             NotifyMessage::NodeRpc => membership.node_rpc.wake(),
+            NotifyMessage::Schedules => membership.shared.schedule_changes.notify_one(),
         }
     }
 }

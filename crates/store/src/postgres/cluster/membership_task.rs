@@ -327,6 +327,7 @@ impl MembershipTask {
         let shards: Vec<Shard> = holdings.iter().map(|holding| holding.shard).collect();
         tracing::debug!(target: LOG_TARGET, count = shards.len(), "shards granted");
         membership.shared.cluster_events.granted(shards);
+        membership.shared.schedule_changes.notify_one();
     }
 
     fn revoke(&mut self, holding: OwnedShard) {

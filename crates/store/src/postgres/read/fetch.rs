@@ -233,8 +233,8 @@ async fn cache_payloads(
     };
     // The size limit needs no read of the payloads: PostgreSQL knows the `octet_length` of a large value without
     // fetching it. So only payloads within the limit are read.
-    let sql = "SELECT id, created_at, type, content_type, payload, trace FROM (SELECT id, created_at, type, \
-         content_type, payload, trace, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
+    let sql = "SELECT id, created_at, type, content_type, payload, trace, schedule, scheduled_for FROM (SELECT id, \
+         created_at, type, content_type, payload, trace, schedule, scheduled_for, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
          WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";
     let params: [&(dyn ToSql + Sync); 4] = [&missing, first, last, &MAX_CONTENT_BYTES];
     for row in &conn.query(sql, &params).await? {
@@ -253,8 +253,8 @@ pub(in crate::postgres) async fn content(
     conn: &PgConnection,
     event: EventId,
 ) -> Result<Option<(Timestamp, Arc<Content>)>, DbError> {
-    let sql = "SELECT created_at, type, content_type, payload, trace FROM events WHERE id = $1 \
-         AND payload_removed_at IS NULL";
+    let sql = "SELECT created_at, type, content_type, payload, trace, schedule, scheduled_for FROM events \
+         WHERE id = $1 AND payload_removed_at IS NULL";
     let row = conn.query_opt(sql, &[&Id(event.0)]).await?;
     row.as_ref().map(|row| read_content(row, 0)).transpose()
 }

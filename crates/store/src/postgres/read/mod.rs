@@ -17,5 +17,6 @@ pub(in crate::postgres) mod lists;
 pub(in crate::postgres) mod payload_cache;
 pub(in crate::postgres) mod readers;
 pub(in crate::postgres) mod replay_targets;
+pub(in crate::postgres) mod schedules;
 pub(in crate::postgres) mod search;
 pub(in crate::postgres) mod tenant_lookup;

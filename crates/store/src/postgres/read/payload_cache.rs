@@ -92,6 +92,7 @@ mod tests {
             content_type: None,
             payload: vec![0; bytes].into(),
             trace: None,
+            scheduled_run: None,
         };
         (Timestamp(1), Arc::new(content))
     }

@@ -15,3 +15,4 @@ mod partition_plan;
 mod policy_changes;
 pub(in crate::postgres) mod run;
 mod scan;
+mod schedule_runs;

@@ -16,7 +16,7 @@ use super::delete_rows::{
 use super::partition_plan::PartitionPlans;
 use super::policy_changes::SeenSettings;
 use super::scan::last_safe_id;
-use super::{empty_days, large_days, policy_changes};
+use super::{empty_days, large_days, policy_changes, schedule_runs};
 use crate::codes::{at, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -50,6 +50,8 @@ pub(in crate::postgres) struct RunProgress {
     pub(super) seen_settings: SeenSettings,
     /// The last replay that was read; `None` after the last one.
     replays_up_to: Option<Id>,
+    /// The last schedule whose runs were examined; 0 after the last one.
+    schedules_up_to: i64,
     /// Time of the last search for empty days.
     pub(super) emptied_at: Option<Timestamp>,
 }
@@ -122,6 +124,9 @@ async fn step_on(
     }
     if up_to.is_none() {
         remove_replays(context, now, retention, progress).await?;
+        let above = progress.schedules_up_to;
+        progress.schedules_up_to =
+            schedule_runs::delete_expired(&context.conn, now, retention, above).await?;
         progress.emptied_at = empty_days::drop_empty(context, now, progress.emptied_at).await?;
     }
     progress.up_to = up_to;

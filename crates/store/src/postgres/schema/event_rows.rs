@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::schedule::ScheduledRun;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -16,12 +17,12 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, MAX_DELIVERIES_OF_STORED, 
 /// The columns that [`read`] expects, for an event `v`.
 pub(in crate::postgres) const COLUMNS: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
     v.idempotency_key, substring(v.deliveries FROM 1 FOR 3200), v.payload, v.tenant_no, v.trace, \
-    v.payload_removed_at, octet_length(v.deliveries)";
+    v.payload_removed_at, octet_length(v.deliveries), v.schedule, v.scheduled_for";
 
 /// The same without the payload, for lists: a page of payloads would take much memory.
 pub(in crate::postgres) const COLUMNS_OF_LIST: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
     v.idempotency_key, substring(v.deliveries FROM 1 FOR 3200), ''::bytea, v.tenant_no, v.trace, \
-    v.payload_removed_at, octet_length(v.deliveries)";
+    v.payload_removed_at, octet_length(v.deliveries), v.schedule, v.scheduled_for";
 
 /// Size of one delivery in a list.
 const ENTRY_BYTES: usize = 32;
@@ -72,14 +73,15 @@ pub(in crate::postgres) fn read(row: &Row) -> Result<StoredEvent, DbError> {
             content_type: row.get(4),
             payload: Bytes::copy_from_slice(row.get(7)),
             trace: row.get::<_, Option<&str>>(9).map(parse).transpose()?,
+            scheduled_run: scheduled_run(row, 12)?,
         }),
         payload_removed_at: row.get::<_, Option<i64>>(10).map(at),
         idempotency_key: row.get(5),
     })
 }
 
-/// Reads an event's payload and the time at which it was accepted, from five columns: time, type, content type,
-/// payload, trace.
+/// Reads an event's payload and the time at which it was accepted, from seven columns: time, type, content
+/// type, payload, trace, schedule, time of the occurrence.
 pub(in crate::postgres) fn read_content(
     row: &Row,
     from: usize,
@@ -92,8 +94,19 @@ pub(in crate::postgres) fn read_content(
             .get::<_, Option<&str>>(from + 4)
             .map(parse)
             .transpose()?,
+        scheduled_run: scheduled_run(row, from + 5)?,
     };
     Ok((at(row.get(from)), Arc::new(content)))
+}
+
+fn scheduled_run(row: &Row, from: usize) -> Result<Option<ScheduledRun>, DbError> {
+    let Some(schedule) = row.get::<_, Option<&str>>(from) else {
+        return Ok(None);
+    };
+    Ok(Some(ScheduledRun {
+        schedule: parse(schedule)?,
+        scheduled_for: at(row.get(from + 1)),
+    }))
 }
 
 #[cfg(test)]

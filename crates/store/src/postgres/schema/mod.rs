@@ -19,7 +19,7 @@ pub(in crate::postgres) mod partitions;
 pub(in crate::postgres) const OLDEST_FORMAT: u32 = 1;
 
 /// The newest schema version.
-pub(in crate::postgres) const FORMAT: u32 = 9;
+pub(in crate::postgres) const FORMAT: u32 = 10;
 
 /// The migrations, each from the version before it.
 pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
@@ -32,6 +32,7 @@ pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("nodes.sql"),
     include_str!("stats.sql"),
     include_str!("rolling_upgrade.sql"),
+    include_str!("schedules.sql"),
 ];
 
 /// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and

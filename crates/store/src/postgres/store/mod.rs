@@ -11,6 +11,7 @@ mod master_keys;
 mod open;
 mod outbox;
 mod owner_emails;
+mod schedules;
 mod stats;
 
 use std::future::ready;
@@ -39,7 +40,7 @@ use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{AcceptOperation, Operation, Task};
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{directory, endpoints, record, replays, sessions, usage};
-use crate::reply::{Reply, reply_channel};
+use crate::reply::{AcceptReply, Reply, reply_channel};
 use crate::{
     AcceptResult, Answer, ApiKey, AttemptDetail, Cluster, Content, Counts, CreateResult,
     DisabledReason, Done, Endpoint, EndpointRow, KeyHash, LoginSession, NewEvent, Page,
@@ -268,7 +269,8 @@ impl Store for PostgresStore {
             events,
             quotas,
             bytes,
-            reply: Reply::new(done),
+            advance: None,
+            reply: AcceptReply::Accept(Reply::new(done)),
         };
         queue.push(class, Operation::Accept(accepting));
         answer

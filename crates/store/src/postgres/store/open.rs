@@ -39,6 +39,7 @@ impl PostgresStore {
             required_schema: RequiredSchema::default(),
             round_trips: Arc::default(),
             hand_over,
+            schedule_changes: Arc::default(),
             cluster_events,
         };
         let (thread, membership) = thread::start(settings, store, shared.clone())?;

@@ -14,6 +14,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::advances::AdvanceColumns;
 use super::count_changes::CountChanges;
 use super::notify::NewWork;
 use super::operation::AcceptOperation;
@@ -42,6 +43,7 @@ pub(super) struct AcceptedRows<'a> {
     pub(in crate::postgres) events: EventColumns<'a>,
     pub(in crate::postgres) waiting: WaitingColumns<'a>,
     pub(in crate::postgres) keys: KeyColumns<'a>,
+    pub(super) advances: AdvanceColumns<'a>,
     /// Every new delivery, with its payload.
     pub(super) handed_over: Vec<HandedOver>,
     pub(in crate::postgres) work: NewWork,
@@ -66,6 +68,8 @@ pub(super) struct EventColumns<'a> {
     pub(in crate::postgres) payloads: Vec<&'a [u8]>,
     pub(super) traces: Vec<Option<String>>,
     pub(super) requests: Vec<Option<String>>,
+    pub(super) schedules: Vec<Option<&'a str>>,
+    pub(super) scheduled_for: Vec<Option<i64>>,
 }
 
 /// Rows of `waiting`.
@@ -121,10 +125,10 @@ impl<'a> AcceptedRows<'a> {
         accepting: &'a AcceptOperation,
     ) -> AcceptResult {
         let (now, events) = (accepting.now, &accepting.events);
-        let Some(first) = events.first() else {
+        let Some(tenant) = accepting.tenant() else {
             return AcceptResult::Done(Vec::new());
         };
-        let Some(tenant) = plan_context.routes.tenant(&first.tenant).cloned() else {
+        let Some(tenant) = plan_context.routes.tenant(tenant).cloned() else {
             return AcceptResult::NoSuchTenant;
         };
         let known = &plan_context.known;
@@ -171,7 +175,15 @@ impl<'a> AcceptedRows<'a> {
                 event,
             });
         }
+        if let Some(it) = &accepting.advance {
+            self.advances.add(now, tenant.no, &it.advance, &done);
+        }
         AcceptResult::Done(done)
+    }
+
+    /// Passes over a decision that is superseded.
+    pub(super) fn pass_over(&mut self) {
+        self.answers.push(AcceptResult::Done(Vec::new()));
     }
 
     /// Stores an event with its deliveries, and registers them for the hand-over.
@@ -249,6 +261,9 @@ impl<'a> AcceptedRows<'a> {
         to.traces
             .push(event.content.trace.as_ref().map(TraceContext::to_string));
         to.requests.push(event.request.as_deref().map(to_json));
+        let run = event.content.scheduled_run.as_ref();
+        to.schedules.push(run.map(|run| run.schedule.as_str()));
+        to.scheduled_for.push(run.map(|run| ms(run.scheduled_for)));
         if let Some(idempotency) = &event.idempotency {
             self.keys.tenants.push(tenant_no);
             self.keys.keys.push(&idempotency.key);
@@ -353,10 +368,10 @@ pub(super) async fn look_up(
 
 /// Inserts rows into `events`.
 pub(super) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
-    ordering, test, type, content_type, idempotency_key, deliveries, payload, trace, request) \
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
+    ordering, test, type, content_type, idempotency_key, deliveries, payload, trace, request, \
+    schedule, scheduled_for) SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
     $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[], \
-    $13::text[])";
+    $13::text[], $14::text[], $15::bigint[])";
 
 /// Inserts rows into `waiting`.
 pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
@@ -401,6 +416,8 @@ pub(super) async fn insert_events(
             &it.payloads,
             &it.traces,
             &it.requests,
+            &it.schedules,
+            &it.scheduled_for,
         ],
     )
     .await?;

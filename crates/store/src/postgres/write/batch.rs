@@ -12,9 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use super::accept::{self, AcceptedRows, PlanContext, StoredEvents};
+use super::advances;
 use super::batch_statements::BatchStatements;
 use super::count_changes::CountChanges;
-use super::operation::{AcceptOperation, RecordOperation};
+use super::operation::{AcceptOperation, AdvanceOperation, RecordOperation};
 use super::owned_shards::Ownership;
 use super::record::RecordedRows;
 use super::stats::{self, ChangeColumns};
@@ -27,7 +28,7 @@ use crate::postgres::pipeline::Pipeline;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::partitions::Day;
 use crate::stats::{CountedScopes, StatChanges, of_attempt};
-use crate::{AcceptResult, HandedOver, StoreError, Written};
+use crate::{AcceptResult, HandedOver, ScheduleAdvance, StoreError, Written};
 
 /// Number of batches that look up their idempotency keys first, after a batch met a key that was stored already.
 const KEY_LOOKUP_BATCHES: u32 = 64;
@@ -47,6 +48,8 @@ pub(super) struct Batch {
     recorded: FxHashSet<DeliveryId>,
     /// Records that are superseded: the delivery has changed, or this node does not own the shard any more.
     superseded: FxHashSet<DeliveryId>,
+    /// Places of the decisions about schedules that are superseded, for the same reasons.
+    superseded_advances: FxHashSet<usize>,
     /// Number of directory changes that made the plan of this batch invalid.
     outdated: u32,
 }
@@ -63,6 +66,46 @@ impl Batch {
         self.recorded.contains(&recording.attempt.delivery.id())
     }
 
+    /// Returns whether the batch has a decision about the same schedule. The second decision must be written after the
+    /// first.
+    pub(super) fn advances_already(&self, accepting: &AcceptOperation) -> bool {
+        let Some(second) = &accepting.advance else {
+            return false;
+        };
+        let key = |it: &AdvanceOperation| (it.advance.tenant.clone(), it.advance.schedule.clone());
+        let key_of_second = key(second);
+        let firsts = self.accepts.iter().filter_map(|it| it.advance.as_ref());
+        firsts.map(key).any(|key| key == key_of_second)
+    }
+
+    /// Returns the decisions about schedules that are not superseded, with their places.
+    pub(super) fn current_advances(&self) -> impl Iterator<Item = (usize, &ScheduleAdvance)> {
+        let late = &self.superseded_advances;
+        let places = self.accepts.iter().enumerate();
+        let advances =
+            places.filter_map(|(place, it)| Some((place, &it.advance.as_ref()?.advance)));
+        advances.filter(move |(place, _)| !late.contains(place))
+    }
+
+    /// Returns whether the first operation is a decision about a schedule.
+    pub(super) fn is_advance(&self) -> bool {
+        self.accepts.first().is_some_and(|it| it.advance.is_some())
+    }
+
+    /// Marks the decision at this place as superseded.
+    pub(super) fn supersede(&mut self, place: usize) {
+        self.superseded_advances.insert(place);
+    }
+
+    /// Returns the ownerships that the batch relies on.
+    fn ownerships(&self) -> impl Iterator<Item = Ownership> {
+        let records = self.current().map(|it| it.ownership);
+        let advances = self.accepts.iter().enumerate();
+        let advances = advances.filter(|(place, _)| !self.superseded_advances.contains(place));
+        let advances = advances.filter_map(|(_, it)| it.advance.as_ref()?.ownership);
+        records.chain(advances)
+    }
+
     /// Adds an attempt.
     pub(in crate::postgres) fn record(&mut self, recording: RecordOperation) {
         self.recorded.insert(recording.attempt.delivery.id());
@@ -76,8 +119,7 @@ impl Batch {
 
     /// The tenant of the first event.
     pub(super) fn tenant(&self) -> Option<&TenantId> {
-        let first = self.accepts.first()?.events.first();
-        first.map(|event| &event.tenant)
+        self.accepts.first()?.tenant()
     }
 
     /// Returns whether the batch has no operations.
@@ -102,8 +144,12 @@ impl Batch {
 
     /// Answers all operations after the commit.
     pub(super) fn answer(self, ingests: Vec<AcceptResult>) {
-        for (accepting, ingest) in self.accepts.into_iter().zip(ingests) {
-            accepting.reply.send(Ok(ingest));
+        for (place, (accepting, ingest)) in self.accepts.into_iter().zip(ingests).enumerate() {
+            if self.superseded_advances.contains(&place) {
+                accepting.reply.supersede();
+            } else {
+                accepting.reply.send(Ok(ingest));
+            }
         }
         for recording in self.records {
             let late = self.superseded.contains(&recording.attempt.delivery.id());
@@ -161,6 +207,15 @@ impl Batch {
             }
         }
     }
+
+    fn drop_advances_if(&mut self, late: impl Fn(Ownership) -> bool) {
+        for (place, accepting) in self.accepts.iter().enumerate() {
+            let advance = accepting.advance.as_ref();
+            if advance.and_then(|it| it.ownership).is_some_and(&late) {
+                self.superseded_advances.insert(place);
+            }
+        }
+    }
 }
 
 impl Writer {
@@ -210,7 +265,7 @@ impl Writer {
                     self.context.owned_shards.report_fenced();
                     drop_lost_shards(&self.context, &mut batch).await
                 }
-                ErrorKind::Superseded => drop_superseded(&self.context.conn, &mut batch).await,
+                ErrorKind::Superseded => drop_superseded(&self.context, &mut batch).await,
                 ErrorKind::Lost | ErrorKind::Refused => Err(fault),
             };
             match again {
@@ -261,6 +316,7 @@ impl Writer {
         }
         let owned_shards = self.context.owned_shards.clone();
         batch.drop_if(|it| !owned_shards.is_current(it.ownership));
+        batch.drop_advances_if(|ownership| !owned_shards.is_current(ownership));
         let mut known = self.known_keys(&conn, batch).await?;
         let scopes = self.counted_scopes(&conn, batch).await?;
         let held = UsageMeters::hold(&conn, begun, &self.context.routes, &batch.accepts).await?;
@@ -419,8 +475,12 @@ pub(super) fn plan<'a>(
         max_deliveries: context.settings.max_deliveries_per_request,
         known,
     };
-    for accepting in &batch.accepts {
-        accepted.add(&mut plan_context, accepting);
+    for (place, accepting) in batch.accepts.iter().enumerate() {
+        if batch.superseded_advances.contains(&place) {
+            accepted.pass_over();
+        } else {
+            accepted.add(&mut plan_context, accepting);
+        }
     }
     BatchPlan {
         accepted,
@@ -478,13 +538,13 @@ async fn commit(
 
 /// Checks what the plan relies on: the directory version if it routes events, this node's shards if it records
 /// attempts.
-async fn guard(context: &WriteContext, batch: &Batch) -> Result<(), DbError> {
+pub(super) async fn guard(context: &WriteContext, batch: &Batch) -> Result<(), DbError> {
     let known = (!batch.accepts.is_empty()).then(|| context.routes.known());
     let mut held: FxHashMap<i16, i64> = FxHashMap::default();
     let mut me = None;
     // Checks the ownership of each record, not the present one: this node may have lost a shard and claimed it again
     // since.
-    for ownership in batch.current().map(|it| it.ownership) {
+    for ownership in batch.ownerships() {
         me = Some(ownership.me.0 as i64);
         held.insert(
             ownership.shard.number() as i16,
@@ -505,15 +565,20 @@ async fn drop_lost_shards(context: &WriteContext, batch: &mut Batch) -> Result<(
     let sql = "SELECT s.no, s.epoch FROM shards s JOIN nodes n ON n.no = s.owner WHERE n.no = $1";
     let rows = context.conn.query(sql, &[&me]).await?;
     let owned: FxHashMap<i16, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    batch.drop_if(|it| {
-        let Ownership { shard, epoch, .. } = it.ownership;
+    let is_lost = |ownership: Ownership| {
+        let Ownership { shard, epoch, .. } = ownership;
         epoch.is_none() || owned.get(&(shard.number() as i16)).copied() != epoch
-    });
+    };
+    batch.drop_if(|it| is_lost(it.ownership));
+    batch.drop_advances_if(is_lost);
     Ok(())
 }
 
-/// Marks the records of deliveries that have changed since their attempts started as superseded.
-async fn drop_superseded(conn: &PgConnection, batch: &mut Batch) -> Result<(), DbError> {
+/// Marks the records of deliveries that have changed since their attempts started as superseded, and the decisions about
+/// schedules that have changed.
+async fn drop_superseded(context: &WriteContext, batch: &mut Batch) -> Result<(), DbError> {
+    let conn = &*context.conn;
+    advances::drop_superseded(conn, &context.routes, batch).await?;
     let ids: Vec<Id> = batch
         .current()
         .map(|it| Id(it.attempt.delivery.id().0))

@@ -9,7 +9,7 @@ use super::record::{self, RecordedRows};
 use super::stats::{self, ChangeColumns};
 use super::usage::{self, UsageColumns};
 use super::write_context::{GUARD, WriteContext};
-use super::{count_changes, notify, outbox};
+use super::{advances, count_changes, notify, outbox};
 use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::DbError;
 use crate::postgres::pipeline::Pipeline;
@@ -76,6 +76,7 @@ impl<'p> BatchStatements<'p> {
             (!accepted.keys.keys.is_empty(), accept::INSERT_KEYS),
             (!accepted.events.ids.is_empty(), accept::INSERT_EVENTS),
             (!accepted.waiting.ids.is_empty(), accept::INSERT_WAITING),
+            (!accepted.advances.is_empty(), advances::ADVANCE),
             (self.notified.is_some(), self.notify_sql.as_str()),
             (!recorded.ended.ids.is_empty(), record::MOVE_ENDED),
             (!recorded.waiting.ids.is_empty(), record::UPDATE_WAITING),
@@ -111,7 +112,9 @@ impl<'p> BatchStatements<'p> {
     /// Returns the SQL of the statements of [`write_last`](BatchStatements::write_last).
     pub(super) fn last_sql(&self) -> Vec<&str> {
         let wanted = [
+            (true, GUARD),
             (!self.accepted.keys.keys.is_empty(), accept::INSERT_KEYS),
+            (!self.accepted.advances.is_empty(), advances::ADVANCE),
             (self.used.is_some(), usage::COUNT),
             (self.notified.is_some(), self.notify_sql.as_str()),
             (self.set.is_some(), usage::SET),
@@ -127,6 +130,9 @@ impl<'p> BatchStatements<'p> {
         if !self.accepted.keys.keys.is_empty() {
             pipeline.then(accept::insert_keys(conn, &self.accepted.keys));
         }
+        if !self.accepted.advances.is_empty() {
+            pipeline.then(advances::write(conn, &self.accepted.advances));
+        }
         self.write_shared_effects(conn, pipeline);
     }
 
@@ -141,6 +147,9 @@ impl<'p> BatchStatements<'p> {
         }
         if !accepted.waiting.ids.is_empty() {
             pipeline.then(accept::insert_waiting(conn, &accepted.waiting));
+        }
+        if !accepted.advances.is_empty() {
+            pipeline.then(advances::write(conn, &accepted.advances));
         }
         if !recorded.ended.ids.is_empty() {
             pipeline.then(record::end(conn, &recorded.ended));

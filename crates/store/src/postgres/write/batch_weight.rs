@@ -70,8 +70,10 @@ pub(super) struct AcceptCost {
 impl AcceptCost {
     /// Computes the cost of a request by a routing table.
     pub(super) fn of(routes: &RoutingTable, accepting: &AcceptOperation) -> AcceptCost {
-        let first = accepting.events.first();
-        let tenant = first.and_then(|event| routes.tenant(&event.tenant));
+        let tenant = accepting.tenant().and_then(|id| routes.tenant(id));
+        // The row of a schedule and those of its runs.
+        let advance = accepting.advance.as_ref();
+        let runs = advance.map_or(0, |it| it.advance.runs.len() + 1);
         let mut by_type = FxHashMap::default();
         let mut deliveries = 0;
         for event in &accepting.events {
@@ -87,7 +89,7 @@ impl AcceptCost {
             };
         }
         AcceptCost {
-            events: accepting.events.len() as u64,
+            events: accepting.events.len() as u64 + runs as u64,
             deliveries,
         }
     }

@@ -5,8 +5,8 @@
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 
-use super::sessions;
 use super::write_context::WriteContext;
+use super::{schedules, sessions};
 use crate::codes::ms;
 use crate::limit_columns::{defaults_column, protection_column};
 use crate::postgres::connection::Params;
@@ -117,6 +117,7 @@ pub(in crate::postgres) async fn delete_tenant(
         context.change(Change::Endpoint(*endpoint));
     }
     sessions::delete_of_tenant(&conn, no).await?;
+    schedules::delete_of_tenant(context, no).await?;
     let keys = keys
         .iter()
         .map(|row| hash_of(row, 0))

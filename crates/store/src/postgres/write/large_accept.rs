@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::accept;
 use super::batch::{
-    Batch, BatchPlan, MAX_OUTDATED, apply_accepted, make_partitions, plan as plan_batch,
+    Batch, BatchPlan, MAX_OUTDATED, apply_accepted, guard, make_partitions, plan as plan_batch,
 };
 use super::batch_statements::BatchStatements;
 use super::operation::AcceptOperation;
@@ -65,7 +65,12 @@ impl Writer {
             }
             if let Some(fault) = fault {
                 match fault.kind() {
-                    // A large accept claims no ownership.
+                    ErrorKind::Fenced | ErrorKind::Superseded if batch.is_advance() => {
+                        batch.supersede(0);
+                        batch.answer(vec![AcceptResult::Done(Vec::new())]);
+                        return Ok(());
+                    }
+                    // Events alone claim no ownership.
                     ErrorKind::Lost
                     | ErrorKind::Refused
                     | ErrorKind::Fenced
@@ -146,7 +151,7 @@ impl Writer {
                 return Ok(LargeTry::Outdated);
             }
         }
-        commit(self, &plan).await?;
+        commit(self, batch, &plan).await?;
         let mut accepted = plan.accepted;
         let answers = std::mem::take(&mut accepted.answers);
         let own = apply_accepted(&mut self.context, accepted);
@@ -182,11 +187,14 @@ impl Writer {
 }
 
 /// Writes what others could wait for, and commits, in one round trip.
-async fn commit(writer: &Writer, plan: &BatchPlan<'_>) -> Result<(), DbError> {
+async fn commit(writer: &Writer, batch: &Batch, plan: &BatchPlan<'_>) -> Result<(), DbError> {
     let conn = &*writer.context.conn;
     let statements = BatchStatements::of(&writer.context, plan);
     conn.prepare_all(&statements.last_sql()).await?;
     let mut pipeline = Pipeline::default();
+    if batch.is_advance() {
+        pipeline.then(guard(&writer.context, batch));
+    }
     statements.write_last(conn, &mut pipeline);
     pipeline.then(conn.batch("COMMIT"));
     pipeline.await

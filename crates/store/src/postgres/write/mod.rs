@@ -11,6 +11,7 @@
 //! unknown.
 
 mod accept;
+mod advances;
 pub(in crate::postgres) mod alerts;
 pub(in crate::postgres) mod audit;
 pub(in crate::postgres) mod batch;
@@ -32,6 +33,7 @@ pub(in crate::postgres) mod owned_shards;
 pub(in crate::postgres) mod record;
 pub(in crate::postgres) mod replays;
 pub(in crate::postgres) mod routing_table;
+pub(in crate::postgres) mod schedules;
 pub(in crate::postgres) mod sessions;
 pub(in crate::postgres) mod stats;
 pub(in crate::postgres) mod unowned;

@@ -11,6 +11,7 @@
 //! | `posthaste_N` | `work E=T E=T …` | these endpoints of node N have work, due at these times |
 //! | | `work` | too many endpoints of node N have work to list them |
 //! | | `mail` | node N has a question or an answer to read |
+//! | | `schedules` | a schedule of node N was created or changed |
 
 use posthaste_core::cluster::NodeNo;
 use posthaste_core::id::EndpointId;
@@ -22,6 +23,8 @@ pub(in crate::postgres) const CLUSTER_CHANNEL: &str = "posthaste";
 pub(super) const CHANGES: &str = "changes";
 /// The payload for a node that has questions or answers to read.
 pub(super) const MAIL: &str = "mail";
+/// The payload for a node that owns a changed schedule.
+pub(super) const SCHEDULES: &str = "schedules";
 /// Maximum number of endpoints in a payload. PostgreSQL allows less than 8,000 bytes; an endpoint takes at most 57.
 const MAX_LISTED_ENDPOINTS: usize = 128;
 
@@ -50,6 +53,8 @@ pub(in crate::postgres) enum NotifyMessage {
     UnlistedWork,
     /// The receiving node has questions or answers to read.
     NodeRpc,
+    /// A schedule of the receiving node was created or changed.
+    Schedules,
 }
 
 impl NotifyMessage {
@@ -70,6 +75,7 @@ impl NotifyMessage {
             }
             NotifyMessage::UnlistedWork => "work".to_owned(),
             NotifyMessage::NodeRpc => MAIL.to_owned(),
+            NotifyMessage::Schedules => SCHEDULES.to_owned(),
         }
     }
 
@@ -80,6 +86,7 @@ impl NotifyMessage {
         match word {
             CHANGES if rest.is_empty() => Some(NotifyMessage::Changes),
             MAIL if rest.is_empty() => Some(NotifyMessage::NodeRpc),
+            SCHEDULES if rest.is_empty() => Some(NotifyMessage::Schedules),
             "members" => node().map(NotifyMessage::Members),
             "test" => node().map(NotifyMessage::Test),
             "work" if rest.is_empty() => Some(NotifyMessage::UnlistedWork),
@@ -140,6 +147,10 @@ mod tests {
             Some(NotifyMessage::Test(NodeNo(8)))
         );
         assert_eq!(NotifyMessage::decode("mail"), Some(NotifyMessage::NodeRpc));
+        assert_eq!(
+            NotifyMessage::decode("schedules"),
+            Some(NotifyMessage::Schedules)
+        );
         assert_eq!(
             NotifyMessage::decode("work"),
             Some(NotifyMessage::UnlistedWork)

@@ -8,13 +8,14 @@
 use std::pin::Pin;
 
 use posthaste_core::dispatcher::AttemptRecord;
+use posthaste_core::id::TenantId;
 use posthaste_core::time::Timestamp;
 
 use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use crate::postgres::db_error::DbError;
-use crate::reply::Reply;
-use crate::{AcceptResult, AttemptDetail, Done, NewEvent, Quotas, StoreError, Written};
+use crate::reply::{AcceptReply, Reply};
+use crate::{AttemptDetail, Done, NewEvent, Quotas, ScheduleAdvance, StoreError, Written};
 
 /// An operation of the write queue.
 pub(in crate::postgres) enum Operation {
@@ -32,7 +33,27 @@ pub(in crate::postgres) struct AcceptOperation {
     pub(in crate::postgres) events: Vec<NewEvent>,
     pub(in crate::postgres) quotas: Quotas,
     pub(in crate::postgres) bytes: usize,
-    pub(in crate::postgres) reply: Reply<AcceptResult>,
+    /// The decision about a schedule that the events belong to.
+    pub(in crate::postgres) advance: Option<AdvanceOperation>,
+    pub(in crate::postgres) reply: AcceptReply,
+}
+
+/// A decision about a schedule. Two decisions about one schedule go to different batches.
+pub(in crate::postgres) struct AdvanceOperation {
+    pub(in crate::postgres) advance: ScheduleAdvance,
+    /// The ownership under which the owner of the schedule decided.
+    pub(in crate::postgres) ownership: Option<Ownership>,
+}
+
+impl AcceptOperation {
+    /// The tenant of the events, unless there are none and no decision either.
+    pub(super) fn tenant(&self) -> Option<&TenantId> {
+        match (&self.advance, self.events.first()) {
+            (Some(it), _) => Some(&it.advance.tenant),
+            (None, Some(event)) => Some(&event.tenant),
+            (None, None) => None,
+        }
+    }
 }
 
 /// An attempt that does not disable its endpoint. A second attempt of the same delivery goes to another batch.

@@ -67,7 +67,11 @@ impl OwnedShards {
 
     /// Returns this node's present ownership of an endpoint. Its epoch is `None` if the node is not the owner.
     pub(in crate::postgres) fn ownership(&self, endpoint: EndpointId) -> Ownership {
-        let shard = Shard::of(endpoint);
+        self.ownership_of(Shard::of(endpoint))
+    }
+
+    /// The same for a shard.
+    pub(in crate::postgres) fn ownership_of(&self, shard: Shard) -> Ownership {
         let inner = self.lock();
         Ownership {
             me: inner.me,

@@ -72,8 +72,7 @@ impl UsageMeters {
     ) -> Result<Option<UsageMeters>, DbError> {
         let (mut tenants, mut months) = (BTreeSet::new(), BTreeSet::new());
         for accepting in accepts.iter().filter(|it| it.quotas.is_limited()) {
-            let first = accepting.events.first();
-            if let Some(tenant) = first.and_then(|event| routes.tenant(&event.tenant)) {
+            if let Some(tenant) = accepting.tenant().and_then(|id| routes.tenant(id)) {
                 tenants.insert(tenant.no);
                 months.insert(Month::of(accepting.now).0 as i32);
             }

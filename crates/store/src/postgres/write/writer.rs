@@ -84,6 +84,11 @@ impl Writer {
             let DequeuedItem { class, since, item } = popped;
             match item {
                 Operation::Accept(accepting) => {
+                    if batch.advances_already(&accepting) {
+                        let item = Operation::Accept(accepting);
+                        self.queue.put_back(DequeuedItem { class, since, item });
+                        break;
+                    }
                     let cost = AcceptCost::of(&self.context.routes, &accepting);
                     let most = self.context.settings.max_deliveries_per_request;
                     if self.context.role.passes_large_accepts_on()

@@ -6,6 +6,7 @@
 mod endpoints;
 mod events;
 mod protection;
+mod schedules;
 mod tenants;
 
 use http::Method;
@@ -13,6 +14,7 @@ use http::Method;
 use super::action::{Action, Kind, Resource, Shape, query};
 use endpoints::ENDPOINTS;
 use events::{DELIVERIES, EVENTS, REPLAYS};
+use schedules::SCHEDULES;
 use tenants::{KEYS, TENANTS};
 
 /// All resources, in the order of the help.
@@ -46,6 +48,12 @@ pub static RESOURCES: &[Resource] = &[
         noun: "REPLAY",
         about: "Send many deliveries again",
         actions: REPLAYS,
+    },
+    Resource {
+        name: "schedules",
+        noun: "SCHEDULE",
+        about: "Manage recurring schedules",
+        actions: SCHEDULES,
     },
     Resource {
         name: "keys",

@@ -8,7 +8,7 @@ use super::super::action::{Action, Field, Kind, Shape, body, positional};
 use super::endpoints::{SECRET_FILE, SECRET_KIND};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
-const TENANT_FIELDS: [Field; 21] = [
+const TENANT_FIELDS: [Field; 23] = [
     body("name", "name", Kind::Text, "Name"),
     body("plan", "plan", Kind::Text, "Plan"),
     body(
@@ -78,6 +78,18 @@ const TENANT_FIELDS: [Field; 21] = [
         "Maximum concurrent attempts",
     ),
     body(
+        "schedules",
+        "limits.schedules",
+        Kind::IntegerOrDefault,
+        "Maximum number of schedules",
+    ),
+    body(
+        "shortest-schedule-interval",
+        "limits.shortest_schedule_interval",
+        Kind::DurationOrDefault,
+        "Shortest interval of schedules, such as 1m",
+    ),
+    body(
         "endpoint-timeout",
         "endpoint_defaults.timeout",
         Kind::DurationOrDefault,
@@ -107,14 +119,14 @@ const TENANT_FIELDS: [Field; 21] = [
     DISABLE_ON_GONE,
 ];
 
-static TENANT_CREATE: [Field; 22] =
+static TENANT_CREATE: [Field; 24] =
     with_field(0, positional("id", "TENANT", "Id; generated if omitted"));
-static TENANT_UPDATE: [Field; 22] =
+static TENANT_UPDATE: [Field; 24] =
     with_field(2, body("no-plan", "plan", Kind::Clear, "Remove the plan"));
 
 /// Returns the fields of a tenant with one more at this position.
-const fn with_field(position: usize, field: Field) -> [Field; 22] {
-    let mut fields = [field; 22];
+const fn with_field(position: usize, field: Field) -> [Field; 24] {
+    let mut fields = [field; 24];
     let mut index = 0;
     while index < TENANT_FIELDS.len() {
         let shift = if index < position { 0 } else { 1 };

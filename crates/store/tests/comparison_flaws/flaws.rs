@@ -42,6 +42,10 @@ pub(crate) enum Flaw {
     LosesALine,
     ClaimsWithoutDuration,
     LosesWhatCameSince,
+    IgnoresVersions,
+    MakesRunsAgain,
+    ForgetsProgress,
+    PostponesTooLong,
 }
 
 /// Every mutation.
@@ -86,4 +90,8 @@ pub(crate) const FLAWS: &[Flaw] = &[
     Flaw::LosesALine,
     Flaw::ClaimsWithoutDuration,
     Flaw::LosesWhatCameSince,
+    Flaw::IgnoresVersions,
+    Flaw::MakesRunsAgain,
+    Flaw::ForgetsProgress,
+    Flaw::PostponesTooLong,
 ];

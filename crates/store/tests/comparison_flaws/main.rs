@@ -1,7 +1,5 @@
 //! The comparison finds bugs: each of these stores has one planted mutation.
 
-mod flaws;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,6 +15,19 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::*;
 use posthaste_store_testing::contract::comparison::compare;
 use posthaste_store_testing::contract::{Harness, ModelHarness};
+
+/// Methods without a mutation.
+macro_rules! right {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> $out {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+mod flaws;
+mod owner_emails;
+mod schedules;
 
 use flaws::{FLAWS, Flaw};
 
@@ -117,15 +128,6 @@ fn count_once_more(store: &dyn Store, at: Timestamp) {
     }]));
 }
 
-/// Methods without a mutation.
-macro_rules! right {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&self, $($arg: $type),*) -> $out {
-            self.inner.$name($($arg),*)
-        })*
-    };
-}
-
 impl StatsStore for Flawed {
     fn stats(
         &self,
@@ -206,18 +208,6 @@ impl Outbox for Flawed {
             false => revision,
         };
         self.inner.record_email_result(recipient, revision, posted)
-    }
-}
-
-impl OwnerEmails for Flawed {
-    right! {
-        is_owner_confirmed(tenant: TenantId, recipient: String) -> Answer<bool>;
-        request_confirmation(now: Timestamp, request: ConfirmationRequest, limits: OwnerEmailLimits) -> Answer<ConfirmationResult>;
-        claim_confirmations(now: Timestamp, until: Timestamp, tokens: Vec<KeyHash>) -> Answer<Vec<(KeyHash, ConfirmationRequest)>>;
-        record_confirmation_result(token: KeyHash, result: EmailResult) -> Answer<()>;
-        confirmation(now: Timestamp, token: KeyHash) -> Answer<Option<ConfirmationRequest>>;
-        confirm_owner(now: Timestamp, token: KeyHash) -> Answer<Option<u64>>;
-        count_owner_email(now: Timestamp, tenant: TenantId, limit: u32) -> Answer<EmailAllowance>;
     }
 }
 

@@ -1,0 +1,191 @@
+//! Reads and shows what each run of a schedule creates: an event or a one-off request.
+//!
+//! The fields are those of events and of one-off requests, and the same code reads them. Fields that would make all
+//! occurrences the same event (`idempotency_key`) or send it at another time (`deliver_at`, `delay`) are refused.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use posthaste_core::delivery::OneOffRequest;
+use posthaste_core::schedule::{
+    EventTarget, HEADERS_SEALED_FOR, RequestTarget, ScheduleTarget, TargetBody,
+};
+use posthaste_store::Tenant;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::App;
+use crate::code::Code;
+use crate::events::{EventParser, ParsedEvent};
+use crate::problem::Problem;
+use crate::requests::{keys_of, read_http};
+use crate::resources::{Headers, ScheduledEvent, ScheduledRequest};
+
+/// A target that was read, with the headers of a request, which are not encrypted yet.
+pub(super) struct ReadTarget {
+    pub(super) target: ScheduleTarget,
+    pub(super) headers: Map<String, Value>,
+}
+
+/// Reads `event` and `request`, of which at most one may be given. Returns the code of a refused URL.
+pub(super) fn read_target(
+    app: &App,
+    tenant: &Tenant,
+    reader: &mut EventParser,
+    event: Option<&RawValue>,
+    request: Option<&RawValue>,
+) -> Result<(Option<ReadTarget>, Option<Code>), Problem> {
+    let given = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");
+    if given(event) && given(request) {
+        reader.wrong("request", "cannot be combined with event; send one of them");
+    }
+    let mut target = None;
+    let mut refused = None;
+    if let Some(raw) = event.filter(|raw| raw.get() != "null") {
+        target = read_event(reader, raw)?;
+    }
+    if let Some(raw) = request.filter(|raw| raw.get() != "null") {
+        let read = read_request(app, tenant, reader, raw)?;
+        target = read.0;
+        refused = read.1;
+    }
+    Ok((target, refused))
+}
+
+fn read_event(reader: &mut EventParser, raw: &RawValue) -> Result<Option<ReadTarget>, Problem> {
+    let Some(event) = reader.event(raw.get(), "event.")? else {
+        return Ok(None);
+    };
+    refuse_key_and_time(reader, &event, "event.");
+    let (event_type, body, ordering_key) = event.into_target();
+    Ok(Some(ReadTarget {
+        target: ScheduleTarget::Event(EventTarget {
+            event_type,
+            body,
+            ordering_key,
+        }),
+        headers: Map::new(),
+    }))
+}
+
+fn read_request(
+    app: &App,
+    tenant: &Tenant,
+    reader: &mut EventParser,
+    raw: &RawValue,
+) -> Result<(Option<ReadTarget>, Option<Code>), Problem> {
+    let Some(mut draft) = reader.request(raw.get(), "request.")? else {
+        return Ok((None, None));
+    };
+    let http = read_http(app, tenant, reader, &mut draft, "request.");
+    refuse_key_and_time(reader, &draft.draft, "request.");
+    let Some(destination) = http.destination else {
+        return Ok((None, http.refused));
+    };
+    let (_, body, ordering_key) = draft.draft.into_target();
+    let request = OneOffRequest {
+        method: draft.method,
+        url: destination.as_str().to_owned(),
+        timeout: http.timeout,
+        retry_policy: http.retry_policy,
+        sealed_headers: Vec::new(),
+    };
+    let target = ScheduleTarget::Request(RequestTarget {
+        request,
+        body,
+        ordering_key,
+    });
+    let headers = http.headers;
+    Ok((Some(ReadTarget { target, headers }), None))
+}
+
+fn refuse_key_and_time(reader: &mut EventParser, event: &ParsedEvent, path: &str) {
+    if event.has_idempotency_key() {
+        let message = "is not allowed in a schedule: each occurrence makes exactly one event";
+        reader.wrong(format!("{path}idempotency_key"), message);
+    }
+    if event.has_due_time() {
+        let message = "is not allowed in a schedule: deliver_at and delay are for single events";
+        reader.wrong(format!("{path}deliver_at"), message);
+    }
+}
+
+/// Encrypts the headers of a target.
+pub(super) async fn seal(
+    app: &App,
+    tenant: &Tenant,
+    read: ReadTarget,
+) -> Result<ScheduleTarget, Problem> {
+    let ReadTarget {
+        mut target,
+        headers,
+    } = read;
+    match &mut target {
+        ScheduleTarget::Request(it) if !headers.is_empty() => {
+            let keys = keys_of(app, tenant).await?;
+            it.request.sealed_headers = keys.seal_headers(&tenant.id, HEADERS_SEALED_FOR, &headers);
+        }
+        ScheduleTarget::Request(_) | ScheduleTarget::Event(_) => {}
+    }
+    Ok(target)
+}
+
+/// Describes the event of a schedule.
+pub(super) fn show_event(target: &EventTarget) -> ScheduledEvent {
+    let (payload, body_base64, content_type) = show_body(&target.body);
+    ScheduledEvent {
+        r#type: target.event_type.clone(),
+        payload,
+        body_base64,
+        content_type,
+        ordering_key: target.ordering_key.clone(),
+    }
+}
+
+/// Describes the request of a schedule, with its headers decrypted.
+pub(super) async fn show_request(
+    app: &App,
+    tenant: &Tenant,
+    target: &RequestTarget,
+) -> Result<ScheduledRequest, Problem> {
+    let request = &target.request;
+    let headers = match request.sealed_headers.is_empty() {
+        true => Map::new(),
+        false => {
+            let keys = keys_of(app, tenant).await?;
+            let opened = keys.open_headers(&tenant.id, HEADERS_SEALED_FOR, &request.sealed_headers);
+            opened.map_err(|error| Problem::internal(&error))?
+        }
+    };
+    let has_body = !target.body.bytes.is_empty() || target.body.content_type.is_some();
+    let (payload, body_base64, content_type) = match has_body {
+        true => show_body(&target.body),
+        false => (None, None, None),
+    };
+    let headers = headers.into_iter().map(|(name, value)| {
+        let text = value.as_str().unwrap_or_default().to_owned();
+        (name, text)
+    });
+    Ok(ScheduledRequest {
+        url: request.url.clone(),
+        method: request.method.to_string(),
+        headers: Headers(headers.collect()),
+        payload,
+        body_base64,
+        content_type,
+        retry_policy: request.retry_policy.clone(),
+        timeout: request.timeout.map(|timeout| timeout.to_string()),
+        ordering_key: target.ordering_key.clone(),
+    })
+}
+
+type ShownBody = (Option<Box<RawValue>>, Option<String>, Option<String>);
+
+fn show_body(body: &TargetBody) -> ShownBody {
+    let payload = match body.content_type {
+        None => serde_json::from_slice(&body.bytes).ok(),
+        Some(_) => None,
+    };
+    let body_base64 = payload
+        .is_none()
+        .then(|| BASE64_STANDARD.encode(&body.bytes));
+    (payload, body_base64, body.content_type.clone())
+}

@@ -1,0 +1,258 @@
+//! Turns the plan of a schedule into what the store writes.
+//!
+//! [`Decision`] is a plan with the version of the schedule that it was made from. If the events of a plan are refused, the
+//! same occurrences are recorded as skipped ([`Decision::refused`]), and count neither as runs nor towards `max_runs`.
+
+use posthaste_core::schedule::{
+    PlannedRun, RunOutcome, Schedule, ScheduleDefinition, SchedulePlan, ScheduleProgress,
+    ScheduleState, ScheduleStatus,
+};
+use posthaste_store::{
+    AdvancedBy, EventProgress, MAX_RUN_REASON_CHARS, NewEvent, NewRun, NewRunOutcome,
+    ScheduleAdvance, StoredSchedule,
+};
+
+/// A plan for a stored schedule.
+pub(crate) struct Decision {
+    stored: StoredSchedule,
+    schedule: Schedule,
+    state: ScheduleState,
+    plan: SchedulePlan,
+    /// The state of the deliveries of the last event.
+    last: EventProgress,
+}
+
+/// Returns the state that the planner works on.
+pub(crate) fn state_of(stored: &StoredSchedule) -> ScheduleState {
+    ScheduleState {
+        status: stored.status,
+        next_run_at: stored.next_run_at,
+        last_run_at: stored.last_run_at,
+        run_count: stored.run_count,
+        created_at: stored.created_at,
+        progress: match &stored.progress {
+            Some(progress) => ScheduleProgress::read(progress),
+            None => ScheduleProgress::default(),
+        },
+    }
+}
+
+impl Decision {
+    /// Plans the occurrences that are due. Fails if the definition cannot be read.
+    pub(crate) fn plan(
+        stored: StoredSchedule,
+        now: posthaste_core::time::Timestamp,
+        last: EventProgress,
+    ) -> Result<Decision, String> {
+        let definition =
+            ScheduleDefinition::read(&stored.definition).map_err(|error| error.to_string())?;
+        let schedule = Schedule::new(definition).map_err(|error| error.to_string())?;
+        let state = state_of(&stored);
+        let plan = schedule.plan(now, &state, last == EventProgress::Unfinished);
+        Ok(Decision {
+            stored,
+            schedule,
+            state,
+            plan,
+            last,
+        })
+    }
+
+    /// The definition.
+    pub(crate) fn definition(&self) -> &ScheduleDefinition {
+        self.schedule.definition()
+    }
+
+    /// The occurrences that are decided about.
+    pub(crate) fn runs(&self) -> &[PlannedRun] {
+        &self.plan.runs
+    }
+
+    /// Returns whether there is nothing to write, because the schedule is not due.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.plan.runs.is_empty() && self.plan.state == self.state
+    }
+
+    /// The time of the next occurrence after this decision.
+    pub(crate) fn next_run_at(&self) -> Option<posthaste_core::time::Timestamp> {
+        self.plan.state.next_run_at
+    }
+
+    /// Returns what the store writes, with the events of the runs that make one, in their order.
+    pub(crate) fn accepted(&self, events: Vec<NewEvent>) -> ScheduleAdvance {
+        let mut events = events.into_iter();
+        let runs = self.plan.runs.iter().map(|run| NewRun {
+            scheduled_for: run.scheduled_for,
+            outcome: match run.outcome {
+                RunOutcome::Create => {
+                    let event = events.next().expect("each such run has an event");
+                    NewRunOutcome::Create(Box::new(event))
+                }
+                RunOutcome::Skip(reason) => NewRunOutcome::Skip(reason.code().to_owned()),
+                RunOutcome::Missed(reason) => NewRunOutcome::Miss(reason.code().to_owned()),
+            },
+        });
+        let runs: Vec<NewRun> = runs.collect();
+        let makes_any = self.makes_any();
+        let failed_runs = match self.last {
+            // Each event is judged once: by the run that follows it.
+            _ if !makes_any => self.stored.failed_runs,
+            EventProgress::Failed => self.stored.failed_runs.saturating_add(1),
+            EventProgress::Finished => 0,
+            EventProgress::Unfinished => self.stored.failed_runs,
+        };
+        self.advance(runs, &self.plan.state, failed_runs)
+    }
+
+    /// Returns what the store writes if the events are refused for this reason.
+    pub(crate) fn refused(&self, reason: &str) -> ScheduleAdvance {
+        let reason: String = reason.chars().take(MAX_RUN_REASON_CHARS).collect();
+        let runs = self.plan.runs.iter().map(|run| NewRun {
+            scheduled_for: run.scheduled_for,
+            outcome: match run.outcome {
+                RunOutcome::Create => NewRunOutcome::Skip(reason.clone()),
+                RunOutcome::Skip(reason) => NewRunOutcome::Skip(reason.code().to_owned()),
+                RunOutcome::Missed(reason) => NewRunOutcome::Miss(reason.code().to_owned()),
+            },
+        });
+        let runs: Vec<NewRun> = runs.collect();
+        let mut state = ScheduleState {
+            run_count: self.state.run_count,
+            last_run_at: self.state.last_run_at,
+            ..self.plan.state.clone()
+        };
+        if let (None, Some(last)) = (state.next_run_at, self.plan.runs.last()) {
+            // The plan may have counted the refused runs towards `max_runs`.
+            let created_at = state.created_at;
+            state.next_run_at = self.schedule.next_after(last.scheduled_for, created_at);
+            if state.next_run_at.is_some() {
+                state.status = ScheduleStatus::Active;
+            }
+        }
+        self.advance(runs, &state, self.stored.failed_runs.saturating_add(1))
+    }
+
+    fn makes_any(&self) -> bool {
+        let mut runs = self.plan.runs.iter();
+        runs.any(|run| run.outcome == RunOutcome::Create)
+    }
+
+    fn advance(
+        &self,
+        runs: Vec<NewRun>,
+        state: &ScheduleState,
+        failed_runs: u32,
+    ) -> ScheduleAdvance {
+        ScheduleAdvance {
+            tenant: self.stored.tenant.clone(),
+            schedule: self.stored.id.clone(),
+            version: self.stored.version(),
+            by: AdvancedBy::Owner,
+            runs,
+            status: state.status,
+            next_run_at: state.next_run_at,
+            last_run_at: state.last_run_at,
+            run_count: state.run_count,
+            failed_runs,
+            progress: Some(state.progress.stored()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::id::EventId;
+    use posthaste_core::time::{Span, Timestamp};
+    use posthaste_store::RunStatus;
+
+    const NOON: Timestamp = Timestamp(1_800_014_400_000);
+
+    fn stored(max_runs: Option<u32>) -> StoredSchedule {
+        let definition = serde_json::json!({
+            "timing": {"every": Span::from_mins(1)},
+            "timezone": "UTC",
+            "target": {"event": {"type": "a.b", "body": {"bytes": {"text": "{}"}}}},
+            "max_runs": max_runs,
+        });
+        StoredSchedule {
+            tenant: "acme".parse().expect("an id"),
+            id: "s".parse().expect("an id"),
+            definition: definition.to_string(),
+            progress: None,
+            status: ScheduleStatus::Active,
+            next_run_at: Some(NOON),
+            last_run_at: None,
+            last_event: Some(EventId(7)),
+            run_count: 4,
+            failed_runs: 2,
+            created_at: NOON,
+            revision: 3,
+        }
+    }
+
+    fn event() -> NewEvent {
+        let content = posthaste_store::Content {
+            event_type: "a.b".parse().expect("a type"),
+            content_type: None,
+            payload: Default::default(),
+            trace: None,
+            scheduled_run: None,
+        };
+        NewEvent {
+            tenant: "acme".parse().expect("an id"),
+            content: std::sync::Arc::new(content),
+            idempotency: None,
+            deliver_at: None,
+            ordering: None,
+            only: None,
+            request: None,
+            received: None,
+        }
+    }
+
+    #[test]
+    fn failures_of_the_previous_run_are_counted_once() {
+        for (last, expected) in [
+            (EventProgress::Failed, 3),
+            (EventProgress::Finished, 0),
+            (EventProgress::Unfinished, 2),
+        ] {
+            let decision = Decision::plan(stored(None), NOON, last).expect("a plan");
+            let advance = decision.accepted(vec![event()]);
+            assert_eq!(advance.failed_runs, expected, "{last:?}");
+            assert_eq!(advance.run_count, 5);
+            assert_eq!(advance.next_run_at, Some(NOON.after(Span::from_mins(1))));
+        }
+    }
+
+    #[test]
+    fn refused_runs_are_skipped_and_do_not_count() {
+        let decision = Decision::plan(stored(Some(5)), NOON, EventProgress::Finished);
+        let decision = decision.expect("a plan");
+        assert_eq!(
+            decision.accepted(vec![event()]).status,
+            ScheduleStatus::Finished
+        );
+        let refused = decision.refused(&"x".repeat(9_000));
+        assert_eq!((refused.run_count, refused.failed_runs), (4, 3));
+        assert_eq!(refused.status, ScheduleStatus::Active);
+        assert_eq!(refused.next_run_at, Some(NOON.after(Span::from_mins(1))));
+        let [run] = refused.runs.as_slice() else {
+            panic!("one run");
+        };
+        assert_eq!(run.outcome.status(), RunStatus::Skipped);
+    }
+
+    #[test]
+    fn a_schedule_that_is_not_due_needs_no_write() {
+        let before = Timestamp(NOON.0 - 1);
+        let decision = Decision::plan(stored(None), before, EventProgress::Finished);
+        assert!(decision.expect("a plan").is_empty());
+        let unreadable = StoredSchedule {
+            definition: "{}".to_owned(),
+            ..stored(None)
+        };
+        assert!(Decision::plan(unreadable, NOON, EventProgress::Finished).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! Decides about one schedule that is due, and stores the decision.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use posthaste_api::App;
+use posthaste_api::auth::CachedTenant;
+use posthaste_api::code::Code;
+use posthaste_api::events::AdvanceOutcome;
+use posthaste_api::problem::Problem;
+use posthaste_core::schedule::{LATE_AFTER, RunOutcome, ScheduledRun};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{
+    EventProgress, NewEvent, RunStatus, ScheduleAdvance, StoreError, StoredSchedule,
+};
+
+use crate::decision::Decision;
+
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::scheduler";
+
+/// Maximum time for which a schedule is postponed. Limits can be raised in the meantime.
+const MAX_POSTPONEMENT: Span = Span::from_mins(1);
+/// Time for which a schedule is postponed if the reason names no time.
+const SHORT_POSTPONEMENT: Span = Span::from_secs(1);
+/// Time for which a schedule is postponed whose definition cannot be read.
+const UNREADABLE_POSTPONEMENT: Span = Span::from_mins(1);
+
+/// What the runner does about a schedule next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It is due again at this time.
+    DueAt(Timestamp),
+    /// It has no further occurrence.
+    Nothing,
+    /// It has changed, or belongs to another node: the store knows when it is due.
+    Unknown,
+}
+
+/// Decides about a schedule, and returns what the runner does next. `last` is the state of its last event.
+pub(crate) async fn run(
+    app: &App,
+    stored: StoredSchedule,
+    last: EventProgress,
+) -> Result<Next, StoreError> {
+    let Some(tenant) = app.find_tenant(&stored.tenant).await? else {
+        return Ok(Next::Nothing);
+    };
+    let run = Run {
+        app,
+        tenant,
+        stored,
+    };
+    run.decide(last).await
+}
+
+struct Run<'a> {
+    app: &'a App,
+    tenant: Arc<CachedTenant>,
+    stored: StoredSchedule,
+}
+
+/// The reason why there are no events for the runs of a decision.
+enum NoEvents {
+    /// They may be made after this time.
+    Wait(Span),
+    /// They cannot be made.
+    Refused(Problem),
+}
+
+impl Run<'_> {
+    async fn decide(&self, last: EventProgress) -> Result<Next, StoreError> {
+        let now = self.app.clock.wall();
+        let decision = match Decision::plan(self.stored.clone(), now, last) {
+            Ok(decision) => decision,
+            Err(error) => {
+                let (tenant, schedule) = (&self.stored.tenant, &self.stored.id);
+                tracing::error!(target: LOG_TARGET, %tenant, %schedule, error, "a schedule cannot be read, and does not run");
+                return self.postpone(UNREADABLE_POSTPONEMENT).await;
+            }
+        };
+        if decision.is_empty() {
+            return Ok(decision.next_run_at().map_or(Next::Nothing, Next::DueAt));
+        }
+        let events = match self.events(&decision, now).await {
+            Ok(events) => events,
+            Err(NoEvents::Wait(wait)) => return self.postpone(wait).await,
+            Err(NoEvents::Refused(problem)) => return self.refuse(&decision, &problem).await,
+        };
+        let advance = decision.accepted(events);
+        let lags = on_time(&advance, now);
+        match self.write(advance).await? {
+            AdvanceOutcome::Done(_) => {
+                let done_at = self.app.clock.wall();
+                for scheduled_for in lags {
+                    let lag = Duration::from_millis(done_at.since(scheduled_for).as_millis());
+                    self.app.metrics.schedules.started(lag);
+                }
+                Ok(decision.next_run_at().map_or(Next::Nothing, Next::DueAt))
+            }
+            AdvanceOutcome::Superseded => Ok(Next::Unknown),
+            AdvanceOutcome::Wait(wait, _) => self.postpone(wait).await,
+            // The origin endpoint was deleted since it was found, because it had no deliveries.
+            AdvanceOutcome::Refused(problem) if problem.code == Code::EndpointDisabled => {
+                self.postpone(SHORT_POSTPONEMENT).await
+            }
+            AdvanceOutcome::Refused(problem) => self.refuse(&decision, &problem).await,
+        }
+    }
+
+    /// Makes the events of the runs that need one.
+    async fn events(&self, decision: &Decision, now: Timestamp) -> Result<Vec<NewEvent>, NoEvents> {
+        let mut events = Vec::new();
+        for run in decision.runs() {
+            match run.outcome {
+                RunOutcome::Create => {}
+                RunOutcome::Skip(_) | RunOutcome::Missed(_) => continue,
+            }
+            let of_run = ScheduledRun {
+                schedule: self.stored.id.clone(),
+                scheduled_for: run.scheduled_for,
+            };
+            let target = &decision.definition().target;
+            let event = self
+                .app
+                .event_of_run(&self.tenant.tenant, now, target, of_run);
+            events.push(event.await.map_err(NoEvents::of)?);
+        }
+        Ok(events)
+    }
+
+    /// Records the runs as skipped.
+    async fn refuse(&self, decision: &Decision, problem: &Problem) -> Result<Next, StoreError> {
+        let (tenant, schedule) = (&self.stored.tenant, &self.stored.id);
+        let code = problem.code.as_str();
+        tracing::warn!(target: LOG_TARGET, %tenant, %schedule, code, "a run was skipped, because its event cannot be accepted");
+        let advance = decision.refused(code);
+        let next = advance.due_at();
+        match self.write(advance).await? {
+            AdvanceOutcome::Done(_) => Ok(next.map_or(Next::Nothing, Next::DueAt)),
+            AdvanceOutcome::Superseded => Ok(Next::Unknown),
+            // A decision without events uses no quota.
+            AdvanceOutcome::Wait(_, _) | AdvanceOutcome::Refused(_) => {
+                self.postpone(SHORT_POSTPONEMENT).await
+            }
+        }
+    }
+
+    async fn write(&self, advance: ScheduleAdvance) -> Result<AdvanceOutcome, StoreError> {
+        let now = self.app.clock.wall();
+        let outcomes: Vec<RunStatus> = advance
+            .runs
+            .iter()
+            .map(|run| run.outcome.status())
+            .collect();
+        let written = self
+            .app
+            .advance_schedule(&self.tenant, now, advance)
+            .await?;
+        if let AdvanceOutcome::Done(_) = &written {
+            for outcome in outcomes {
+                self.app.metrics.schedules.count(outcome);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Makes the schedule due later, so that it does not delay others.
+    async fn postpone(&self, wait: Span) -> Result<Next, StoreError> {
+        let until = self.app.clock.wall().after(wait.min(MAX_POSTPONEMENT));
+        let key = (self.stored.tenant.clone(), self.stored.id.clone());
+        let version = self.stored.version();
+        let postponed = self
+            .app
+            .store
+            .postpone_schedule(key.0, key.1, version, until);
+        Ok(match postponed.await? {
+            true => Next::DueAt(until),
+            false => Next::Unknown,
+        })
+    }
+}
+
+impl NoEvents {
+    fn of(problem: Problem) -> NoEvents {
+        let is_server_error = problem.status.is_server_error();
+        let is_contended = problem.status == StatusCode::CONFLICT;
+        match problem.retry_after {
+            Some(wait) => NoEvents::Wait(wait),
+            None if is_server_error || is_contended => NoEvents::Wait(SHORT_POSTPONEMENT),
+            None => NoEvents::Refused(problem),
+        }
+    }
+}
+
+/// Returns the occurrences that make an event and were not missed, whose lag is measured.
+fn on_time(advance: &ScheduleAdvance, now: Timestamp) -> Vec<Timestamp> {
+    let created = advance
+        .runs
+        .iter()
+        .filter(|run| run.outcome.status() == RunStatus::Created);
+    created
+        .map(|run| run.scheduled_for)
+        .filter(|at| now.since(*at) < LATE_AFTER)
+        .collect()
+}

@@ -1,0 +1,6 @@
+//! Schedules: every occurrence makes exactly one event, whatever happens to the servers. With the built program.
+
+mod clocks;
+mod cluster;
+mod fixture;
+mod kill;

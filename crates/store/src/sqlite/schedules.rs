@@ -1,0 +1,605 @@
+//! Schedules and their runs as rows.
+//!
+//! The number of a schedule distinguishes it from an earlier one with the same id, so that the runs of a deleted tenant's
+//! schedules, which a retention run deletes, belong to no other. [`advance`] writes a decision in the transaction that
+//! accepts its events.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use posthaste_core::id::{EventId, ScheduleId, TenantId};
+use posthaste_core::schedule::ScheduledRun;
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tokio::sync::Notify;
+
+use super::accept::AcceptTask;
+use super::codes::{Code, RowStatus};
+use super::delivery_rows::parse;
+use super::directory::live_tenant;
+use super::event_rows::deliveries_of;
+use super::group_commit::WriteContext;
+use super::readers::ReadKind;
+use super::row_keys::id_bytes;
+use super::store::SqliteStore;
+use crate::codes::{at, ms, sql_limit};
+use crate::fair_queue::QueueClass;
+use crate::page::{cut, one_more};
+use crate::reply::reply_channel;
+use crate::retention::has_expired;
+use crate::{
+    AdvanceResult, Answer, CreateResult, DueSchedules, DueSelection, EventProgress, MAX_RUNS_KEPT,
+    NewRunOutcome, Page, PageRequest, Quotas, ReplaceResult, ScheduleAdvance, ScheduleVersion,
+    Schedules, StoredRun, StoredSchedule,
+};
+
+const COLUMNS: &str = "s.id, s.definition, s.progress, s.status, s.next_run_at, s.last_run_at, \
+    s.last_event, s.run_count, s.failed_runs, s.created_at, s.revision";
+
+impl Schedules for SqliteStore {
+    fn create_schedule(
+        &self,
+        _now: Timestamp,
+        schedule: StoredSchedule,
+        at_most: u32,
+    ) -> Answer<CreateResult> {
+        let created = self.write_of(&schedule.tenant.clone(), move |context| {
+            create(context, &schedule, at_most)
+        });
+        self.then_notify(created)
+    }
+
+    fn replace_schedule(&self, _now: Timestamp, schedule: StoredSchedule) -> Answer<ReplaceResult> {
+        let replaced = self.write_of(&schedule.tenant.clone(), move |context| {
+            replace(context, &schedule)
+        });
+        self.then_notify(replaced)
+    }
+
+    fn delete_schedule(
+        &self,
+        _now: Timestamp,
+        tenant: TenantId,
+        schedule: ScheduleId,
+    ) -> Answer<bool> {
+        self.write_of(&tenant.clone(), move |context| {
+            delete(context, &tenant, &schedule)
+        })
+    }
+
+    fn schedule(&self, tenant: TenantId, schedule: ScheduleId) -> Answer<Option<StoredSchedule>> {
+        self.read(ReadKind::Quick, move |conn| {
+            let sql =
+                format!("SELECT {COLUMNS} FROM schedules s WHERE s.tenant_no = ?1 AND s.id = ?2");
+            let tenant_no = live_tenant(conn, &tenant)?;
+            conn.prepare_cached(&sql)?
+                .query_row((tenant_no, schedule.as_str()), |row| {
+                    read(row, tenant.clone())
+                })
+                .optional()
+        })
+    }
+
+    fn schedules(
+        &self,
+        tenant: TenantId,
+        page: PageRequest<(Timestamp, ScheduleId)>,
+    ) -> Answer<Page<StoredSchedule, (Timestamp, ScheduleId)>> {
+        self.read(ReadKind::Long, move |conn| list(conn, &tenant, &page))
+    }
+
+    fn schedule_runs(
+        &self,
+        tenant: TenantId,
+        schedule: ScheduleId,
+        page: PageRequest<u64>,
+    ) -> Answer<Page<StoredRun, u64>> {
+        self.read(ReadKind::Quick, move |conn| {
+            runs(conn, &tenant, &schedule, page)
+        })
+    }
+
+    fn due_schedules(&self, now: Timestamp, selection: DueSelection) -> Answer<DueSchedules> {
+        self.read(ReadKind::Quick, move |conn| due(conn, now, &selection))
+    }
+
+    fn advance_schedule(
+        &self,
+        now: Timestamp,
+        advance: ScheduleAdvance,
+        quotas: Quotas,
+    ) -> Answer<AdvanceResult> {
+        let (done, answer) = reply_channel();
+        let class = QueueClass::of(Some(&advance.tenant));
+        let task = AcceptTask::advance(now, advance, quotas, done);
+        self.queue.push(class, Box::new(task));
+        answer
+    }
+
+    fn postpone_schedule(
+        &self,
+        tenant: TenantId,
+        schedule: ScheduleId,
+        version: ScheduleVersion,
+        until: Timestamp,
+    ) -> Answer<bool> {
+        self.write(move |context| {
+            let tenant_no = live_tenant(context.conn, &tenant)?;
+            let postponed = context
+                .conn
+                .prepare_cached(
+                    "UPDATE schedules SET due = ?5 WHERE tenant_no = ?1 AND id = ?2 \
+                     AND created_at = ?3 AND revision = ?4 AND due IS NOT NULL",
+                )?
+                .execute(params![
+                    tenant_no,
+                    schedule.as_str(),
+                    ms(version.created_at),
+                    version.revision as i64,
+                    ms(until),
+                ])?;
+            Ok(postponed == 1)
+        })
+    }
+
+    fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
+        self.read(ReadKind::Long, move |conn| {
+            let events = events.iter();
+            events
+                .map(|(tenant, event)| progress_of(conn, tenant, *event))
+                .collect()
+        })
+    }
+
+    fn failing_schedules(&self, limit: usize) -> Answer<u64> {
+        self.read(ReadKind::Long, move |conn| {
+            // The condition of the index; 0 is the status of an active schedule.
+            conn.prepare_cached(
+                "SELECT count(*) FROM (SELECT 1 FROM schedules WHERE failed_runs > 2 AND status = 0 LIMIT ?1)",
+            )?
+            .query_row([sql_limit(limit)], |row| row.get::<_, i64>(0))
+            .map(|count| count as u64)
+        })
+    }
+
+    fn schedule_changes(&self) -> Arc<Notify> {
+        self.schedule_changes.clone()
+    }
+}
+
+impl SqliteStore {
+    /// Notifies the scheduler when the write has succeeded.
+    fn then_notify<T: Send + 'static>(&self, written: Answer<T>) -> Answer<T> {
+        let changes = self.schedule_changes.clone();
+        Box::pin(async move {
+            let result = written.await?;
+            changes.notify_one();
+            Ok(result)
+        })
+    }
+}
+
+fn read(row: &Row<'_>, tenant: TenantId) -> rusqlite::Result<StoredSchedule> {
+    Ok(StoredSchedule {
+        tenant,
+        id: parse(row.get_ref(0)?.as_str()?)?,
+        definition: row.get(1)?,
+        progress: row.get(2)?,
+        status: row.get::<_, Code<_>>(3)?.0,
+        next_run_at: row.get::<_, Option<i64>>(4)?.map(at),
+        last_run_at: row.get::<_, Option<i64>>(5)?.map(at),
+        last_event: event_id(row, 6)?,
+        run_count: row.get::<_, i64>(7)? as u64,
+        failed_runs: row.get(8)?,
+        created_at: at(row.get(9)?),
+        revision: row.get::<_, i64>(10)? as u64,
+    })
+}
+
+fn event_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<EventId>> {
+    let bytes: Option<[u8; 16]> = row.get(column)?;
+    Ok(bytes.map(|bytes| EventId(u128::from_be_bytes(bytes))))
+}
+
+fn create(
+    context: &mut WriteContext<'_>,
+    schedule: &StoredSchedule,
+    at_most: u32,
+) -> rusqlite::Result<CreateResult> {
+    let conn = context.conn;
+    let Some(tenant_no) = live_tenant(conn, &schedule.tenant)? else {
+        return Ok(CreateResult::NoSuchTenant);
+    };
+    if number_of(conn, tenant_no, &schedule.id)?.is_some() {
+        return Ok(CreateResult::Taken);
+    }
+    let counted = conn
+        .prepare_cached(
+            "UPDATE tenants SET schedules = schedules + 1 WHERE no = ?1 AND schedules < ?2",
+        )?
+        .execute((tenant_no, at_most))?;
+    if counted == 0 {
+        return Ok(CreateResult::TooMany);
+    }
+    conn.prepare_cached(
+        "INSERT INTO schedules (tenant_no, id, status, due, next_run_at, last_run_at, last_event, \
+         run_count, failed_runs, runs, created_at, revision, progress, definition) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, 0, ?11, ?12)",
+    )?
+    .execute(params![
+        tenant_no,
+        schedule.id.as_str(),
+        Code(schedule.status),
+        schedule.due_at().map(ms),
+        schedule.next_run_at.map(ms),
+        schedule.last_run_at.map(ms),
+        schedule.last_event.map(|event| id_bytes(event.0)),
+        schedule.run_count as i64,
+        schedule.failed_runs,
+        ms(schedule.created_at),
+        schedule.progress,
+        schedule.definition,
+    ])?;
+    Ok(CreateResult::Created)
+}
+
+fn replace(
+    context: &mut WriteContext<'_>,
+    schedule: &StoredSchedule,
+) -> rusqlite::Result<ReplaceResult> {
+    let conn = context.conn;
+    let tenant_no = live_tenant(conn, &schedule.tenant)?;
+    let Some(no) = tenant_no
+        .map(|tenant_no| number_of(conn, tenant_no, &schedule.id))
+        .transpose()?
+        .flatten()
+    else {
+        return Ok(ReplaceResult::NotFound);
+    };
+    let replaced = conn
+        .prepare_cached(
+            "UPDATE schedules SET status = ?4, due = ?5, next_run_at = ?6, last_run_at = ?7, \
+             last_event = ?8, run_count = ?9, failed_runs = ?10, progress = ?11, definition = ?12, \
+             revision = revision + 1 WHERE no = ?1 AND revision = ?2 AND created_at = ?3",
+        )?
+        .execute(params![
+            no,
+            schedule.revision as i64,
+            ms(schedule.created_at),
+            Code(schedule.status),
+            schedule.due_at().map(ms),
+            schedule.next_run_at.map(ms),
+            schedule.last_run_at.map(ms),
+            schedule.last_event.map(|event| id_bytes(event.0)),
+            schedule.run_count as i64,
+            schedule.failed_runs,
+            schedule.progress,
+            schedule.definition,
+        ])?;
+    Ok(match replaced {
+        0 => ReplaceResult::Outdated,
+        _ => ReplaceResult::Done,
+    })
+}
+
+fn delete(
+    context: &mut WriteContext<'_>,
+    tenant: &TenantId,
+    schedule: &ScheduleId,
+) -> rusqlite::Result<bool> {
+    let conn = context.conn;
+    let Some(tenant_no) = live_tenant(conn, tenant)? else {
+        return Ok(false);
+    };
+    let Some(no) = number_of(conn, tenant_no, schedule)? else {
+        return Ok(false);
+    };
+    for sql in [
+        "DELETE FROM schedules WHERE no = ?1",
+        "DELETE FROM schedule_runs WHERE schedule_no = ?1",
+    ] {
+        conn.prepare_cached(sql)?.execute([no])?;
+    }
+    conn.prepare_cached("UPDATE tenants SET schedules = schedules - 1 WHERE no = ?1")?
+        .execute([tenant_no])?;
+    Ok(true)
+}
+
+/// Deletes the schedules of a tenant. A retention run deletes their runs.
+pub(super) fn delete_of_tenant(conn: &Connection, tenant_no: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM schedules WHERE tenant_no = ?1")?
+        .execute([tenant_no])?;
+    Ok(())
+}
+
+fn number_of(
+    conn: &Connection,
+    tenant_no: i64,
+    schedule: &ScheduleId,
+) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT no FROM schedules WHERE tenant_no = ?1 AND id = ?2")?
+        .query_row((tenant_no, schedule.as_str()), |row| row.get(0))
+        .optional()
+}
+
+fn list(
+    conn: &Connection,
+    tenant: &TenantId,
+    page: &PageRequest<(Timestamp, ScheduleId)>,
+) -> rusqlite::Result<Page<StoredSchedule, (Timestamp, ScheduleId)>> {
+    let before = page.before.as_ref();
+    let sql = format!(
+        "SELECT {COLUMNS} FROM schedules s WHERE s.tenant_no = ?1 \
+         AND (?2 IS NULL OR (s.created_at, s.id) < (?2, ?3)) \
+         ORDER BY s.created_at DESC, s.id DESC LIMIT ?4"
+    );
+    let items = conn
+        .prepare_cached(&sql)?
+        .query_map(
+            params![
+                live_tenant(conn, tenant)?,
+                before.map(|(created_at, _)| ms(*created_at)),
+                before.map(|(_, id)| id.as_str()),
+                one_more(page.limit),
+            ],
+            |row| read(row, tenant.clone()),
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| {
+        (last.created_at, last.id.clone())
+    }))
+}
+
+fn runs(
+    conn: &Connection,
+    tenant: &TenantId,
+    schedule: &ScheduleId,
+    page: PageRequest<u64>,
+) -> rusqlite::Result<Page<StoredRun, u64>> {
+    let no = match live_tenant(conn, tenant)? {
+        Some(tenant_no) => number_of(conn, tenant_no, schedule)?,
+        None => None,
+    };
+    let before = page.before.map_or(i64::MAX, |before| before as i64);
+    let items = conn
+        .prepare_cached(
+            "SELECT number, scheduled_for, started_at, status, event, reason FROM schedule_runs \
+             WHERE schedule_no = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3",
+        )?
+        .query_map((no, before, one_more(page.limit)), |row| {
+            Ok(StoredRun {
+                number: row.get::<_, i64>(0)? as u64,
+                scheduled_for: at(row.get(1)?),
+                started_at: at(row.get(2)?),
+                status: row.get::<_, Code<_>>(3)?.0,
+                event: event_id(row, 4)?,
+                reason: row.get(5)?,
+            })
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(cut(items, page.limit, |last| last.number))
+}
+
+fn due(
+    conn: &Connection,
+    now: Timestamp,
+    selection: &DueSelection,
+) -> rusqlite::Result<DueSchedules> {
+    let except: HashSet<(&str, &str)> = selection
+        .except
+        .iter()
+        .map(|(tenant, schedule)| (tenant.as_str(), schedule.as_str()))
+        .collect();
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {COLUMNS}, s.due, t.id, length(s.definition) FROM schedules s \
+         JOIN tenants t ON t.no = s.tenant_no WHERE s.due IS NOT NULL ORDER BY s.due, s.no"
+    ))?;
+    let mut rows = statement.query([])?;
+    let mut found = DueSchedules::default();
+    let mut bytes = 0_usize;
+    while let Some(row) = rows.next()? {
+        let key = (row.get_ref(12)?.as_str()?, row.get_ref(0)?.as_str()?);
+        let mut tenants = selection.except_tenants.iter();
+        if except.contains(&key) || tenants.any(|tenant| tenant.as_str() == key.0) {
+            continue;
+        }
+        let due_at = at(row.get(11)?);
+        bytes = bytes.saturating_add(row.get::<_, i64>(13)? as usize);
+        let is_full = found.schedules.len() >= selection.limit
+            || !found.schedules.is_empty() && bytes > selection.max_bytes;
+        if due_at > now || is_full {
+            found.next_due_at = Some(due_at);
+            break;
+        }
+        let tenant = parse(key.0)?;
+        found.schedules.push(read(row, tenant)?);
+    }
+    Ok(found)
+}
+
+/// The schedule that an advance is about.
+pub(super) struct AdvancedSchedule {
+    no: i64,
+    /// Number of runs that were recorded before.
+    runs: u64,
+}
+
+/// Returns the schedule that an advance is about, if it still has the version that was decided about.
+pub(super) fn find_advanced(
+    conn: &Connection,
+    tenant_no: i64,
+    advance: &ScheduleAdvance,
+) -> rusqlite::Result<Option<AdvancedSchedule>> {
+    conn.prepare_cached(
+        "SELECT no, runs FROM schedules WHERE tenant_no = ?1 AND id = ?2 AND created_at = ?3 \
+         AND revision = ?4",
+    )?
+    .query_row(
+        params![
+            tenant_no,
+            advance.schedule.as_str(),
+            ms(advance.version.created_at),
+            advance.version.revision as i64,
+        ],
+        |row| {
+            Ok(AdvancedSchedule {
+                no: row.get(0)?,
+                runs: row.get::<_, i64>(1)? as u64,
+            })
+        },
+    )
+    .optional()
+}
+
+/// Writes a decision whose events have been accepted.
+pub(super) fn advance(
+    conn: &Connection,
+    now: Timestamp,
+    schedule: &AdvancedSchedule,
+    advance: &ScheduleAdvance,
+    events: &[EventId],
+) -> rusqlite::Result<()> {
+    let mut accepted = events.iter().copied();
+    let mut number = schedule.runs;
+    let mut last_event = None;
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO schedule_runs (schedule_no, number, scheduled_for, started_at, status, event, \
+         reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for run in &advance.runs {
+        number += 1;
+        let (event, reason) = match &run.outcome {
+            NewRunOutcome::Create(_) => (accepted.next(), None),
+            NewRunOutcome::Skip(reason) | NewRunOutcome::Miss(reason) => (None, Some(reason)),
+        };
+        last_event = event.or(last_event);
+        insert.execute(params![
+            schedule.no,
+            number as i64,
+            ms(run.scheduled_for),
+            ms(now),
+            Code(run.outcome.status()),
+            event.map(|event| id_bytes(event.0)),
+            reason,
+        ])?;
+    }
+    conn.prepare_cached("DELETE FROM schedule_runs WHERE schedule_no = ?1 AND number <= ?2")?
+        .execute((schedule.no, number.saturating_sub(MAX_RUNS_KEPT) as i64))?;
+    let due_at = advance.due_at();
+    conn.prepare_cached(
+        "UPDATE schedules SET status = ?2, due = ?3, next_run_at = ?4, last_run_at = ?5, \
+         last_event = coalesce(?6, last_event), run_count = ?7, failed_runs = ?8, runs = ?9, \
+         progress = ?10, revision = revision + 1 WHERE no = ?1",
+    )?
+    .execute(params![
+        schedule.no,
+        Code(advance.status),
+        due_at.map(ms),
+        advance.next_run_at.map(ms),
+        advance.last_run_at.map(ms),
+        last_event.map(|event| id_bytes(event.0)),
+        advance.run_count as i64,
+        advance.failed_runs,
+        number as i64,
+        advance.progress,
+    ])?;
+    Ok(())
+}
+
+fn progress_of(
+    conn: &Connection,
+    tenant: &TenantId,
+    event: EventId,
+) -> rusqlite::Result<EventProgress> {
+    let Some(tenant_no) = live_tenant(conn, tenant)? else {
+        return Ok(EventProgress::Finished);
+    };
+    let incomplete = super::fan_out::incomplete_events(conn)?;
+    let key = super::row_keys::key_of(event.0);
+    if incomplete
+        .iter()
+        .any(|(first, last)| (first..=last).contains(&&key))
+    {
+        return Ok(EventProgress::Unfinished);
+    }
+    let mut statement = conn.prepare_cached("SELECT status FROM deliveries WHERE key = ?1")?;
+    let mut progress = EventProgress::Finished;
+    for delivery in deliveries_of(conn, tenant_no, event)? {
+        let status = statement
+            .query_row([delivery], |row| row.get::<_, Code<RowStatus>>(0))
+            .optional()?;
+        match status.map(|status| status.0) {
+            Some(RowStatus::Pending | RowStatus::Retrying) => {
+                return Ok(EventProgress::Unfinished);
+            }
+            Some(RowStatus::Failed) => progress = EventProgress::Failed,
+            Some(RowStatus::Succeeded | RowStatus::Cancelled) | None => {}
+        }
+    }
+    Ok(progress)
+}
+
+/// Deletes expired runs of the next schedules that have runs, and the runs of schedules that were deleted with their
+/// tenant. `kept_for` returns how long the runs of a tenant are kept. Returns the schedule after which the next round
+/// continues, or 0 if it was the last.
+pub(super) fn delete_expired_runs(
+    conn: &Connection,
+    now: Timestamp,
+    above: i64,
+    examined: usize,
+    mut kept_for: impl FnMut(i64) -> rusqlite::Result<posthaste_core::time::Span>,
+) -> rusqlite::Result<i64> {
+    let mut last = above;
+    for _ in 0..examined {
+        let next: Option<i64> = conn
+            .prepare_cached("SELECT min(schedule_no) FROM schedule_runs WHERE schedule_no > ?1")?
+            .query_row([last], |row| row.get(0))?;
+        let Some(no) = next else {
+            return Ok(0);
+        };
+        last = no;
+        let tenant_no: Option<i64> = conn
+            .prepare_cached("SELECT tenant_no FROM schedules WHERE no = ?1")?
+            .query_row([no], |row| row.get(0))
+            .optional()?;
+        let Some(tenant_no) = tenant_no else {
+            conn.prepare_cached("DELETE FROM schedule_runs WHERE schedule_no = ?1")?
+                .execute([no])?;
+            continue;
+        };
+        let keep = kept_for(tenant_no)?;
+        let mut statement = conn.prepare_cached(
+            "SELECT number, started_at FROM schedule_runs WHERE schedule_no = ?1 ORDER BY number",
+        )?;
+        let mut rows = statement.query([no])?;
+        let mut expired = None;
+        while let Some(row) = rows.next()? {
+            if !has_expired(at(row.get(1)?), keep, now) {
+                break;
+            }
+            expired = Some(row.get::<_, i64>(0)?);
+        }
+        drop(rows);
+        if let Some(expired) = expired {
+            conn.prepare_cached(
+                "DELETE FROM schedule_runs WHERE schedule_no = ?1 AND number <= ?2",
+            )?
+            .execute((no, expired))?;
+        }
+    }
+    Ok(last)
+}
+
+/// Reads the run of an event from two columns.
+pub(super) fn scheduled_run(
+    row: &Row<'_>,
+    schedule: usize,
+) -> rusqlite::Result<Option<ScheduledRun>> {
+    let Some(id) = row.get_ref(schedule)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    Ok(Some(ScheduledRun {
+        schedule: parse(id)?,
+        scheduled_for: at(row.get(schedule + 1)?),
+    }))
+}
