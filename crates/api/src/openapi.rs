@@ -161,6 +161,7 @@ pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
                 "event" => "The event's id, `evt_…`.",
                 "delivery" => "The delivery's id, `dlv_…`.",
                 "replay" => "The replay's id, `rpl_…`.",
+                "guide" => "The name of the guide, such as `operations`.",
                 other => unreachable!("path parameter {other} has no description"),
             };
             (name, about)

@@ -586,11 +586,11 @@ impl Store for Flawed {
         usage(now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>>;
         content(event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>>;
         unfinished_work() -> Answer<Vec<(EndpointId, Timestamp)>>;
+        count_replay(tenant: TenantId, filter: ReplayFilter) -> Answer<u64>; running_replays() -> Answer<Vec<ReplayId>>;
         step_replay(now: Timestamp, replay: ReplayId, limit: usize) -> Answer<Option<ReplayStep>>;
         cancel_replay(now: Timestamp, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
         replay(tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>>;
         replays(tenant: TenantId, page: PageRequest<ReplayId>) -> Answer<Page<Replay, ReplayId>>;
-        running_replays() -> Answer<Vec<ReplayId>>;
         counts() -> Answer<Counts>;
         retrying_since(tenants: TenantSelection, since: Timestamp, limit: usize) -> Answer<u64>;
         probe(now: Timestamp) -> Answer<()>;

@@ -51,16 +51,19 @@ pub enum AttentionReason {
     BreakerTripped,
     /// It fails often, but the breaker has not tripped.
     Failing,
+    /// A limit, not the receiver, has held its deliveries back for long.
+    Limited,
     /// A person has paused it. Deliveries wait until it is resumed.
     Paused,
 }
 
 impl AttentionReason {
     /// Every reason, the most urgent first.
-    pub const ALL: [AttentionReason; 4] = [
+    pub const ALL: [AttentionReason; 5] = [
         AttentionReason::Disabled,
         AttentionReason::BreakerTripped,
         AttentionReason::Failing,
+        AttentionReason::Limited,
         AttentionReason::Paused,
     ];
 
@@ -70,6 +73,7 @@ impl AttentionReason {
             AttentionReason::Disabled => "disabled",
             AttentionReason::BreakerTripped => "breaker_tripped",
             AttentionReason::Failing => "failing",
+            AttentionReason::Limited => "limited",
             AttentionReason::Paused => "paused",
         }
     }

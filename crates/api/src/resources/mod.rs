@@ -63,7 +63,7 @@ pub use portal_link::{CreatedPortalLink, PortalLink};
 pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
 pub use problem::{FieldProblem, ProblemBody};
 pub use protection::EndpointDefaults;
-pub use replay::{Replay, ReplayFilter};
+pub use replay::{Replay, ReplayFilter, ReplayPreview};
 pub use request_target::RequestTarget;
 pub use schema::Schema;
 pub use stats::{

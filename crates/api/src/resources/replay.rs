@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{
     Schema, choice, endpoint_id, event_type, failure_kind, named, nullable, nullable_time, object,
-    text, time,
+    text, time, with_examples,
 };
 
 /// A replay and its progress.
@@ -33,6 +33,13 @@ pub struct Replay {
     pub created_at: String,
     /// The time at which it ended.
     pub finished_at: Option<String>,
+}
+
+/// The number of deliveries that a replay would send again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayPreview {
+    /// The number of deliveries.
+    pub total: u64,
 }
 
 /// The filter of a replay, as it was requested.
@@ -113,6 +120,15 @@ pub(crate) fn schemas() -> Vec<Schema> {
         Schema {
             name: "NewReplay",
             shape: new_replay_schema(),
+        },
+        Schema {
+            name: "ReplayPreview",
+            shape: with_examples(
+                object(json!({
+                    "total": {"type": "integer", "minimum": 0, "description": "Number of matching deliveries now."},
+                })),
+                json!([{"total": 50}]),
+            ),
         },
         Schema {
             name: "Replay",

@@ -239,7 +239,7 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
         let is_ours = !name.starts_with('.') && name != "target" && name != "node_modules";
         if path.is_dir() && is_ours {
             documents(&path, found);
-        } else if name.ends_with(".md") {
+        } else if name.ends_with(".md") && !path.is_symlink() {
             found.push(path);
         }
     }

@@ -21,7 +21,7 @@ pub use schedule::FaultKind;
 /// Tenant of all events.
 const TENANT: &str = "soak";
 
-/// The settings of a run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct SoakOptions {
     /// The program under test.

@@ -28,6 +28,7 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         },
         recent: RecentAttempts::default(),
         alert: None,
+        limited: None,
         pending: 0,
     }
 }

@@ -228,7 +228,7 @@ async fn commit_cold(
     context: &mut WriteContext,
     cold: &mut dyn ColdOperation,
 ) -> Result<(), DbError> {
-    context.begin().await?;
+    context.begin().await;
     cold.run(context).await?;
     context.commit().await
 }
