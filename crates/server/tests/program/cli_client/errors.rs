@@ -120,7 +120,7 @@ fn wrong_usage_is_reported_before_any_request() {
         ("send a.b {oops", "--content-type"),
         ("send a.b --file /no/such/file", "/no/such/file"),
         ("stats --server 127.0.0.1:8420", "http://127.0.0.1:8420"),
-        ("tenants show", "TENANT"),
+        ("tenants delete", "TENANT"),
         ("tenants frobnicate", "frobnicate"),
     ] {
         let message = wrong(line);

@@ -110,7 +110,7 @@ fn route(document: &Value, path: &str, verb: &str, operation: &Value) -> Route {
                     "{here}: this test does not know the parameter ?{name}="
                 );
                 if name == "status" {
-                    let all = parameter["schema"]["enum"].as_array();
+                    let all = resolved(document, &parameter["schema"])["enum"].as_array();
                     let all = all.unwrap_or_else(|| panic!("{here}: status is no enum"));
                     statuses = all
                         .iter()
@@ -178,7 +178,7 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
             || RESOURCE_KINDS.contains(&single)
             || name.ends_with("_id");
         let is_noun = is_noun && !FOREIGN.contains(&name.as_str());
-        if is_noun && may_be_text(inner) {
+        if is_noun && may_be_text(document, inner) {
             assert!(
                 at.is_empty() && RESOURCE_KINDS.contains(&name.as_str()),
                 "{here}: this test does not know what {path} names"
@@ -205,7 +205,12 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
 }
 
 /// Returns true if the schema allows a text or a list of texts.
-fn may_be_text(shape: &Value) -> bool {
+fn may_be_text(document: &Value, shape: &Value) -> bool {
+    let shape = resolved(document, shape);
+    let mut choices = shape["anyOf"].as_array().into_iter().flatten();
+    if choices.any(|choice| may_be_text(document, choice)) {
+        return true;
+    }
     let says = |shape: &Value| match &shape["type"] {
         Value::String(kind) => kind == "string",
         Value::Array(kinds) => kinds.iter().any(|kind| kind == "string"),
