@@ -1,3 +1,5 @@
+//! Tests of idle connections, of the limits per peer, and of the slots that are reserved for health checks.
+
 use super::*;
 
 #[tokio::test]

@@ -1,3 +1,5 @@
+//! Tests of callers that do not read: a write without progress fails, and other connections get their turn.
+
 use tokio::io::DuplexStream;
 use tokio::time::Instant;
 
