@@ -271,7 +271,7 @@ pub(super) async fn idle_origins_are_deleted(harness: &dyn Harness) {
     }
     let mut deleted = BTreeSet::new();
     for _ in 0..20 {
-        deleted.extend(delete(9, 1).await.unwrap());
+        deleted.extend(delete(100, 1).await.unwrap());
     }
     assert_eq!(deleted, (40..50).map(EndpointId).collect());
 }
