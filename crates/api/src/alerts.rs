@@ -18,11 +18,12 @@ use serde_json::json;
 use super::App;
 use super::paging::{self, Query};
 use super::problem::Problem;
-use super::resources::{Alert, AlertState, alert_schemas};
+use super::resources::{Alert, AlertState, alert_name, alert_schemas, alert_state};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb, parameter, success,
+    Access, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    cursor, parameter, success,
 };
+use crate::resources::schema::{endpoint_id, tenant_id};
 
 /// Maximum number of scopes whose stats are read for one response. Alerts of further scopes have no current value.
 const MAX_SCOPES_READ: usize = 50;
@@ -37,7 +38,16 @@ pub(super) static GROUP: Group = Group {
             name: "list_alerts",
             summary: "Lists all alerts, newest first.",
             access: Access::Admin,
-            query: &[STATE, NAME, TENANT, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
+            query: &[
+                STATE,
+                NAME,
+                TENANT,
+                ENDPOINT,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                cursor::<AlertId>(),
+            ],
             request_body: RequestBody::Nothing,
             responses: ALERTS,
             fails: &[],
@@ -49,7 +59,15 @@ pub(super) static GROUP: Group = Group {
             name: "list_tenant_alerts",
             summary: "Lists the alerts of a tenant and its endpoints, newest first.",
             access: Access::Tenant,
-            query: &[STATE, NAME, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
+            query: &[
+                STATE,
+                NAME,
+                ENDPOINT,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                cursor::<AlertId>(),
+            ],
             request_body: RequestBody::Nothing,
             responses: ALERTS,
             fails: &[],
@@ -64,26 +82,18 @@ const ALERTS: &[SuccessResponse] = &[success(200, "A page of alerts.", Content::
 const STATE: Parameter = parameter(
     "state",
     "Only active alerts (`open`), or only resolved ones.",
-    || json!({"enum": ["open", "resolved"]}),
+    alert_state,
 );
 
-const NAME: Parameter = parameter(
-    "name",
-    "Only alerts with this name.",
-    || json!({"enum": AlertName::ALL.map(AlertName::name)}),
-);
+const NAME: Parameter = parameter("name", "Only alerts with this name.", alert_name);
 
 const TENANT: Parameter = parameter(
     "tenant",
     "Only alerts of this tenant and its endpoints.",
-    || json!({"type": "string"}),
+    tenant_id,
 );
 
-const ENDPOINT: Parameter = parameter(
-    "endpoint",
-    "Only alerts of this endpoint.",
-    || json!({"type": "string"}),
-);
+const ENDPOINT: Parameter = parameter("endpoint", "Only alerts of this endpoint.", endpoint_id);
 
 const SINCE: Parameter = parameter(
     "since",

@@ -51,6 +51,7 @@ pub mod origin;
 pub mod owner_confirmation;
 pub mod paging;
 pub mod policies;
+mod policy_schema;
 mod portal_links;
 mod probes;
 pub mod problem;

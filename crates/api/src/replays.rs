@@ -20,7 +20,7 @@ use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::resources::{Replay, ReplayPreview, replay_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, success,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, success,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -65,7 +65,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_replays",
             summary: "Lists replays, newest first.",
             access: Access::Tenant,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<ReplayId>()],
             request_body: RequestBody::Nothing,
             responses: &[success(200, "A page of replays.", Content::List("Replay"))],
             fails: &[],

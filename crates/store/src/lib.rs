@@ -47,7 +47,6 @@ mod store;
 mod subscriber_index;
 mod tenant_lookup;
 mod thread_end;
-mod write_group;
 mod write_queue_state;
 
 pub use posthaste_core::cluster::NodeNo;

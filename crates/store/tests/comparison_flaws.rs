@@ -111,7 +111,7 @@ fn every_flaw_is_found() {
         let finds = |seed: &u64| compare(*seed, &FlawedHarness::new(flaw)).is_err();
         assert!(
             (0..SEEDS).any(|seed| finds(&seed)),
-            "nobody noticed: {flaw:?}"
+            "the comparison did not find {flaw:?}"
         );
     }
 }
@@ -151,7 +151,7 @@ impl FlawedHarness {
 
 impl Harness for FlawedHarness {
     fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
-        let mut model = self.model.lock().expect("nobody panics here");
+        let mut model = self.model.lock().expect("the mutex is not poisoned");
         if self.flaw == Flaw::ForgetsAtARestart {
             *model = Arc::default();
         }

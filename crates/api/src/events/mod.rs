@@ -14,6 +14,7 @@ mod row;
 mod schema;
 mod trace;
 
+use posthaste_core::subscription::EventType;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -25,7 +26,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
     AcceptResult, AcceptedOrStored, Content, DeliveryFilter, EndpointRow, EventFilter, LimitName,
-    LimitSource, NewEvent, PageRequest, Quotas, StoreError, Tenant,
+    LimitSource, NewEvent, Page, PageRequest, Quotas, StoreError, Tenant,
 };
 use posthaste_telemetry::metrics::request_counters::TenantClass;
 
@@ -51,7 +52,10 @@ pub(crate) use event_parser::EventParser;
 pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::RequestDraft;
 pub use row::{EventRow, RowsResult};
-pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
+pub(super) use schema::{
+    ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
+    delay, short_text,
+};
 pub(crate) use trace::RequestTrace;
 
 /// Maximum size of an event without its payload.
@@ -335,14 +339,12 @@ fn conflict(events: usize, positions: &[usize]) -> Problem {
 async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
     let page = query.page();
-    let by_type = query.parsed("type");
-    let event_type = match (by_type, query.parsed("event_type")) {
-        (Some(_), Some(_)) => {
-            query.wrong("event_type", "is an alias of type; give one of them");
-            None
-        }
-        (by_type, by_event_type) => by_type.or(by_event_type),
-    };
+    let by_type: Option<EventType> = query.parsed("type");
+    let by_event_type: Option<EventType> = query.parsed("event_type");
+    // `type` is an alias. No event has two types.
+    let has_contradiction =
+        matches!((&by_type, &by_event_type), (Some(one), Some(other)) if one != other);
+    let event_type = by_type.or(by_event_type);
     let filter = EventFilter {
         event_type,
         since: query.parsed("since"),
@@ -350,7 +352,13 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     };
     query.finish()?;
     let tenant = call.tenant().tenant.id.clone();
-    let found = call.app.store.events(tenant, filter, page).await?;
+    let found = match has_contradiction {
+        true => Page {
+            items: Vec::new(),
+            next: None,
+        },
+        false => call.app.store.events(tenant, filter, page).await?,
+    };
     Ok(paging::answer(found, |event| EventSummary::from(&event)))
 }
 

@@ -10,7 +10,10 @@ use posthaste_store::SubjectScope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::schema::{Schema, nullable_text, nullable_time, object, time, with_examples};
+use super::patterns;
+use super::schema::{
+    Schema, choice, matching, named, nullable_text, nullable_time, object, time, with_examples,
+};
 
 /// An alert.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -116,18 +119,28 @@ impl From<posthaste_store::Alert> for Alert {
     }
 }
 
+/// Returns the schema of the name of an alert.
+pub(crate) fn alert_name() -> Value {
+    choice("AlertName", AlertName::ALL.map(AlertName::name))
+}
+
+/// Returns the schema of the state of an alert.
+pub(crate) fn alert_state() -> Value {
+    choice("AlertState", ["open", "resolved"])
+}
+
 /// Returns the schema of [`Alert`].
 pub(crate) fn schemas() -> Vec<Schema> {
     let number = json!({"type": ["number", "null"]});
     let shape = object(json!({
-        "id": {"type": "string", "pattern": "^alr_[0-9a-hjkmnp-tv-z]{26}$"},
-        "name": {"enum": AlertName::ALL.map(AlertName::name)},
-        "scope": object(json!({
-            "kind": {"enum": ["everything", "tenant", "endpoint"]},
+        "id": matching(patterns::id("alr")),
+        "name": alert_name(),
+        "scope": named("AlertScope", object(json!({
+            "kind": choice("AlertScopeKind", ["everything", "tenant", "endpoint"]),
             "tenant_id": nullable_text(),
             "endpoint_id": nullable_text(),
-        })),
-        "state": {"enum": ["open", "resolved"]},
+        }))),
+        "state": alert_state(),
         "raised_at": time(),
         "resolved_at": nullable_time(),
         "value": number,

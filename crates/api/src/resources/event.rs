@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::schema::{
-    Schema, nullable_text, nullable_time, object, reference, text, time, with_examples,
+    Schema, named, nullable_text, nullable_time, object, reference, text, time, with_examples,
 };
 
 /// Maximum number of deliveries shown with an event. The list of deliveries returns all of them with `?event=`.
@@ -185,7 +185,7 @@ fn accepted_event_schema() -> Value {
             "type": "array",
             "maxItems": MAX_DELIVERIES_ACKNOWLEDGED,
             "description": format!("The first {MAX_DELIVERIES_ACKNOWLEDGED} of its deliveries. The response to a batch lists at most {MAX_DELIVERIES_OF_BATCH} deliveries, those of the first events. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
-            "items": delivery_schema(json!({"const": "pending"})),
+            "items": delivery_schema("AcceptedDelivery", json!({"const": "pending"})),
         },
     }));
     let example = json!({
@@ -202,8 +202,9 @@ fn accepted_event_schema() -> Value {
     with_examples(shape, json!([example]))
 }
 
-fn delivery_schema(status: Value) -> Value {
-    object(json!({"id": text(), "endpoint_id": text(), "status": status}))
+fn delivery_schema(name: &str, status: Value) -> Value {
+    let shape = object(json!({"id": text(), "endpoint_id": text(), "status": status}));
+    named(name, shape)
 }
 
 fn summary_properties() -> Value {
@@ -239,7 +240,7 @@ fn event_schema() -> Value {
         "type": "array",
         "maxItems": MAX_DELIVERIES_SHOWN,
         "description": format!("Its deliveries, the newest {MAX_DELIVERIES_SHOWN} if there are more. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
-        "items": delivery_schema(reference("DeliveryStatus")),
+        "items": delivery_schema("EventDelivery", reference("DeliveryStatus")),
     });
     shape
 }

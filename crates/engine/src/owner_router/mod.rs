@@ -44,8 +44,6 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(12);
 /// Time limit for one request to another node. After that, the current owner is determined and asked again. Long enough
 /// for a request and an answer over a slow link, which takes up to 2 s each way.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Time limit for a change by this node. On a slow link it takes four round trips.
-const OWN_CHANGE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit for another node to answer a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before the owner is determined again.
@@ -164,10 +162,7 @@ impl OwnerRouter {
         let began = Instant::now();
         while began.elapsed() < self.total_timeout {
             let result = match cluster.owner(Shard::of(endpoint)) {
-                Owner::Me => {
-                    self.on_this_node(self.engine.set_status(endpoint, status, reason))
-                        .await
-                }
+                Owner::Me => self.engine.set_status(endpoint, status, reason).await,
                 Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
                     Some(NodeResponse::StatusSet) => Ok(()),
                     other => Err(error_of(other)?),
@@ -221,10 +216,7 @@ impl OwnerRouter {
         let began = Instant::now();
         while began.elapsed() < self.total_timeout {
             let result = match cluster.owner(Shard::of(endpoint)) {
-                Owner::Me => {
-                    self.on_this_node(self.engine.cancel(endpoint, delivery))
-                        .await
-                }
+                Owner::Me => self.engine.cancel(endpoint, delivery).await,
                 Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
                     Some(NodeResponse::Cancelled { outcome }) => Ok(outcome),
                     other => Err(error_of(other)?),
@@ -245,16 +237,6 @@ impl OwnerRouter {
             }
         }
         Err(EngineError::NotOwner)
-    }
-
-    /// Waits for this node's engine for a limited time. The engine answers when the change
-    /// is persisted, and the database may be unavailable.
-    async fn on_this_node<T>(
-        &self,
-        done: impl Future<Output = Result<T, EngineError>>,
-    ) -> Result<T, EngineError> {
-        let done = timeout(OWN_CHANGE_TIMEOUT.min(self.total_timeout), done).await;
-        done.unwrap_or(Err(EngineError::NotOwner))
     }
 
     /// Returns an endpoint's lane, if it has one and its owner answers, and a summary of its recent attempts.

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
@@ -243,14 +244,33 @@ impl PgConnection {
         Ok(statement)
     }
 
-    /// Prepares statements that are to be sent as one pipeline. A statement that was prepared inside the pipeline
-    /// would be sent after the commit that it belongs to.
+    /// Prepares statements that are to be sent as one pipeline, in one round trip. A statement that was prepared inside
+    /// that pipeline would be sent after the commit that it belongs to.
     pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), DbError> {
-        self.statements.make_partitions(statements.len());
-        for sql in statements {
-            self.statement(sql).await?;
-        }
-        Ok(())
+        self.statements.make_room(statements.len());
+        let missing = statements
+            .iter()
+            .filter(|sql| self.statements.get(sql).is_none());
+        let mut preparing: Vec<_> = missing
+            .map(|sql| Some(Box::pin(self.statement(sql))))
+            .collect();
+        // The first poll of each sends it.
+        std::future::poll_fn(|context| {
+            let mut waits = false;
+            for slot in &mut preparing {
+                let Some(statement) = slot else { continue };
+                match statement.as_mut().poll(context) {
+                    Poll::Pending => waits = true,
+                    Poll::Ready(Ok(_)) => *slot = None,
+                    Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
+                }
+            }
+            match waits {
+                true => Poll::Pending,
+                false => Poll::Ready(Ok(())),
+            }
+        })
+        .await
     }
 
     /// Returns rows.

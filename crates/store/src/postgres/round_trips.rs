@@ -5,7 +5,9 @@
 //! does not count: it says how much work there is, not how slow the link is.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use posthaste_core::cluster::RoundTripKind;
 use posthaste_core::time::Span;
@@ -14,10 +16,16 @@ use tokio::time::Instant;
 /// Maximum number of round trips that are kept between two heartbeats. The membership uses the last few of each kind.
 const MAX_KEPT: usize = 16;
 
-/// The last round trips, oldest first.
+/// A link with slower round trips holds no lock that other nodes may wait for during them.
+const QUICK_ROUND_TRIP_MS: u64 = 100;
+
+/// The last round trips.
 #[derive(Debug, Default)]
 pub(super) struct RoundTripLog {
+    /// Oldest first.
     kept: Mutex<VecDeque<(RoundTripKind, Span)>>,
+    /// Duration of the last heartbeat, in milliseconds.
+    heartbeat_ms: AtomicU64,
 }
 
 impl RoundTripLog {
@@ -29,6 +37,17 @@ impl RoundTripLog {
             kept.pop_front();
         }
         kept.push_back((kind, Span::from_millis(took)));
+    }
+
+    /// Sets the duration of the last heartbeat, which waits for no lock.
+    pub(super) fn set_heartbeat(&self, took: Duration) {
+        let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.heartbeat_ms.store(took, Ordering::Relaxed);
+    }
+
+    /// Returns whether the link is slow.
+    pub(super) fn is_slow(&self) -> bool {
+        self.heartbeat_ms.load(Ordering::Relaxed) > QUICK_ROUND_TRIP_MS
     }
 
     /// Takes all of them.

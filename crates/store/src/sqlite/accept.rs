@@ -312,7 +312,7 @@ pub(super) fn add(
     delivery_rows::insert(context.conn, delivery, endpoint_no)?;
     let facts = delivery.facts();
     let status = status_of(delivery);
-    context.effects.count_changes.came(facts.endpoint, status);
+    context.effects.count_changes.add(facts.endpoint, status);
     context.effects.new_rows += 1;
     Ok(())
 }

@@ -297,3 +297,20 @@ fn nodes_that_are_equally_slow_keep_their_shards() {
     let capacities = fixture.database.run("SELECT DISTINCT capacity FROM beats");
     assert_eq!(capacities, ["4"]);
 }
+
+/// Nodes of the previous version register without what this version reports. They divide the shards equally.
+#[test]
+fn a_node_of_the_previous_version_gets_an_equal_part() {
+    let fixture = Fixture::new();
+    let node = fixture.node("new", LEASE);
+    fixture
+        .database
+        .run("SELECT enter(1::smallint, 'old/1', 60000)");
+    fixture.until("an even share", || node.owns() == 128);
+    let nodes = wait(node.cluster.list_nodes()).expect("a read");
+    let [_, old] = &nodes[..] else {
+        panic!("{nodes:?}");
+    };
+    assert_eq!((old.name.as_str(), old.role.as_str()), ("old/1", "all"));
+    assert_eq!((&old.version, old.capacity, old.shards), (&None, None, 0));
+}

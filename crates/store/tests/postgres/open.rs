@@ -89,7 +89,7 @@ fn an_older_schema_is_migrated_with_its_data() {
     drop(migrated);
     assert_eq!(
         database.run("SELECT value FROM meta WHERE name = 'format'"),
-        ["6"]
+        ["7"]
     );
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
     // Old notifications count as processed.

@@ -80,7 +80,7 @@ pub(super) struct Evidence<'a> {
     pub(super) check_stats: bool,
 }
 
-/// What the checks found.
+/// Results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) lost: usize,

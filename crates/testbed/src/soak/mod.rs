@@ -21,7 +21,7 @@ pub use schedule::FaultKind;
 /// Tenant of all events.
 const TENANT: &str = "soak";
 
-/// What a run does.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct SoakOptions {
     /// The program under test.

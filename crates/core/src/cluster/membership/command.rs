@@ -3,7 +3,7 @@
 //! The node reports what happened as an [`Input`]; the membership answers with [`Command`]s. The first six commands are
 //! requests to the table that all nodes share. At most one of them is outstanding, and each is answered by one
 //! input. [`TableView`] is the contents of the table after a heartbeat, and [`OwnedShard`] is a shard with the epoch
-//! of its ownership. [`NodeReport`] is what a node tells the others about its speed.
+//! of its ownership. [`NodeReport`] is the speed that a node reports.
 
 use crate::cluster::{Capacity, CapacityChange, Epoch, NodeNo, RoundTripKind, RoundTrips, Shard};
 use crate::time::{Span, Tick};
@@ -32,7 +32,7 @@ pub struct NodeRow {
     pub speed: Option<ReportedSpeed>,
 }
 
-/// What a node reports about its speed with each heartbeat.
+/// The speed that a node reports with each heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeReport {
     /// The part of an equal share of the shards that the node takes.

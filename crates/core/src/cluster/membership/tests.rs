@@ -355,7 +355,7 @@ fn shards_are_divided_by_capacity() {
     assert_eq!(
         with(&[Some(0), Some(0), Some(0)]),
         [86, 85, 85],
-        "not to nobody"
+        "to some node"
     );
     assert_eq!(
         with(&[Some(4), Some(0), None]),
@@ -393,9 +393,12 @@ fn a_slow_node_revokes_its_shards_and_a_quick_one_takes_them_back() {
                 .filter(|command| matches!(command, Command::Revoke(_)))
                 .count();
             let is_reported_at_once = commands.last() == Some(&heartbeat(true));
-            let change = commands.iter().find_map(|command| match command {
-                Command::CapacityChanged(change) => Some(*change),
-                _ => None,
+            let change = commands.iter().find_map(|command| {
+                if let Command::CapacityChanged(change) = command {
+                    Some(*change)
+                } else {
+                    None
+                }
             });
             assert_eq!(change.is_some(), is_reported_at_once);
             let Some(change) = change else { break };

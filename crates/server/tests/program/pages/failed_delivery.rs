@@ -105,7 +105,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
         says(watching, "succeeded").await;
         says_no_more(watching, "Failed at").await;
         assert_marker(watching).await;
-        assert_no_errors(watching, "the delivery, mended");
+        assert_no_errors(watching, "the delivery, repaired");
     }
     fixture
         .api

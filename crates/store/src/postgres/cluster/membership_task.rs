@@ -376,7 +376,12 @@ async fn send_requests(
     membership: Arc<Membership>,
 ) {
     while let Some((me, request)) = requests.recv().await {
+        let began = tokio::time::Instant::now();
         let answer = table.send(me, &request).await;
+        if matches!(request, Command::Heartbeat { .. }) {
+            let round_trips = &membership.shared.round_trips;
+            round_trips.set_heartbeat(began.elapsed());
+        }
         membership.send(MembershipInput::Answered(answer));
     }
 }

@@ -1,4 +1,7 @@
 //! One row of an outbox table.
+//!
+//! [`OutboxRow`] is a row of a batch, with its [`OutboxFields`] or the reason why it cannot be read. One unreadable
+//! row does not fail the batch.
 
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;

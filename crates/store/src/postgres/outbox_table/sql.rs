@@ -1,4 +1,8 @@
 //! The SQL of an outbox table: how it is created, and the statements that read it.
+//!
+//! [`setup_sql`] is what an operator runs in the database of the application. `Statements` has the statements of the
+//! reader for one table; the condition for rows that wait is that of the index, so that finding them reads no other
+//! rows.
 
 use super::CHANNEL;
 use super::table_name::TableName;

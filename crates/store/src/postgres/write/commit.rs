@@ -4,13 +4,12 @@
 //! nodes may wait for are taken there, so they are held for no round trip.
 //!
 //! An operation that changes the directory calls [`WriteContext::plan_directory_change`]. On a quick link that locks the
-//! directory, so concurrent changes take turns. On a slow link ([`QUICK_ROUND_TRIP`]) the operation reads without a lock,
+//! directory, so concurrent changes take turns. On a slow link the operation reads without a lock,
 //! and the pipeline locks the directory and checks that it has not changed since; if it has, the operation runs again.
 
+use std::future::{poll_fn, ready};
 use std::rc::Rc;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::task::Poll;
 
 use super::changelog;
 use super::count_changes;
@@ -21,9 +20,6 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::pipeline::{Pipeline, Step};
 use crate::postgres::schema::lock;
 
-/// A link with slower round trips holds no lock on the directory during them.
-const QUICK_ROUND_TRIP: Duration = Duration::from_millis(100);
-
 /// Locks the directory exclusively, and checks that its last change is the one that this node knows.
 const CHECK_DIRECTORY: &str = "SELECT check_directory($1, $2)";
 
@@ -33,10 +29,9 @@ pub(in crate::postgres) struct LastStatements {
     writes: Vec<(&'static str, Step<'static>)>,
     /// The last change of the directory that the operation relies on, if the directory is checked with the commit.
     pub(super) directory: Option<i64>,
-    /// Duration of the last round trip that waited for nothing else.
-    round_trip: Duration,
-    /// False if the transaction begins with the pipeline.
-    has_begun: bool,
+    /// The answer to the `BEGIN` that was sent before the first statement. `None` if the transaction begins with the
+    /// pipeline.
+    begun: Option<Step<'static>>,
 }
 
 impl LastStatements {
@@ -44,33 +39,40 @@ impl LastStatements {
     pub(super) fn clear(&mut self) {
         self.writes.clear();
         self.directory = None;
+        self.begun = None;
     }
 }
 
 impl WriteContext {
-    /// Begins a transaction, unless the link is slow and the operation may want to read without one.
-    pub(super) async fn begin(&mut self) -> Result<(), DbError> {
+    /// Begins a transaction. Sends the statement without waiting for its answer, which the commit checks: if there is
+    /// no transaction, the connection is lost, and the next statement fails.
+    pub(super) async fn begin(&mut self) {
         self.last.clear();
-        let began = Instant::now();
-        self.conn.batch("BEGIN").await?;
-        self.last.round_trip = began.elapsed();
-        self.last.has_begun = true;
-        Ok(())
+        let conn = self.conn.clone();
+        let mut begun: Step<'static> = Box::pin(async move { conn.batch("BEGIN").await });
+        // The first poll sends it.
+        let answered = poll_fn(|context| Poll::Ready(begun.as_mut().poll(context))).await;
+        self.last.begun = Some(match answered {
+            Poll::Pending => begun,
+            Poll::Ready(result) => Box::pin(ready(result)),
+        });
     }
 
     /// Makes the directory ready for a change: locks it, or on a slow link remembers its state, which the commit checks.
     /// After this the operation may read, and must write with [`WriteContext::write_last`] only.
     pub(in crate::postgres) async fn plan_directory_change(&mut self) -> Result<(), DbError> {
-        if self.last.round_trip <= QUICK_ROUND_TRIP {
+        if !self.round_trips.is_slow() {
             return self.lock_directory().await;
         }
         // Without a transaction, so that no lock outlives its statement.
         let conn = self.conn.clone();
         let mut pipeline = Pipeline::default();
+        if let Some(begun) = self.last.begun.take() {
+            pipeline.then(begun);
+        }
         pipeline.then(conn.batch("ROLLBACK"));
         pipeline.then(self.routes.refresh(&conn, &self.settings));
         pipeline.await?;
-        self.last.has_begun = false;
         self.last.directory = Some(self.routes.known());
         Ok(())
     }
@@ -109,8 +111,9 @@ impl WriteContext {
         // Preparing a statement needs a round trip, so all statements are prepared before the pipeline starts.
         conn.prepare_all(&statements).await?;
         let mut pipeline = Pipeline::default();
-        if !self.last.has_begun {
-            pipeline.then(conn.batch("BEGIN"));
+        match self.last.begun.take() {
+            Some(begun) => pipeline.then(begun),
+            None => pipeline.then(conn.batch("BEGIN")),
         }
         if let Some(known) = self.last.directory {
             let conn = &conn;
