@@ -76,7 +76,7 @@ struct Rendering<'a> {
     contents: Vec<Entry>,
     /// The heading in progress: index of its first event, and its text.
     heading: Option<(usize, String)>,
-    /// Whether each open link is kept.
+    /// The open links: true for each that is kept.
     links: Vec<bool>,
 }
 
