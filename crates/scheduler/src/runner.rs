@@ -37,6 +37,9 @@ const BACKOFF: Backoff = Backoff {
 const BATCH: usize = 256;
 /// Maximum number of schedules that are being decided about.
 const MAX_IN_FLIGHT: usize = 2 * BATCH;
+/// Number of schedules of one tenant that are being decided about, from which no more of them are read. Others run beside
+/// them.
+const MAX_IN_FLIGHT_OF_TENANT: usize = BATCH;
 /// Maximum size of the definitions that are read at once, unless a single one is larger.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 
@@ -63,6 +66,8 @@ struct Runner {
     /// its decision says.
     changes: u64,
     tasks: JoinSet<(ScheduleKey, Result<Next, StoreError>)>,
+    /// The tenants that the last look left out, because many of their schedules were in flight.
+    left_out: Arc<[TenantId]>,
     /// The earliest time at which a schedule that is not in flight is due, as far as known.
     next_due_at: Option<Timestamp>,
     /// The time of the next look into the store, even if nothing is due.
@@ -79,6 +84,7 @@ impl Runner {
             in_flight: HashMap::new(),
             changes: 0,
             tasks: JoinSet::new(),
+            left_out: Arc::new([]),
             next_due_at: None,
             poll_at: Instant::now(),
             blocked_until: None,
@@ -146,10 +152,12 @@ impl Runner {
     /// Reads the schedules that are due, and starts to decide about them.
     async fn look(&mut self) {
         self.poll_at = Instant::now() + POLL_INTERVAL;
+        self.left_out = self.busy_tenants();
         let selection = DueSelection {
             limit: BATCH,
             max_bytes: MAX_BATCH_BYTES,
             except: self.in_flight.keys().cloned().collect(),
+            except_tenants: self.left_out.clone(),
         };
         let now = self.app.clock.wall();
         let due = match self.app.store.due_schedules(now, selection).await {
@@ -171,6 +179,27 @@ impl Runner {
                 (key, result)
             });
         }
+    }
+
+    /// Returns the tenants of which many schedules are in flight.
+    fn busy_tenants(&self) -> Arc<[TenantId]> {
+        let mut counts: HashMap<&TenantId, usize> = HashMap::new();
+        for (tenant, _) in self.in_flight.keys() {
+            *counts.entry(tenant).or_default() += 1;
+        }
+        let busy = counts
+            .into_iter()
+            .filter(|(_, count)| *count >= MAX_IN_FLIGHT_OF_TENANT);
+        busy.map(|(tenant, _)| tenant.clone()).collect()
+    }
+
+    /// Returns whether a tenant that was left out has few schedules in flight again, so that more of it may be due.
+    fn has_caught_up(&self, tenant: &TenantId) -> bool {
+        if !self.left_out.contains(tenant) {
+            return false;
+        }
+        let of_tenant = self.in_flight.keys().filter(|(other, _)| other == tenant);
+        of_tenant.count() <= MAX_IN_FLIGHT_OF_TENANT / 2
     }
 
     /// Returns the states of the last events of some schedules.
@@ -199,6 +228,10 @@ impl Runner {
     fn finished(&mut self, key: &ScheduleKey, result: Result<Next, StoreError>) {
         let began_with = self.in_flight.remove(key);
         if began_with.is_some_and(|changes| changes != self.changes) {
+            self.poll_at = Instant::now();
+        }
+        if self.has_caught_up(&key.0) {
+            self.left_out = Arc::new([]);
             self.poll_at = Instant::now();
         }
         let due_at = match result {

@@ -232,6 +232,8 @@ pub struct DueSelection {
     pub max_bytes: usize,
     /// Schedules to leave out, because they are being decided about.
     pub except: Arc<[(TenantId, ScheduleId)]>,
+    /// Tenants to leave out, because many of their schedules are being decided about.
+    pub except_tenants: Arc<[TenantId]>,
 }
 
 /// The state of the deliveries of an event.

@@ -152,6 +152,7 @@ fn everything() -> DueSelection {
         limit: 100,
         max_bytes: usize::MAX,
         except: Arc::new([]),
+        except_tenants: Arc::new([]),
     }
 }
 
@@ -337,6 +338,18 @@ pub(super) async fn due_schedules_are_found_in_their_order(harness: &dyn Harness
         (names(&found), found.next_due_at),
         (vec!["b".into(), "c".into()], Some(at(400)))
     );
+    world.add_tenant("other").await;
+    let other = StoredSchedule {
+        tenant: id("other"),
+        ..schedule("z", 50)
+    };
+    world.add_schedule(other).await;
+    let without_acme = DueSelection {
+        except_tenants: Arc::new([id("acme")]),
+        ..everything()
+    };
+    let found = world.due(100, without_acme).await;
+    assert_eq!((names(&found), found.next_due_at), (vec!["z".into()], None));
     // One is always returned, however large it is.
     for (max_bytes, expected) in [(0, 1), (schedule("a", 1).definition.len() * 2, 2)] {
         let selection = DueSelection {

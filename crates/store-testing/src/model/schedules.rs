@@ -210,6 +210,7 @@ impl Tables {
         let is_excepted = |row: &ScheduleRow| {
             let mut except = selection.except.iter();
             except.any(|(tenant, id)| (tenant, id) == (&row.schedule.tenant, &row.schedule.id))
+                || selection.except_tenants.contains(&row.schedule.tenant)
         };
         let rows = self.schedules.iter().filter(|row| !is_excepted(row));
         let mut rows: Vec<(Timestamp, &ScheduleRow)> =

@@ -399,7 +399,8 @@ fn due(
     let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
         let key = (row.get_ref(12)?.as_str()?, row.get_ref(0)?.as_str()?);
-        if except.contains(&key) {
+        let mut tenants = selection.except_tenants.iter();
+        if except.contains(&key) || tenants.any(|tenant| tenant.as_str() == key.0) {
             continue;
         }
         let due_at = at(row.get(11)?);

@@ -1,9 +1,11 @@
 //! Tests of alerts about the server itself.
 
 use posthaste_core::alert::{AlertName, Bound};
+use posthaste_core::schedule::ScheduleStatus;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    EmailLine, EmailResult, MaxEmailDelay, StatCounters, StatEntry, SubjectScope,
+    EmailLine, EmailResult, FAILING_RUNS, MaxEmailDelay, StatCounters, StatEntry, StoredSchedule,
+    SubjectScope,
 };
 use serde_json::json;
 
@@ -53,6 +55,54 @@ async fn a_held_delivery_notifies_once() {
     fixture.environment().held_after_faults = 3;
     fixture.run_for(Span::from_mins(20)).await;
     fixture.environment().held_after_faults = 0;
+    fixture.run_for(Span::from_mins(6)).await;
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_schedule_that_keeps_failing_notifies_once() {
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::SchedulesFailing;
+    let mut schedule = StoredSchedule {
+        tenant: "acme".parse().expect("a tenant id"),
+        id: "nightly".parse().expect("a schedule id"),
+        definition: "{}".to_owned(),
+        progress: None,
+        status: ScheduleStatus::Active,
+        next_run_at: Some(fixture.now()),
+        last_run_at: None,
+        last_event: None,
+        run_count: 2,
+        failed_runs: FAILING_RUNS - 1,
+        created_at: fixture.now(),
+        revision: 0,
+    };
+    let created = fixture
+        .store
+        .create_schedule(fixture.now(), schedule.clone(), 9);
+    created.await.expect("it is created");
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, []);
+    for (revision, failed_runs) in [(0, FAILING_RUNS), (1, FAILING_RUNS + 1)] {
+        schedule = StoredSchedule {
+            revision,
+            failed_runs,
+            ..schedule
+        };
+        let replaced = fixture
+            .store
+            .replace_schedule(fixture.now(), schedule.clone());
+        replaced.await.expect("it is replaced");
+        fixture.run_for(Span::from_mins(5)).await;
+        assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
+    }
+    schedule = StoredSchedule {
+        revision: 2,
+        status: ScheduleStatus::Paused,
+        ..schedule
+    };
+    let paused = fixture.store.replace_schedule(fixture.now(), schedule);
+    paused.await.expect("it is replaced");
     fixture.run_for(Span::from_mins(6)).await;
     assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
 }

@@ -65,7 +65,7 @@ async fn a_change_on_any_node_reaches_the_owner() {
         let path = format!("/v1/tenants/acme/schedules/s{number}");
         let change = json!({"at": [soon.to_string()]});
         let mut api = cluster.api(number % 3);
-        api.call("PATCH", &path, change).await.expect(200);
+        api.call("PATCH", &path, Some(&change)).await.expect(200);
         receiver.arrivals(number + 1).await;
         let late = Timestamp(real_ms()).since(soon);
         assert!(late < MAX_LATENESS, "{late} late");

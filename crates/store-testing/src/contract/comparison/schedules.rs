@@ -180,6 +180,10 @@ impl ComparedStore<'_> {
                     limit,
                     max_bytes,
                     except: Arc::new([(id(except.0), named(except.1))]),
+                    except_tenants: match limit % 3 {
+                        0 => Arc::new([id(except.0)]),
+                        _ => Arc::new([]),
+                    },
                 };
                 self.describe(&store.due_schedules(now, selection).await)
             }
@@ -242,6 +246,7 @@ impl ComparedStore<'_> {
             limit: usize::MAX >> 2,
             max_bytes: usize::MAX,
             except: TENANTS.map(|tenant| (id(tenant), named(SCHEDULES))).into(),
+            except_tenants: Arc::new([]),
         };
         let later = Timestamp(u64::MAX >> 2);
         let due = self.store.due_schedules(later, selection).await;

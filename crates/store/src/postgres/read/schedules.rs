@@ -133,13 +133,14 @@ pub(in crate::postgres) async fn due(
     // PostgreSQL knows the `octet_length` of a large value without fetching it.
     let sql = "SELECT s.no, s.due, t.id, s.id, octet_length(s.definition) FROM schedules s \
          JOIN tenants t ON t.no = s.tenant_no WHERE s.due IS NOT NULL AND s.shard = ANY ($1) \
-         AND NOT t.deleted \
-         ORDER BY s.due, s.no LIMIT $2";
+         AND NOT t.deleted AND t.id <> ALL ($3) ORDER BY s.due, s.no LIMIT $2";
     let limit = one_more(selection.limit.saturating_add(except.len()));
+    let tenants = selection.except_tenants.iter();
+    let tenants: Vec<&str> = tenants.map(TenantId::as_str).collect();
     let mut found = DueSchedules::default();
     let mut numbers: Vec<i64> = Vec::new();
     let mut bytes = 0_usize;
-    for row in conn.query(sql, &[&shards, &limit]).await? {
+    for row in conn.query(sql, &[&shards, &limit, &tenants]).await? {
         if except.contains(&(row.get(2), row.get(3))) {
             continue;
         }
