@@ -1,8 +1,7 @@
 //! Accepting events: each once, batches all or nothing.
 //!
-//! An accepted event makes one delivery for each subscribed endpoint that is not disabled or deleted. The cases
-//! check batches, idempotency keys (also of concurrent callers), test events, scheduled events, and that deliveries
-//! are handed over in order before the caller gets its answer.
+//! An accepted event makes one delivery for each subscribed endpoint that is not disabled or deleted. The cases check batches,
+//! idempotency keys (also of concurrent callers), test events, scheduled events, and the hand-over of deliveries in order.
 
 use std::sync::Arc;
 
