@@ -46,7 +46,7 @@ const OF_ALL: [&str; 6] = [
     "/dashboard/nodes",
     "/dashboard/audit",
 ];
-const OF_A_TENANT: [&str; 21] = [
+const OF_A_TENANT: [&str; 23] = [
     "",
     "/alerts",
     "/endpoints",
