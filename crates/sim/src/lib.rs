@@ -6,6 +6,7 @@
 //!   fail.
 //! - [`goodput`] measures how much gets through to receivers that fail in part.
 //! - [`clocks`] runs the clocks of nodes that are corrected by the clock of the database.
+//! - [`schedules`] runs the planner of schedules on several nodes over one store.
 //! - [`cluster`] runs several nodes over one shared table and checks shard ownership: never two owners at once.
 
 pub mod clocks;
@@ -18,4 +19,5 @@ pub mod oracle;
 pub mod receiver;
 mod records;
 pub mod scenario;
+pub mod schedules;
 pub mod simulation;
