@@ -27,7 +27,7 @@ const SHORT_POSTPONEMENT: Span = Span::from_secs(1);
 /// Time for which a schedule is postponed whose definition cannot be read.
 const UNREADABLE_POSTPONEMENT: Span = Span::from_mins(1);
 
-/// What the runner does about a schedule next.
+/// The next step of the runner for a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It is due again at this time.

@@ -118,7 +118,7 @@ pub struct StoredRun {
 pub struct NewRun {
     /// The time of the occurrence.
     pub scheduled_for: Timestamp,
-    /// What becomes of it.
+    /// Its outcome.
     pub outcome: NewRunOutcome,
 }
 
@@ -164,7 +164,7 @@ pub struct ScheduleAdvance {
     pub version: ScheduleVersion,
     /// The node that decided.
     pub by: AdvancedBy,
-    /// What becomes of each occurrence. The events among them are accepted together, so they are few.
+    /// The occurrences with their outcomes. The events among them are accepted together, so they are few.
     pub runs: Vec<NewRun>,
     /// The new status.
     pub status: ScheduleStatus,

@@ -17,7 +17,7 @@ use crate::App;
 use crate::auth::CachedTenant;
 use crate::problem::{Problem, ResourceKind};
 
-/// What became of a decision about a schedule.
+/// The result of a decision about a schedule.
 #[derive(Debug)]
 pub enum AdvanceOutcome {
     /// It is stored, with these events.

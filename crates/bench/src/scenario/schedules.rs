@@ -120,7 +120,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     ))
 }
 
-/// What was measured.
+/// The measured values.
 struct Figures {
     resting: usize,
     due: usize,

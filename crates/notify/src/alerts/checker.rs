@@ -404,19 +404,12 @@ impl AlertChecker {
         Reading::value((self.held_count)().await as f64)
     }
 
-    /// Counts the failing schedules, as far as needed to compare with the threshold.
+    /// Counts the failing schedules.
     async fn read_schedules(&self) -> Reading {
-        let Some(bound) = self.settings.bound(AlertName::SchedulesFailing) else {
-            return Reading::Nothing;
-        };
-        let limit = (bound.limit().max(0.0) as usize).saturating_add(MAX_FAILING);
-        match self.store.failing_schedules(limit).await {
-            Ok(count) => Reading::value(count as f64),
-            Err(error) => {
-                tracing::warn!(target: LOG_TARGET, %error, "cannot count failing schedules for alerts");
-                Reading::Unknown
-            }
-        }
+        let bound = self.settings.bound(AlertName::SchedulesFailing);
+        let limit = bound.map_or(0.0, |bound| bound.limit().max(0.0)) as usize + MAX_FAILING;
+        let seen = self.store.failing_schedules(limit).await;
+        seen.map_or(Reading::Unknown, |count| Reading::value(count as f64))
     }
 
     async fn read_outboxes(&self) -> Reading {

@@ -33,6 +33,7 @@ mod reopening;
 mod replays;
 mod retention;
 mod retention_periods;
+mod schedule_decisions;
 mod schedules;
 mod sessions;
 mod stats_buckets;
@@ -138,16 +139,18 @@ macro_rules! every_case {
                 an_outdated_change_of_a_schedule_is_refused
                 schedules_are_listed_newest_first
                 due_schedules_are_found_in_their_order
-                a_decision_is_written_with_its_events
-                a_decision_applies_to_one_version
-                a_refused_decision_changes_nothing
-                a_decision_with_many_deliveries_is_written_once
                 only_the_last_runs_are_kept
                 expired_runs_are_deleted
                 schedules_are_deleted_with_their_tenant
                 failing_schedules_are_counted
                 a_postponed_schedule_is_due_later
                 the_progress_of_an_event_is_known
+            }
+            schedule_decisions {
+                a_decision_is_written_with_its_events
+                a_decision_applies_to_one_version
+                a_refused_decision_changes_nothing
+                a_decision_with_many_deliveries_is_written_once
             }
             quotas {
                 the_quota_per_second_is_enforced

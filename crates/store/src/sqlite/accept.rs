@@ -17,7 +17,7 @@ use super::group_commit::{Operation, WriteContext, number, set_number};
 use super::routing_table::{EndpointRoute, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
-use super::{delivery_rows, event_rows, schedules};
+use super::{advances, delivery_rows, event_rows};
 use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::ms;
 use crate::delivery_state::status_of;
@@ -99,14 +99,14 @@ impl AcceptTask {
         else {
             return Ok(Accepted::Superseded);
         };
-        let Some(found) = schedules::find_advanced(context.conn, tenant_no, advance)? else {
+        let Some(found) = advances::find_advanced(context.conn, tenant_no, advance)? else {
             return Ok(Accepted::Superseded);
         };
         let mut fan_out = None;
         let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
         if let AcceptResult::Done(accepted) = &ingest {
             let events: Vec<EventId> = accepted.iter().map(|it| it.event.id).collect();
-            schedules::advance(context.conn, self.now, &found, advance, &events)?;
+            advances::advance(context.conn, self.now, &found, advance, &events)?;
             context.effects.other_work += advance.runs.len() as u64;
         }
         Ok(Accepted::Answer(ingest, fan_out))

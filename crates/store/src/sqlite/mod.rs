@@ -13,6 +13,7 @@
 //! row is changed once. Nothing else is written while it is being delivered.
 
 mod accept;
+mod advances;
 mod alerts;
 mod audit;
 mod backup;

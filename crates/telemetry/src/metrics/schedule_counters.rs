@@ -11,19 +11,10 @@ use super::metric::{Labelled, Metric, Values};
 const ALL: [RunStatus; 3] = [RunStatus::Created, RunStatus::Skipped, RunStatus::Missed];
 
 /// Counters of runs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ScheduleCounters {
     runs: [AtomicU64; ALL.len()],
     lag: Histogram,
-}
-
-impl Default for ScheduleCounters {
-    fn default() -> ScheduleCounters {
-        ScheduleCounters {
-            runs: Default::default(),
-            lag: Histogram::new(),
-        }
-    }
 }
 
 impl ScheduleCounters {

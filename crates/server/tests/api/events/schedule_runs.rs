@@ -158,8 +158,14 @@ async fn every_attempt_names_the_schedule_and_the_occurrence() {
     world.add("nightly", every_minute()).await;
     world.server.pass_ms(60_000);
     let runs = world.until_runs("nightly", 1).await;
-    world.receiver.arrivals(1).await;
-    world.server.pass_ms(50_000);
+    let first = world.receiver.arrivals(1).await;
+    let delivery = first[0].delivery();
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    let retry = format!("{path}/retry");
+    while world.server.get(&path).await.json["status"] != "retrying" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.server.post(&retry, json!(null)).await.ok(202);
     let arrivals = world.receiver.arrivals(2).await;
     let event = runs[0].event.expect("it made an event");
     for arrival in &arrivals {
@@ -175,9 +181,10 @@ async fn every_attempt_names_the_schedule_and_the_occurrence() {
         (stored.run_count, stored.next_run_at),
         (1, Some(after_noon(2)))
     );
-    // A replay is a run's event too.
-    let delivery = arrivals[0].delivery();
-    let retry = format!("/v1/tenants/acme/deliveries/{delivery}/retry");
+    // A replay sends them too.
+    while world.server.get(&path).await.json["status"] != "succeeded" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     world.server.post(&retry, json!(null)).await.ok(202);
     let arrivals = world.receiver.arrivals(3).await;
     assert_eq!(arrivals[2].header("posthaste-schedule-id"), "nightly");

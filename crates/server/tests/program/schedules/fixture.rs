@@ -119,7 +119,7 @@ pub(super) async fn runs(api: &mut Api, name: &str) -> Vec<Run> {
 pub(super) async fn pause(api: &mut Api, names: &[String]) {
     for name in names {
         let path = format!("/v1/tenants/{TENANT}/schedules/{name}/pause");
-        api.post(&path, Value::Null).await.expect(200);
+        api.call("POST", &path, None).await.expect(200);
     }
 }
 

@@ -41,7 +41,7 @@ async fn kills_under_load_lose_and_repeat_no_occurrence() {
         until_current(&mut api, &names).await;
         pause(&mut api, &names).await;
         for runs in expect_one_event_each(&mut api, &receiver, &names).await {
-            assert!(runs.len() >= KILLS as usize, "{store:?}: {}", runs.len());
+            assert!(runs.len() >= 3, "{store:?}: {runs:?}");
             expect_no_gap(&runs);
         }
     }
@@ -66,6 +66,9 @@ async fn a_server_killed_in_the_middle_of_a_decision_makes_it_again() {
     let dial: Arc<dyn Dial> = Arc::new(posthaste_engine::database::EgressDialer);
     let session = Session::open(&url, &dial).await;
     let session = session.expect("the database accepts connections");
+    // Otherwise it looks like a session of a server.
+    let name = "SET application_name = 'application'";
+    session.batch(name).await.expect("a name");
     let lock = "BEGIN; SELECT pg_advisory_xact_lock(7)";
     session.batch(lock).await.expect("locked");
     let name = "nightly".to_owned();

@@ -44,7 +44,7 @@ pub(super) enum ScheduleOperation {
         now: Timestamp,
         key: (&'static str, u64),
         is_stale: bool,
-        /// What becomes of each occurrence: 0 and 1 make an event.
+        /// The outcome of each occurrence: 0 and 1 make an event.
         runs: Vec<u64>,
         next_run_at: Option<Timestamp>,
     },

@@ -266,7 +266,7 @@ impl Store for PostgresStore {
         let class = QueueClass::of(events.first().map(|event| &event.tenant));
         let accepting = AcceptOperation {
             now,
-            events,
+            events: events.into(),
             quotas,
             bytes,
             advance: None,

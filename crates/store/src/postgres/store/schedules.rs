@@ -116,10 +116,10 @@ impl Schedules for PostgresStore {
         let class = QueueClass::of(Some(&advance.tenant));
         let accepting = AcceptOperation {
             now,
-            events,
+            events: events.into(),
             quotas,
             bytes,
-            advance: Some(AdvanceOperation { advance, ownership }),
+            advance: Some(Box::new(AdvanceOperation { advance, ownership })),
             reply: AcceptReply::Advance(Reply::new(done)),
         };
         queue.push(class, Operation::Accept(accepting));

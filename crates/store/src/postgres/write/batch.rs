@@ -74,7 +74,7 @@ impl Batch {
         };
         let key = |it: &AdvanceOperation| (it.advance.tenant.clone(), it.advance.schedule.clone());
         let key_of_second = key(second);
-        let firsts = self.accepts.iter().filter_map(|it| it.advance.as_ref());
+        let firsts = self.accepts.iter().filter_map(|it| it.advance.as_deref());
         firsts.map(key).any(|key| key == key_of_second)
     }
 

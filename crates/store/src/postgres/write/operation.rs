@@ -30,11 +30,11 @@ pub(in crate::postgres) enum Operation {
 /// Events of one tenant that are accepted together.
 pub(in crate::postgres) struct AcceptOperation {
     pub(in crate::postgres) now: Timestamp,
-    pub(in crate::postgres) events: Vec<NewEvent>,
+    pub(in crate::postgres) events: Box<[NewEvent]>,
     pub(in crate::postgres) quotas: Quotas,
     pub(in crate::postgres) bytes: usize,
     /// The decision about a schedule that the events belong to.
-    pub(in crate::postgres) advance: Option<AdvanceOperation>,
+    pub(in crate::postgres) advance: Option<Box<AdvanceOperation>>,
     pub(in crate::postgres) reply: AcceptReply,
 }
 
