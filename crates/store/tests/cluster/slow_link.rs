@@ -84,6 +84,9 @@ fn event() -> NewEvent {
     }
 }
 
+/// An operation of the slow node.
+type SlowOperation<'a> = Box<dyn FnOnce() + Send + 'a>;
+
 /// A quick node and a slow one.
 struct Pair {
     fixture: Fixture,
@@ -170,7 +173,7 @@ fn accepts_of_other_nodes_do_not_wait_for_writes_over_a_slow_link() {
     // The next operation finds out that the link is slow.
     wait(store.probe(NOW)).expect("it is written");
     let other = pair.endpoint_of_slow(1_000_000);
-    let operations: [(&str, Box<dyn FnOnce() + Send + '_>); 6] = [
+    let operations: [(&str, SlowOperation<'_>); 6] = [
         // First, because the node soon gives its shards away.
         (
             "pause an endpoint",
