@@ -6,7 +6,7 @@
 
 use axum::body::Body;
 use http::Response;
-use posthaste_core::id::TenantId;
+use posthaste_core::id::{AuditId, TenantId};
 use posthaste_store::{ActionInterface, AuditEntry, AuditFilter, AuditScope};
 use serde_json::json;
 
@@ -16,9 +16,10 @@ use super::paging::{self, Query};
 use super::problem::Problem;
 use super::resources::{self, audit_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
-    Verb, parameter, success,
+    Access, Call, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    cursor, parameter, success,
 };
+use crate::resources::schema::tenant_id;
 
 pub(super) static GROUP: Group = Group {
     name: "Audit",
@@ -30,7 +31,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_audit",
             summary: "Lists all audit entries, newest first.",
             access: Access::Admin,
-            query: &[TENANT, SINCE, UNTIL, LIMIT, CURSOR],
+            query: &[TENANT, SINCE, UNTIL, LIMIT, cursor::<AuditId>()],
             request_body: RequestBody::Nothing,
             responses: ENTRIES,
             fails: &[],
@@ -42,7 +43,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_tenant_audit",
             summary: "Lists the audit entries of a tenant and its resources, newest first.",
             access: Access::TenantKey,
-            query: &[SINCE, UNTIL, LIMIT, CURSOR],
+            query: &[SINCE, UNTIL, LIMIT, cursor::<AuditId>()],
             request_body: RequestBody::Nothing,
             responses: ENTRIES,
             fails: &[],
@@ -61,7 +62,7 @@ const ENTRIES: &[SuccessResponse] = &[success(
 const TENANT: Parameter = parameter(
     "tenant",
     "Only entries of this tenant id, including deleted tenants.",
-    || json!({"type": "string"}),
+    tenant_id,
 );
 
 const SINCE: Parameter = parameter(

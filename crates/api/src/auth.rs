@@ -140,7 +140,7 @@ impl App {
             Ok(check) => check,
             Err(Denied::KnownWrong) => {
                 self.metrics.authentications.failed();
-                return Err(Problem::unauthorized());
+                return Err(Problem::unknown_key());
             }
             Err(Denied::TooMany(wait)) => {
                 self.metrics.authentications.refused();
@@ -186,7 +186,7 @@ impl App {
             Ok(known) => known,
             Err(generation) => {
                 let stored = self.store.key(hash).await?;
-                let key = stored.ok_or_else(Problem::unauthorized)?;
+                let key = stored.ok_or_else(Problem::unknown_key)?;
                 let known = Arc::new(CachedKey {
                     key,
                     limiter: RateLimiter::default(),

@@ -4,6 +4,8 @@
 //! duplicate names, bounded nesting, no unknown fields. Errors name the line or the field. Its memory is taken from
 //! a budget as it arrives.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -64,12 +66,7 @@ async fn collect(
     let mut joined = Vec::new();
     let mut length_bytes: u64 = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| {
-            Problem::new(
-                Code::RequestTimeout,
-                "The connection closed before the body was complete. Nothing was changed; send the request again.",
-            )
-        })?;
+        let frame = frame.map_err(|error| unreadable(&error))?;
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else {
             continue;
@@ -97,6 +94,27 @@ async fn collect(
         true => first,
         false => joined.into(),
     })
+}
+
+/// Describes why a body could not be read: its chunks are malformed, or the connection was lost.
+fn unreadable(error: &(dyn Error + 'static)) -> Problem {
+    let mut cause = Some(error);
+    let mut is_malformed = false;
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        is_malformed |= matches!(kind, Some(ErrorKind::InvalidInput | ErrorKind::InvalidData));
+        cause = error.source();
+    }
+    match is_malformed {
+        true => Problem::new(
+            Code::MalformedRequest,
+            "The chunks of the body are malformed. Nothing was changed.",
+        ),
+        false => Problem::new(
+            Code::RequestTimeout,
+            "The connection closed before the body was complete. Nothing was changed; send the request again.",
+        ),
+    }
 }
 
 /// Refuses a body that is declared as something other than JSON. An undeclared body is taken as JSON.

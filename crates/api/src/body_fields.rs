@@ -3,7 +3,7 @@
 //! In a change, an absent field keeps its value, and `null` resets it to the default.
 
 use posthaste_core::policy::RetryPolicy;
-use posthaste_core::validation::{Fields, ValidationErrors};
+use posthaste_core::validation::{Fields, ValidationErrors, whole_number};
 use serde_json::Value;
 
 /// Sets `target` to the value that was read, or to the default for `null`. Keeps it if the field is absent.
@@ -63,9 +63,7 @@ pub(crate) fn large_count(
     most: u64,
 ) -> Option<u64> {
     let value = fields.value(name)?;
-    let count = value
-        .as_u64()
-        .filter(|count| (least..=most).contains(count));
+    let count = whole_number(value).filter(|count| (least..=most).contains(count));
     if count.is_none() {
         let message = format!("must be a whole number from {least} to {most}");
         fields.wrong(name, message);

@@ -8,9 +8,9 @@ use posthaste_core::time::Span;
 use super::code::Code;
 use super::problem::Problem;
 
-/// An offset above this is logged and alerted on.
+/// Maximum offset that is not reported. A larger one is logged and raises an alert.
 pub const REPORTED_OFFSET: Span = Span::from_secs(1);
-/// With an offset above this, a node is not ready.
+/// Maximum offset of a node that is ready.
 pub const MAX_CLOCK_OFFSET: Span = Span::from_mins(1);
 
 /// Refuses an offset above [`MAX_CLOCK_OFFSET`].

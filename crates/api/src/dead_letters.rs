@@ -5,15 +5,16 @@
 use axum::body::Body;
 use http::Response;
 use posthaste_core::id::EndpointId;
-use serde_json::json;
+use posthaste_store::DeadLetterGroupKey;
 
 use super::deliveries::Policies;
 use super::paging;
 use super::problem::Problem;
 use super::resources::{DeadLetterGroup, dead_letter_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, success,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, parameter, success,
 };
+use crate::resources::schema::endpoint_id;
 
 pub(super) static GROUP: Group = Group {
     name: "Dead letters",
@@ -26,12 +27,8 @@ pub(super) static GROUP: Group = Group {
         access: Access::Tenant,
         query: &[
             LIMIT,
-            CURSOR,
-            parameter(
-                "endpoint",
-                "Only deliveries to this endpoint.",
-                || json!({"type": "string"}),
-            ),
+            cursor::<DeadLetterGroupKey>(),
+            parameter("endpoint", "Only deliveries to this endpoint.", endpoint_id),
         ],
         request_body: RequestBody::Nothing,
         responses: &[success(

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Uri};
 use http_body_util::BodyExt;
-use serde_json::Value;
 
 use super::App;
 use super::auth::Caller;
@@ -31,8 +30,8 @@ pub struct InProcessRequest {
     pub verb: Verb,
     /// The path and the query, encoded as in a URL.
     pub target: String,
-    /// The body.
-    pub document: Option<Value>,
+    /// The body, as JSON text. Payloads are sent byte for byte as they are here.
+    pub body: Option<Bytes>,
 }
 
 impl App {
@@ -44,10 +43,7 @@ impl App {
             .map_err(|_| Problem::missing(ResourceKind::Path))?;
         let route =
             find(asked.verb, uri.path()).ok_or_else(|| Problem::missing(ResourceKind::Path))?;
-        let body = match &asked.document {
-            None => Body::empty(),
-            Some(document) => Body::from(document.to_string()),
-        };
+        let body = asked.body.map_or_else(Body::empty, Body::from);
         let mut request = Request::new(body);
         *request.uri_mut() = uri;
         let json = HeaderValue::from_static("application/json");

@@ -16,11 +16,12 @@ use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
 use super::resources::{self, Schema, api_key_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, run_to_completion,
     success,
 };
 use super::{audit_writer, body, body_fields, paging};
 use crate::hash_key;
+use crate::resources::patterns;
 
 /// Maximum length of a name.
 const MAX_NAME_CHARS: usize = 200;
@@ -53,7 +54,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_keys",
             summary: "Lists a tenant's keys, newest first, without their secret values.",
             access: Access::TenantKey,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<KeyId>()],
             request_body: RequestBody::Nothing,
             responses: &[success(200, "A page of keys.", Content::List("Key"))],
             fails: &[],
@@ -145,7 +146,7 @@ fn schemas() -> Vec<Schema> {
             name: "NewKey",
             shape: json!({
                 "type": "object",
-                "properties": {"name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS}},
+                "properties": {"name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS, "pattern": patterns::LINE}},
                 "additionalProperties": false,
                 "examples": [{"name": "ci"}],
             }),

@@ -51,6 +51,7 @@ pub mod origin;
 pub mod owner_confirmation;
 pub mod paging;
 pub mod policies;
+mod policy_schema;
 mod portal_links;
 mod probes;
 pub mod problem;
@@ -156,6 +157,10 @@ struct Documentation {
     page: fn() -> Bytes,
     /// Returns the page that describes every error.
     errors_page: fn() -> Bytes,
+    /// Returns the page of a guide.
+    guide: fn(&str) -> Option<Bytes>,
+    /// Returns the page with the results of a search.
+    search: fn(&str) -> Bytes,
 }
 
 impl App {
@@ -207,6 +212,8 @@ impl App {
                 openapi: openapi::document_bytes,
                 page: docs::page_bytes,
                 errors_page: docs::errors_page_bytes,
+                guide: docs::guide_bytes,
+                search: docs::search_bytes,
             },
             replay_wakeup: Arc::new(Notify::new()),
             accepts: Arc::default(),

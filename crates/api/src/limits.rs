@@ -10,7 +10,7 @@ use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_core::time::{MAX_SPAN, Span};
 use posthaste_core::validation::Fields;
 use posthaste_store::{Limits, PageRequest, Plans, Store, StoreError};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::body_fields::{large_count, take_option};
 
@@ -18,7 +18,7 @@ use crate::body_fields::{large_count, take_option};
 const LOG_TARGET: &str = "posthaste::limits";
 
 /// Maximum value of the endpoint limit.
-const MAX_ENDPOINTS: u32 = 1_000_000;
+pub const MAX_ENDPOINTS: u32 = 1_000_000;
 /// Maximum value of the events-per-second quota.
 pub const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
 /// Maximum value of the deliveries-per-second quota.
@@ -64,37 +64,6 @@ pub fn read(
     span("payload_retention", &mut limits.payload_retention);
     span("attempt_retention", &mut limits.attempt_retention);
     fields.finish();
-}
-
-/// Returns the JSON schema of limits, for the API description.
-pub fn shape() -> Value {
-    json!({
-        "type": "object",
-        "description": "Limits of a tenant. A limit that is `null` or absent comes from the tenant's plan, or else from the server. `GET /v1/tenants/{tenant}/usage` shows the effective limits.",
-        "properties": {
-            "endpoints": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_ENDPOINTS},
-            "events_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_SECOND, "description": "The burst is one second's worth."},
-            "deliveries_per_second": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DELIVERIES_PER_SECOND, "description": "Deliveries that its events may create. Counted on each node, after the events were accepted: while the limit is exceeded, events are refused."},
-            "events_per_month": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_EVENTS_PER_MONTH, "description": "Per calendar month, in UTC."},
-            "payload_bytes": {"type": ["integer", "null"], "minimum": 1},
-            "max_attempts": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTEMPTS},
-            "in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT, "description": "Concurrent attempts to all endpoints, on all nodes."},
-            "retention": {"type": ["string", "null"], "description": "Retention of finished deliveries: a duration such as `30d`."},
-            "payload_retention": {"type": ["string", "null"], "description": "Retention of payloads after their event is finished, if shorter."},
-            "attempt_retention": {"type": ["string", "null"], "description": "Retention of all attempts except the last after their delivery is finished, if shorter."},
-        },
-        "additionalProperties": false,
-        "examples": [example()],
-    })
-}
-
-/// Returns an example of limits.
-pub fn example() -> Value {
-    json!({
-        "endpoints": 100, "events_per_second": 500, "deliveries_per_second": 5_000, "events_per_month": null,
-        "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
-        "payload_retention": null, "attempt_retention": null,
-    })
 }
 
 /// Page size for reading tenants.

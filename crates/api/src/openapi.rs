@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::operational_event_docs;
 use super::problem::PROBLEM_JSON;
-use super::resources::schema::reference;
+use super::resources::schema::{COMPONENT, DESCRIPTION_HERE, named, reference};
 use super::resources::{list_schema, problem_schema};
 use super::route::{Access, Content, Group, RequestBody, Route};
 use super::routes::GROUPS;
@@ -52,6 +52,18 @@ pub fn document() -> Value {
         .iter()
         .map(|group| json!({"name": group.name, "description": group.about}))
         .collect();
+    let mut paths = Value::Object(paths);
+    let mut webhooks = operational_event_docs::webhooks();
+    let mut components = Map::new();
+    hoist(&mut paths, &mut components);
+    hoist(&mut webhooks, &mut components);
+    for schema in schemas.values_mut() {
+        hoist(schema, &mut components);
+    }
+    for (name, component) in components {
+        let earlier = schemas.insert(name.clone(), component);
+        assert!(earlier.is_none(), "two schemas have the name {name}");
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -63,12 +75,36 @@ pub fn document() -> Value {
         "servers": [{"url": "/"}],
         "tags": tags,
         "paths": paths,
-        "webhooks": operational_event_docs::webhooks(),
+        "webhooks": webhooks,
         "components": {
             "schemas": schemas,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     })
+}
+
+/// Moves named schemas from where they are used to the components, and leaves references in their place.
+fn hoist(value: &mut Value, components: &mut Map<String, Value>) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| hoist(item, components)),
+        Value::Object(members) => {
+            members
+                .values_mut()
+                .for_each(|member| hoist(member, components));
+            let Some(Value::String(name)) = members.shift_remove(COMPONENT) else {
+                return;
+            };
+            let about = members.shift_remove(DESCRIPTION_HERE);
+            let mut place = reference(&name);
+            if let Some(about) = about {
+                place["description"] = about;
+            }
+            let component = std::mem::replace(value, place);
+            let known = components.entry(name).or_insert_with(|| component.clone());
+            assert_eq!(*known, component, "a component has two shapes");
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 fn operation(group: &Group, route: &Route) -> Value {
@@ -125,6 +161,7 @@ pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
                 "event" => "The event's id, `evt_…`.",
                 "delivery" => "The delivery's id, `dlv_…`.",
                 "replay" => "The replay's id, `rpl_…`.",
+                "guide" => "The name of the guide, such as `operations`.",
                 other => unreachable!("path parameter {other} has no description"),
             };
             (name, about)
@@ -141,11 +178,15 @@ fn parameters(route: &Route) -> Vec<Value> {
     });
     let in_query = route.query.iter().map(|parameter| {
         json!({
-            "name": parameter.name, "in": "query", "required": false,
+            "name": parameter.name, "in": "query", "required": parameter.is_required,
             "description": parameter.about, "schema": (parameter.shape)(),
         })
     });
     in_path.chain(in_query).collect()
+}
+
+fn list_page(schema: &str) -> Value {
+    named(&format!("{schema}Page"), list_schema(reference(schema)))
 }
 
 fn responses(route: &Route) -> Value {
@@ -158,8 +199,7 @@ fn responses(route: &Route) -> Value {
                 response["content"] = json!({"application/json": {"schema": reference(schema)}});
             }
             Content::List(schema) => {
-                response["content"] =
-                    json!({"application/json": {"schema": list_schema(reference(schema))}});
+                response["content"] = json!({"application/json": {"schema": list_page(schema)}});
             }
             Content::Other(media_type) => {
                 response["content"] = json!({media_type: {}});

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::resources::schema::{choice, named, nullable};
+
 /// Name of their schema.
 pub(super) const SCHEMA: &str = "OperationalEvent";
 
@@ -64,7 +66,7 @@ pub(super) fn schema() -> Value {
             "type", "notice", "at", "tenant_id", "endpoint_id", "endpoint_url", "detail", "alert",
         ],
         "properties": {
-            "type": {"enum": EVENTS.map(|(name, _)| name)},
+            "type": choice("OperationalEventType", EVENTS.map(|(name, _)| name)),
             "notice": {
                 "type": "integer",
                 "description": "Increasing number. A notification that arrives twice has the same number.",
@@ -80,11 +82,11 @@ pub(super) fn schema() -> Value {
                 "type": "object",
                 "description": "Reason, count and similar values. Members may be added.",
             },
-            "alert": {
-                "type": ["object", "null"],
+            "alert": nullable(named("OperationalEventAlert", json!({
+                "type": "object",
                 "required": ["id", "name", "raised_at"],
                 "properties": {"id": maybe, "name": maybe, "raised_at": maybe},
-            },
+            }))),
         },
         "examples": [{
             "type": "endpoint.breaker_tripped", "notice": 17, "at": "2026-01-02T03:04:05.678Z",

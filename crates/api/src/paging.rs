@@ -11,6 +11,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{
     AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId,
 };
+use posthaste_core::suggestion::unknown;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{DeadLetterGroupKey, Page, PageRequest};
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 use super::body;
 use super::problem::Problem;
-use super::resources::ListPage;
+use super::resources::{ListPage, patterns};
 
 /// Default number of items in a page.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -64,11 +65,21 @@ impl Query {
         }
     }
 
-    /// Returns a parameter as text. An empty parameter counts as absent.
+    /// Returns a parameter as text. An empty parameter is an error.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
+        let value = self.given_text(name)?;
+        if value.is_empty() {
+            self.errors
+                .add(name, "must not be empty; leave the parameter out");
+            return None;
+        }
+        Some(value)
+    }
+
+    fn given_text(&mut self, name: &'static str) -> Option<String> {
         self.read.push(name);
-        let (_, value) = self.given.iter().find(|(given, _)| given == name)?;
-        (!value.is_empty()).then(|| value.clone())
+        let given = self.given.iter().find(|(given, _)| given == name);
+        given.map(|(_, value)| value.clone())
     }
 
     /// Returns a parameter, parsed. The error of the parser becomes the message.
@@ -105,7 +116,9 @@ impl Query {
                 }
             },
         };
-        let before = self.text("cursor").and_then(|text| {
+        // An empty cursor means the first page, so that callers can start a loop with it.
+        let before = self.given_text("cursor").filter(|text| !text.is_empty());
+        let before = before.and_then(|text| {
             let cursor = decode(&text);
             if cursor.is_none() {
                 self.wrong(
@@ -120,13 +133,12 @@ impl Query {
 
     /// Finishes reading. Every parameter that was not read is an error.
     pub fn finish(mut self) -> Result<(), Problem> {
-        let known = self.read.join(", ");
         for (name, _) in &self.given {
             if !self.read.iter().any(|read| read == name) {
-                let message = if known.is_empty() {
+                let message = if self.read.is_empty() {
                     "is not a known parameter; this path has no parameters".to_owned()
                 } else {
-                    format!("is not a known parameter; known parameters: {known}")
+                    unknown("parameter", name, &self.read)
                 };
                 self.errors.add(name.clone(), message);
             }
@@ -143,6 +155,10 @@ impl Query {
 pub trait Cursor: Sized {
     /// Identifies the kind of list.
     const MARK: u8;
+    /// Number of bytes of a position that are not text.
+    const BYTES: usize;
+    /// The pattern of the text after them, if a position has one.
+    const TEXT: Option<&'static str>;
 
     /// Returns the position as bytes.
     fn to_bytes(&self) -> Vec<u8>;
@@ -155,6 +171,8 @@ macro_rules! id_cursors {
     ($($id:ident = $mark:literal;)*) => {$(
         impl Cursor for $id {
             const MARK: u8 = $mark;
+            const BYTES: usize = 16;
+            const TEXT: Option<&'static str> = None;
 
             fn to_bytes(&self) -> Vec<u8> {
                 self.0.to_be_bytes().to_vec()
@@ -180,6 +198,8 @@ id_cursors! {
 
 impl Cursor for (Timestamp, TenantId) {
     const MARK: u8 = 6;
+    const BYTES: usize = 8;
+    const TEXT: Option<&'static str> = Some("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.0.0.to_be_bytes().to_vec();
@@ -196,6 +216,9 @@ impl Cursor for (Timestamp, TenantId) {
 
 impl Cursor for DeadLetterGroupKey {
     const MARK: u8 = 8;
+    const BYTES: usize = 16;
+    const TEXT: Option<&'static str> =
+        Some("(?:http|timeout|dns|tls|connection|validation|webhook_disabled|unknown)?");
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.0.0.to_be_bytes().to_vec();
@@ -215,14 +238,32 @@ impl Cursor for DeadLetterGroupKey {
     }
 }
 
+/// Returns the pattern of the cursors of a list, and of an empty one.
+pub fn cursor_pattern<K: Cursor>() -> String {
+    let bytes = patterns::base64url_after(K::MARK, K::BYTES);
+    match K::TEXT {
+        None => format!("^(?:{bytes})?$"),
+        Some(text) => format!("^(?:{bytes}\\.{text})?$"),
+    }
+}
+
 fn encode<K: Cursor>(position: &K) -> String {
     let mut bytes = vec![K::MARK];
     bytes.extend(position.to_bytes());
-    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    let (bytes, text) = bytes.split_at(K::BYTES + 1);
+    let mut cursor = BASE64_URL_SAFE_NO_PAD.encode(bytes);
+    if K::TEXT.is_some() {
+        cursor.push('.');
+        cursor.push_str(&String::from_utf8_lossy(text));
+    }
+    cursor
 }
 
-fn decode<K: Cursor>(text: &str) -> Option<K> {
-    let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+fn decode<K: Cursor>(cursor: &str) -> Option<K> {
+    // Until version 0.1 the text was encoded too.
+    let (bytes, text) = cursor.split_once('.').unwrap_or((cursor, ""));
+    let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(bytes).ok()?;
+    bytes.extend_from_slice(text.as_bytes());
     let (mark, position) = bytes.split_first()?;
     (*mark == K::MARK)
         .then(|| K::from_bytes(position))
@@ -256,10 +297,24 @@ mod tests {
         let text = encode(&key);
         assert_eq!(decode(&text), Some(key));
         assert_eq!(decode::<DeliveryId>(&text), None);
+        let fits = |pattern: &str, text: &str| {
+            regex_lite::Regex::new(pattern)
+                .expect("a pattern")
+                .is_match(text)
+        };
+        assert!(fits(&cursor_pattern::<EventId>(), &text));
+        assert!(!fits(&cursor_pattern::<DeliveryId>(), &text));
         let key = (Timestamp(7), "acme".parse::<TenantId>().expect("an id"));
-        assert_eq!(decode(&encode(&key)), Some(key));
+        assert_eq!(decode(&encode(&key)), Some(key.clone()));
+        assert!(fits(
+            &cursor_pattern::<(Timestamp, TenantId)>(),
+            &encode(&key)
+        ));
+        // As version 0.1 encoded it.
+        assert_eq!(decode("BgAAAAAAAAAHYWNtZQ"), Some(key));
         for kind in [None, Some(FailureKind::Timeout)] {
             let key: DeadLetterGroupKey = (EndpointId(7), kind);
+            assert!(fits(&cursor_pattern::<DeadLetterGroupKey>(), &encode(&key)));
             assert_eq!(decode(&encode(&key)), Some(key));
         }
         for rubbish in ["", "!", "AQ", "AQAA", "BgAAAAAAAAAH", "%00"] {
@@ -271,11 +326,15 @@ mod tests {
 
     #[test]
     fn every_invalid_parameter_is_reported() {
+        let mut query = Query::read(Some("limit=&cursor="));
+        let _: PageRequest<EventId> = query.page();
+        let problem = query.finish().expect_err("mistakes");
+        assert_eq!(fields(problem), ["limit"]);
         let mut query = Query::read(Some("limit=0&cursor=x&foo=1&foo=2&limit=3"));
         let _: PageRequest<EventId> = query.page();
         let problem = query.finish().expect_err("mistakes");
         assert_eq!(fields(problem), ["foo", "limit", "limit", "cursor", "foo"]);
-        for raw in [None, Some(""), Some("limit=&cursor="), Some("limit=250")] {
+        for raw in [None, Some(""), Some("cursor="), Some("limit=250")] {
             let mut query = Query::read(raw);
             let _: PageRequest<EventId> = query.page();
             assert_eq!(query.finish(), Ok(()), "{raw:?}");

@@ -13,7 +13,7 @@ use posthaste_core::lane::{
 };
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
-use posthaste_core::validation::{Fields, ValidationErrors};
+use posthaste_core::validation::{Fields, ValidationErrors, whole_number};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -21,9 +21,11 @@ use tokio::time::timeout;
 
 use super::body;
 use super::code::Code;
+use super::policy_schema;
 use super::problem::Problem;
-use super::resources::Schema;
-use super::resources::schema::{integer, object};
+use super::resources::patterns;
+use super::resources::schema::{described, integer, named, nullable, object, reference, span};
+use super::resources::{Schema, rate_limit_schema};
 use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, success};
 use crate::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
 use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
@@ -202,7 +204,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
         limit.finish();
     }
     let seed = fields.value("seed").map(|value| {
-        let seed = value.as_u64();
+        let seed = whole_number(value);
         if seed.is_none() {
             fields.wrong("seed", "must be a whole number of at least 0");
         }
@@ -235,34 +237,44 @@ fn capacity(fields: &mut Fields<'_, '_>) -> Option<f64> {
 fn schemas() -> Vec<Schema> {
     let explanation = || {
         json!({
-            "attempts": {"type": "array", "items": object(json!({
+            "attempts": {"type": "array", "items": named("PolicyAttempt", object(json!({
                 "number": integer(),
                 "earliest_ms": integer(),
                 "expected_ms": integer(),
                 "latest_ms": integer(),
-            }))},
+            })))},
             "gives_up_ms": integer(),
             "deadline_ms": integer(),
             "verdicts": {
                 "type": "array",
                 "description": "Which failures are retried and which are permanent. Every failure is in exactly one group.",
-                "items": object(json!({
+                "items": named("PolicyVerdict", object(json!({
                     "on": {
                         "type": "array",
                         "items": {"type": "string"},
                         "description": "Statuses, classes of statuses (`4xx`) and failure kinds. A status that is listed in one group is an exception to its class in another.",
                     },
-                    "then": {"enum": ["retry", "fail"]},
+                    "then": policy_schema::rule_action(),
                     "limit": {"type": ["integer", "null"], "description": "Maximum number of retries after these failures; null for all retries of the policy."},
                     "words": {"type": "string"},
-                })),
+                }))),
             },
             "words": {"type": "string"},
-            "policy": {"type": "object", "description": "The complete policy."},
+            "policy": described_policy(),
         })
     };
-    let mut named = explanation();
-    named["name"] = json!({"type": "string"});
+    let mut with_name = explanation();
+    with_name["name"] = policy_schema::preset();
+    let rate_limit = json!({
+        "type": "object",
+        "description": "As for an endpoint.",
+        "properties": {
+            "per_second": {"type": ["number", "null"], "minimum": MIN_PER_SECOND, "maximum": MAX_PER_SECOND},
+            "burst": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BURST},
+        },
+        "additionalProperties": false,
+    });
+    let rate_limit = named("SimulatedRateLimit", rate_limit);
     vec![
         Schema {
             name: "PolicyExplanation",
@@ -270,7 +282,9 @@ fn schemas() -> Vec<Schema> {
         },
         Schema {
             name: "Presets",
-            shape: object(json!({"data": {"type": "array", "items": object(named)}})),
+            shape: object(
+                json!({"data": {"type": "array", "items": named("Preset", object(with_name))}}),
+            ),
         },
         Schema {
             name: "Simulation",
@@ -278,13 +292,16 @@ fn schemas() -> Vec<Schema> {
                 "type": "object",
                 "required": ["pending", "outage", "capacity"],
                 "properties": {
-                    "policy": {"type": ["object", "null"], "description": "A retry policy; default is the preset `recommended`."},
+                    "policy": described(nullable(reference("RetryPolicy")), "Default is the preset `recommended`."),
                     "pending": {"type": "integer", "minimum": 0, "maximum": MAX_SIMULATED, "description": "Deliveries due when the outage starts."},
-                    "outage": {"type": "string", "description": "Duration of the outage."},
-                    "capacity": {"type": ["number", "string"], "description": "Requests per second that the receiver can handle after the outage."},
+                    "outage": described(span("OutageDuration", Span::ZERO, MAX_OUTAGE), "Duration of the outage."),
+                    "capacity": {
+                        "type": ["number", "string"], "minimum": MIN_CAPACITY, "maximum": MAX_CAPACITY, "pattern": patterns::CAPACITY,
+                        "description": "Requests per second that the receiver can handle after the outage, or a rate such as `600/m`.",
+                    },
                     "max_in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT},
-                    "rate_limit": {"type": ["object", "null"], "description": "`per_second` and `burst`, as for an endpoint."},
-                    "seed": {"type": ["integer", "null"], "minimum": 0, "description": "Random seed."},
+                    "rate_limit": nullable(rate_limit),
+                    "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX, "description": "Random seed."},
                 },
                 "additionalProperties": false,
                 "examples": [{"pending": 10_000, "outage": "30m", "capacity": 50}],
@@ -297,9 +314,13 @@ fn schemas() -> Vec<Schema> {
     ]
 }
 
+fn described_policy() -> Value {
+    described(policy_schema::complete_policy(), "The complete policy.")
+}
+
 fn simulation_report() -> Value {
     let course = || {
-        object(json!({
+        let course = object(json!({
             "attempts": integer(),
             "delivered": integer(),
             "dead_lettered": integer(),
@@ -307,14 +328,18 @@ fn simulation_report() -> Value {
             "peak_arrivals_per_second": integer(),
             "drained_ms": integer(),
             "series": {"type": "array", "items": {"type": "object"}},
-        }))
+        }));
+        named("SimulatedCourse", course)
     };
     object(json!({
-        "policy": {"type": "object"},
+        "policy": described_policy(),
         "pending": integer(),
         "outage_ms": integer(),
         "capacity_per_second": {"type": "number"},
-        "limits": {"type": "object"},
+        "limits": named("SimulatedLimits", object(json!({
+            "max_in_flight": integer(),
+            "rate_limit": rate_limit_schema(),
+        }))),
         "seed": integer(),
         "posthaste": course(),
         "naive": course(),

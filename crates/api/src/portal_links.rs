@@ -20,11 +20,13 @@ use super::problem::{Problem, ResourceKind};
 use super::quota;
 use super::resources::{PortalLink, Schema, portal_link_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, run_to_completion,
     success,
 };
 use super::{audit_writer, body, paging};
 use crate::hash_key;
+use crate::resources::patterns;
+use crate::resources::schema::{described, nullable, span};
 
 const ALL: &str = "/v1/tenants/{tenant}/portal-links";
 const ONE: &str = "/v1/tenants/{tenant}/portal-links/{link}";
@@ -66,7 +68,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_portal_links",
             summary: "Lists the tenant's active links, newest first.",
             access: Access::TenantKey,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<SessionId>()],
             request_body: RequestBody::Nothing,
             responses: &[success(
                 200,
@@ -194,12 +196,13 @@ fn schemas() -> Vec<Schema> {
             shape: json!({
                 "type": "object",
                 "properties": {
-                    "expires_in": {
-                        "type": ["string", "null"],
-                        "description": "Validity, from `1m` to `7d`; default `1h`.",
-                    },
+                    "expires_in": described(
+                        nullable(span("PortalLinkValidity", SHORTEST_LIFE, LONGEST_LIFE)),
+                        "Validity; default `1h`.",
+                    ),
                     "path": {
                         "type": ["string", "null"], "maxLength": MAX_PATH_CHARS,
+                        "pattern": patterns::PORTAL_PATH,
                         "description": "Path of the page in the portal, such as `/dead-letters`.",
                     },
                 },

@@ -20,17 +20,17 @@ use super::accept_watch::MAX_WAIT;
 use super::body;
 use super::clock_check;
 use super::code::Code;
-use super::problem::Problem;
+use super::problem::{Problem, ResourceKind};
 use super::resources::Schema;
 use super::route::{
-    Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb, success,
+    Access, Call, Content, Group, RequestBody, Route, SuccessResponse, Verb, parameter, success,
 };
 
 /// Maximum time for the store to prove that it can write.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Content security policy of the documentation pages: no scripts, no external resources.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Content security policy of the documentation pages: no scripts, no external resources, a search on this server.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 pub(super) static GROUP: Group = Group {
     name: "Server",
@@ -94,6 +94,29 @@ pub(super) static GROUP: Group = Group {
             &[success(200, "The page.", Content::Other("text/html"))],
             &[(503, Code::Overloaded)],
             |call| Box::pin(errors_page(call)),
+        ),
+        Route {
+            query: &[parameter(
+                "q",
+                "Words that a section must contain.",
+                || json!({"type": "string"}),
+            )],
+            ..open_route(
+                "/docs/search",
+                "search_docs",
+                "Searches the documentation.",
+                &[success(200, "The page.", Content::Other("text/html"))],
+                &[(422, Code::Invalid), (503, Code::Overloaded)],
+                |call| Box::pin(search(call)),
+            )
+        },
+        open_route(
+            "/docs/{guide}",
+            "get_docs_guide",
+            "Returns a guide as a page, for example the runbook at `/docs/operations`.",
+            &[success(200, "The page.", Content::Other("text/html"))],
+            &[(404, Code::NotFound), (503, Code::Overloaded)],
+            |call| Box::pin(guide(call)),
         ),
     ],
     schemas,
@@ -197,6 +220,20 @@ async fn page(call: Call) -> Result<Response<Body>, Problem> {
 
 async fn errors_page(call: Call) -> Result<Response<Body>, Problem> {
     Ok(html((call.app.documentation.errors_page)()))
+}
+
+async fn guide(call: Call) -> Result<Response<Body>, Problem> {
+    let name: String = call.id("guide", ResourceKind::Path)?;
+    let page = (call.app.documentation.guide)(&name);
+    page.map(html)
+        .ok_or_else(|| Problem::missing(ResourceKind::Path))
+}
+
+async fn search(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let words = query.text("q").unwrap_or_default();
+    query.finish()?;
+    Ok(html((call.app.documentation.search)(&words)))
 }
 
 fn html(page: Bytes) -> Response<Body> {

@@ -103,11 +103,19 @@ impl Problem {
         Problem::new(Code::NotFound, noun.missing())
     }
 
-    /// The key is missing or unknown.
+    /// The request has no key.
     pub fn unauthorized() -> Problem {
         Problem::new(
             Code::Unauthorized,
-            "Send the header `Authorization: Bearer KEY` with a key that has not been revoked.",
+            "The request has no API key. Send the header `Authorization: Bearer KEY`.",
+        )
+    }
+
+    /// The key is unknown.
+    pub fn unknown_key() -> Problem {
+        Problem::new(
+            Code::Unauthorized,
+            "The API key is unknown or has been revoked. Check that it is complete and that it belongs to this server.",
         )
     }
 

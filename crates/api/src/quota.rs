@@ -91,7 +91,7 @@ impl App {
         let (mut events, mut deliveries) = (0, 0);
         for ingested in fresh {
             events += 1;
-            deliveries += ingested.event.deliveries.len() as u64;
+            deliveries += ingested.event.delivery_count as u64;
         }
         let now = self.clock.now().tick;
         if let Some(per_second) = rates.events_per_second {

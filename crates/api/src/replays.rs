@@ -18,9 +18,9 @@ use super::code::Code;
 use super::deliveries::{ended_status, error_kind};
 use super::paging;
 use super::problem::{Problem, ResourceKind};
-use super::resources::{Replay, replay_schemas};
+use super::resources::{Replay, ReplayPreview, replay_schemas};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, success,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, success,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -44,12 +44,28 @@ pub(super) static GROUP: Group = Group {
             handler: |call| Box::pin(create(call)),
         },
         Route {
+            verb: Verb::Post,
+            path: "/v1/tenants/{tenant}/replays/preview",
+            name: "preview_replay",
+            summary: "Returns the number of deliveries that a replay would send again now. Changes nothing.",
+            access: Access::Tenant,
+            query: &[],
+            request_body: RequestBody::OptionalJson("NewReplay"),
+            responses: &[success(
+                200,
+                "The number of deliveries.",
+                Content::Json("ReplayPreview"),
+            )],
+            fails: &[],
+            handler: |call| Box::pin(preview(call)),
+        },
+        Route {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/replays",
             name: "list_replays",
             summary: "Lists replays, newest first.",
             access: Access::Tenant,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<ReplayId>()],
             request_body: RequestBody::Nothing,
             responses: &[success(200, "A page of replays.", Content::List("Replay"))],
             fails: &[],
@@ -89,12 +105,31 @@ pub(super) static GROUP: Group = Group {
 
 /// `POST …/replays`.
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
-    let document = call.take_json().await?;
-    let filter = body::read_object(&document, read)?;
+    let filter = read_filter(&mut call).await?;
     let app = &call.app;
     let tenant = &call.tenant().tenant.id;
+    let now = app.clock.wall();
+    let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
+    app.replay_wakeup.notify_one();
+    let answer = body::answer(StatusCode::ACCEPTED, &Replay::from(&replay));
+    Ok(audit_writer::with_created_id(replay.id, answer))
+}
+
+/// `POST …/replays/preview`.
+async fn preview(mut call: Call) -> Result<Response<Body>, Problem> {
+    let filter = read_filter(&mut call).await?;
+    let tenant = call.tenant().tenant.id.clone();
+    let total = call.app.store.count_replay(tenant, filter).await?;
+    Ok(body::answer(StatusCode::OK, &ReplayPreview { total }))
+}
+
+/// Reads the filter of a replay, and checks that its endpoint exists.
+async fn read_filter(call: &mut Call) -> Result<ReplayFilter, Problem> {
+    let document = call.take_json().await?;
+    let filter = body::read_object(&document, read)?;
+    let tenant = &call.tenant().tenant.id;
     if let Some(endpoint) = filter.endpoint {
-        let row = app.store.endpoint(endpoint).await?;
+        let row = call.app.store.endpoint(endpoint).await?;
         let exists = row.is_some_and(|row| {
             let is_missing_events = filter.scope == ReplayScope::Missed;
             row.endpoint.tenant == *tenant
@@ -107,11 +142,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             return Err(Problem::new(Code::NotFound, detail));
         }
     }
-    let now = app.clock.wall();
-    let replay = app.store.create_replay(now, tenant.clone(), filter).await?;
-    app.replay_wakeup.notify_one();
-    let answer = body::answer(StatusCode::ACCEPTED, &Replay::from(&replay));
-    Ok(audit_writer::with_created_id(replay.id, answer))
+    Ok(filter)
 }
 
 /// `GET …/replays`.

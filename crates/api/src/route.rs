@@ -18,7 +18,7 @@ use super::body;
 use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::origin::{self, Origin};
-use super::paging::Query;
+use super::paging::{Cursor, Query, cursor_pattern};
 use super::problem::{Problem, ResourceKind};
 use super::resources::Schema;
 
@@ -117,11 +117,18 @@ pub struct Parameter {
     pub about: &'static str,
     /// Its schema.
     pub shape: fn() -> Value,
+    /// True if requests must have it.
+    pub is_required: bool,
 }
 
-/// Returns a query parameter, for the table of routes.
+/// Returns an optional query parameter, for the table of routes.
 pub const fn parameter(name: &'static str, about: &'static str, shape: fn() -> Value) -> Parameter {
-    Parameter { name, about, shape }
+    Parameter {
+        name,
+        about,
+        shape,
+        is_required: false,
+    }
 }
 
 /// The body of a request.
@@ -192,18 +199,20 @@ pub struct Route {
 }
 
 /// The `limit` parameter of every list.
-pub const LIMIT: Parameter = Parameter {
-    name: "limit",
-    about: "Maximum number of items on the page.",
-    shape: || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
-};
+pub const LIMIT: Parameter = parameter(
+    "limit",
+    "Maximum number of items on the page.",
+    || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
+);
 
-/// The `cursor` parameter of every list.
-pub const CURSOR: Parameter = Parameter {
-    name: "cursor",
-    about: "The `next_cursor` of the previous page.",
-    shape: || serde_json::json!({"type": "string"}),
-};
+/// Returns the `cursor` parameter of a list with these positions.
+pub const fn cursor<K: Cursor>() -> Parameter {
+    parameter(
+        "cursor",
+        "The `next_cursor` of the previous page; empty or absent for the first page.",
+        || serde_json::json!({"type": "string", "pattern": cursor_pattern::<K>()}),
+    )
+}
 
 impl Route {
     /// Returns every error the route may answer with, including the common ones.

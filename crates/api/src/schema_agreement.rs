@@ -14,8 +14,8 @@ use posthaste_store::LimitName;
 use crate::resources::{
     AcceptedEvent, Alert, ApiKey, Attention, AuditEntry, CreatedApiKey, CreatedEndpoint,
     CreatedPortalLink, DeadLetterGroup, Delivery, DeliverySummary, Endpoint, EndpointHealth,
-    EndpointSecret, Event, EventSummary, Node, Plans, PortalLink, ProblemBody, Replay, Stats,
-    StatsSeries, Tenant, TenantOfId, Usage,
+    EndpointSecret, Event, EventSummary, Node, Plans, PortalLink, ProblemBody, Replay,
+    ReplayPreview, Stats, StatsSeries, Tenant, TenantOfId, Usage,
 };
 use crate::route::Content;
 use crate::{openapi, routes};
@@ -324,6 +324,7 @@ fn every_response_schema_agrees_with_its_type() {
         Agreement::with("DeadLetterGroup")
             .loose("newest.last_error.kind")
             .check::<DeadLetterGroup>(),
+        Agreement::with("ReplayPreview").check::<ReplayPreview>(),
         Agreement::with("Replay")
             .sample("filter.status", json!("failed"))
             .sample("filter.error_kind", json!("timeout"))

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use posthaste_core::address::EgressRules;
 use posthaste_core::lane::EndpointLimits;
 use posthaste_core::policy::RetryPolicy;
+use posthaste_notify::alerts::AlertSettings;
 use posthaste_notify::notifications::mail::MailSettings;
 use posthaste_notify::notifications::mail::address::AllowedDomains;
 use posthaste_store::{KeyHash, OwnerEmailLimits, Plans};
@@ -60,6 +61,8 @@ pub struct ApiSettings {
     pub default_policy: (RetryPolicy, Value),
     /// Limits of endpoints for which neither the endpoint nor its tenant sets any.
     pub endpoint_defaults: EndpointLimits,
+    /// Rules of alerts, to show when an open one clears.
+    pub alerts: AlertSettings,
 }
 
 /// Settings of emails to owners of endpoints.
@@ -134,6 +137,7 @@ impl Default for ApiSettings {
                 serde_json::json!({"preset": "recommended"}),
             ),
             endpoint_defaults: EndpointLimits::default(),
+            alerts: AlertSettings::default(),
         }
     }
 }

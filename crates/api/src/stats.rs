@@ -15,13 +15,12 @@ use posthaste_store::{
 use posthaste_telemetry::metrics::HealthReport;
 use posthaste_telemetry::metrics::retrying::{MAX_RETRYING_COUNTED, counted_tenants, long_ago};
 use posthaste_telemetry::metrics::window::Window;
-use serde_json::json;
 
 use super::App;
 use super::body;
 use super::endpoints;
 use super::problem::Problem;
-use super::resources::{Stats, StatsSeries, stats_schemas};
+use super::resources::{Stats, StatsSeries, series_window, stats_schemas};
 use super::route::{
     Access, Call, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
     parameter, success,
@@ -34,11 +33,7 @@ const MAX_WAITING_SEEN: usize = MAX_RETRYING_COUNTED;
 /// The windows with a time series. The first is the default.
 const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
 
-const WINDOW: Parameter = parameter(
-    "window",
-    "Time range.",
-    || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
-);
+const WINDOW: Parameter = parameter("window", "Time range; default `1h`.", series_window);
 
 pub(super) static GROUP: Group = Group {
     name: "Stats",

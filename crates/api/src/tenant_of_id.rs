@@ -4,13 +4,14 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::TenantObject;
-use serde_json::json;
 
 use super::body;
 use super::code::Code;
 use super::problem::Problem;
+use super::resources::patterns;
+use super::resources::schema::matching;
 use super::resources::{TenantOfId, tenant_of_id_schemas};
-use super::route::{Access, Call, Content, Group, RequestBody, Route, Verb, parameter, success};
+use super::route::{Access, Call, Content, Group, Parameter, RequestBody, Route, Verb, success};
 
 pub(super) static GROUP: Group = Group {
     name: "Find",
@@ -21,11 +22,12 @@ pub(super) static GROUP: Group = Group {
         name: "find",
         summary: "Returns the kind of resource that an id names, and its tenant.",
         access: Access::Admin,
-        query: &[parameter(
-            "id",
-            "The id of a delivery, an event or an endpoint.",
-            || json!({"type": "string", "pattern": "^(dlv|evt|ep)_[0-9a-hjkmnp-tv-z]{26}$"}),
-        )],
+        query: &[Parameter {
+            name: "id",
+            about: "The id of a delivery, an event or an endpoint.",
+            shape: || matching(patterns::id_of_any(&["dlv", "evt", "ep"])),
+            is_required: true,
+        }],
         request_body: RequestBody::Nothing,
         responses: &[success(
             200,

@@ -6,8 +6,8 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{EndpointStatus, LimitOverrides, ProtectionOverrides};
-use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
+use posthaste_core::lane::EndpointStatus;
+use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 use posthaste_core::validation::{Fields, ValidationErrors};
 use posthaste_engine::EngineError;
@@ -18,14 +18,16 @@ use tokio::task::{JoinError, JoinSet};
 use super::auth::Caller;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
-use super::resources::schema::reference;
+use super::resources::schema::{nullable, reference};
 use super::resources::{self, Schema, protection_schemas, tenant_schema};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, LIMIT, RequestBody, Route, Verb, run_to_completion,
+    Access, Call, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, run_to_completion,
     success,
 };
 use super::{App, audit_writer, body, body_fields, paging};
 use crate::limits;
+use crate::policy_schema;
+use crate::resources::patterns;
 
 /// Maximum length of a name.
 const MAX_NAME_CHARS: usize = 200;
@@ -56,7 +58,7 @@ pub(super) static GROUP: Group = Group {
             name: "list_tenants",
             summary: "Lists tenants, newest first.",
             access: Access::Admin,
-            query: &[LIMIT, CURSOR],
+            query: &[LIMIT, cursor::<(Timestamp, TenantId)>()],
             request_body: RequestBody::Nothing,
             responses: &[success(200, "A page of tenants.", Content::List("Tenant"))],
             fails: &[],
@@ -137,18 +139,11 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
         .new_id::<EndpointId>()
         .to_string()
         .replacen("ep", "ten", 1);
-    let mut tenant = Tenant {
-        id: made.parse().expect("a generated id is a valid tenant id"),
-        name: String::new(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        plan: None,
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: now,
-        revision: 0,
-    };
+    let mut tenant = Tenant::new(
+        made.parse().expect("a generated id is a valid tenant id"),
+        String::new(),
+        now,
+    );
     body_fields::read(document, &mut errors, |fields| {
         match fields.text("id").map(str::parse::<TenantId>) {
             None => {}
@@ -330,17 +325,17 @@ fn joined(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Result<(
 fn schemas() -> Vec<Schema> {
     let fields = || {
         json!({
-            "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS},
-            "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
+            "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS, "pattern": patterns::LINE},
+            "default_retry_policy": nullable(reference("RetryPolicy")),
             "plan": {"type": ["string", "null"], "description": "One of the plans in the configuration. `GET /v1/plans` lists them."},
-            "limits": {"anyOf": [reference("Limits"), {"type": "null"}]},
-            "endpoint_defaults": {"anyOf": [reference("EndpointDefaults"), {"type": "null"}]},
-            "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
+            "limits": nullable(reference("Limits")),
+            "endpoint_defaults": nullable(reference("EndpointDefaults")),
+            "protection": nullable(reference("Protection")),
         })
     };
     let mut new_fields = fields();
     new_fields["id"] = json!({
-        "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        "type": ["string", "null"], "pattern": patterns::TENANT_ID,
         "description": "Generated if absent.",
     });
     let [endpoint_defaults, protection] = protection_schemas();
@@ -368,52 +363,11 @@ fn schemas() -> Vec<Schema> {
         protection,
         Schema {
             name: "Limits",
-            shape: limits::shape(),
+            shape: resources::limits::shape(),
         },
         Schema {
             name: "RetryPolicy",
-            shape: json!({
-                "type": "object",
-                "description": "A preset, a complete policy, or a preset with changed fields. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first match wins, then those of the preset, then the defaults. `late`: whether a delivery that was held back past its deadline is sent (`send`, the default) or fails as `expired` (`drop`).",
-                "properties": {
-                    "preset": {"enum": ["recommended", "patient", "swift", "steady", "brisk"]},
-                    "backoff": {
-                        "type": "object",
-                        "required": ["kind"],
-                        "properties": {"kind": {"enum": ["fixed", "linear", "exponential", "schedule"]}},
-                    },
-                    "jitter": {
-                        "type": "object",
-                        "required": ["kind"],
-                        "properties": {"kind": {"enum": ["none", "full", "equal", "decorrelated", "proportional"]}},
-                    },
-                    "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
-                    "give_up_after": {"type": "string"},
-                    "rules": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["on", "then"],
-                            "properties": {
-                                "on": {"type": "string"},
-                                "then": {"enum": ["retry", "fail"]},
-                                "limit": {"type": "integer", "minimum": 1},
-                            },
-                            "additionalProperties": false,
-                        },
-                    },
-                    "late": {"enum": ["send", "drop"]},
-                },
-                "additionalProperties": false,
-                "examples": [
-                    {"preset": "swift"},
-                    {
-                        "backoff": {"kind": "exponential", "base": "1s", "factor": 6, "cap": "24h"},
-                        "jitter": {"kind": "full"}, "max_attempts": 10, "give_up_after": "86h",
-                        "rules": [{"on": "404", "then": "fail"}, {"on": "dns", "then": "retry", "limit": 3}],
-                    },
-                ],
-            }),
+            shape: policy_schema::retry_policy(),
         },
     ]
 }

@@ -30,7 +30,7 @@ use super::faults::{Answer, FaultInjector};
 use super::payload::{self, MAX_PAYLOAD_BYTES};
 use super::recorder::Recorder;
 
-/// One in this number of signatures is verified.
+/// Number of signatures of which one is verified.
 const VERIFY_ONE_IN: u64 = 256;
 /// Maximum number of connections that wait for a thread.
 const MAX_HANDED_OVER: usize = 1_024;
@@ -185,7 +185,7 @@ impl Drop for Receivers {
     }
 }
 
-/// Half of the cores are for receiving, the other half for sending.
+/// Returns the number of threads for receiving: half of the cores, because the others send.
 fn threads_to_use() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(1)

@@ -60,12 +60,12 @@ pub fn sequence_of(id: u128) -> u64 {
     ms << COUNT_BITS | count
 }
 
-/// Returns the smallest moment of an id created at `at`. A range of time is a range of moments.
+/// Returns the smallest sequence of an id created at `at`. A range of time is a range of sequences.
 pub fn first_sequence(at: Timestamp) -> u64 {
     at.0.min((1 << 48) - 1) << COUNT_BITS
 }
 
-/// Returns the id with this moment and with `tail` as its last 64 bits.
+/// Returns the id with this sequence and with `tail` as its last 64 bits.
 pub fn id_of(sequence: u64, tail: u64) -> u128 {
     let ms = u128::from(sequence >> COUNT_BITS);
     let count = u128::from(sequence & ((1 << COUNT_BITS) - 1));

@@ -45,7 +45,7 @@ pub enum EventDecision<T> {
     Store,
     /// It is stored already.
     Stored(T),
-    /// It is the same event as the one at this index of the request.
+    /// It is the same event as the one at this index of the request, which is new or stored already.
     SameAs(usize),
 }
 
@@ -67,6 +67,7 @@ pub fn plan<K: Copy + Eq + Hash, T, E>(
 ) -> Result<AcceptPlan<T>, E> {
     let mut plans = Vec::new();
     let mut conflicts = Vec::new();
+    // Each key is looked up once, however often a request repeats it.
     let mut earlier: HashMap<K, (usize, Fingerprint)> = HashMap::new();
     for (index, event) in events.into_iter().enumerate() {
         let Some((key, offered)) = event else {
@@ -76,6 +77,7 @@ pub fn plan<K: Copy + Eq + Hash, T, E>(
         let (decision, content) = if let Some((first, content)) = earlier.get(&key) {
             (EventDecision::SameAs(*first), *content)
         } else if let Some((stored, content)) = stored_under(key)? {
+            earlier.insert(key, (index, content));
             (EventDecision::Stored(stored), content)
         } else {
             earlier.insert(key, (index, offered));
@@ -112,10 +114,29 @@ mod tests {
         assert_eq!(decide(&[None, None]), Ok(vec![new, new]));
         let old = EventDecision::Stored(7);
         assert_eq!(decide(&[Some(("old", paid))]), Ok(vec![old]));
+        let (old_paid, old_sent) = (Some(("old", paid)), Some(("old", sent)));
+        assert_eq!(
+            decide(&[None, old_paid, old_paid]),
+            Ok(vec![new, old, EventDecision::SameAs(1)])
+        );
+        assert_eq!(decide(&[old_paid, old_sent, old_sent]), Err(vec![1, 2]));
         assert_eq!(decide(&[Some(("old", sent)), None]), Err(vec![0]));
         let (a_paid, a_sent) = (Some(("a", paid)), Some(("a", sent)));
         assert_eq!(decide(&[a_paid, None, a_paid]), Ok(vec![new, new, first]));
         assert_eq!(decide(&[a_paid, a_sent, a_sent]), Err(vec![1, 2]));
+    }
+
+    #[test]
+    fn a_repeated_key_is_looked_up_once() {
+        let paid = Fingerprint::of(&[b"invoice.paid", b"{}"]);
+        let mut looked_up = Vec::new();
+        let stored = |key: &'static str| {
+            looked_up.push(key);
+            Ok::<_, Infallible>((key == "old").then_some((7, paid)))
+        };
+        let Ok(planned) = plan([Some(("old", paid)); 1_000], stored);
+        assert_eq!(planned.expect("no conflict").len(), 1_000);
+        assert_eq!(looked_up, ["old"]);
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub mod rng;
 pub mod secret;
 pub mod sign;
 pub mod subscription;
+pub mod suggestion;
 pub mod time;
 pub mod trace;
 pub mod validation;

@@ -9,6 +9,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::suggestion::unknown;
 use crate::time::Span;
 
 /// Maximum number of errors reported for one document. More would not help.
@@ -213,8 +214,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     /// Returns the field as a whole number between `least` and `most`.
     pub fn count(&mut self, name: &'static str, least: u32, most: u32) -> Option<u32> {
         let value = self.value(name)?;
-        let count = value
-            .as_u64()
+        let count = whole_number(value)
             .and_then(|count| u32::try_from(count).ok())
             .filter(|count| (least..=most).contains(count));
         if count.is_none() {
@@ -289,13 +289,22 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     pub fn finish(self) {
         for name in self.object.keys() {
             if !self.asked.iter().any(|asked| asked == name) {
-                let known = self.asked.join(", ");
                 let path = self.path_of(name);
-                self.errors
-                    .add(path, format!("is not a known field; known fields: {known}"));
+                self.errors.add(path, unknown("field", name, &self.asked));
             }
         }
     }
+}
+
+/// Returns the value if it is a whole number. JSON does not distinguish `5` from `5.0`.
+pub fn whole_number(value: &Value) -> Option<u64> {
+    /// From here on, an `f64` cannot represent every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    value.as_u64().or_else(|| {
+        let number = value.as_f64()?;
+        let is_whole = number.fract() == 0.0 && (0.0..=EXACT).contains(&number);
+        is_whole.then_some(number as u64)
+    })
 }
 
 fn read_span(value: &Value, least: Span, most: Span) -> Result<Span, String> {

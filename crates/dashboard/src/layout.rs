@@ -5,14 +5,14 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::components::csrf_field;
+use super::components::{csrf_field, url_text};
 use super::page::{FlashMessage, Page, Section, Tab};
 use super::page_request::PageRequest;
 use super::state::{Dashboard, Site};
 use super::urls::DASHBOARD_PATH;
 
-/// Navigation for visitors with an admin key.
-const ADMIN_TABS: [Tab; 6] = [
+/// Navigation for visitors with an admin key. A further page gets a [`Tab`] and an entry here.
+const ADMIN_TABS: &[Tab] = &[
     Tab::Overview,
     Tab::Alerts,
     Tab::Tenants,
@@ -20,15 +20,26 @@ const ADMIN_TABS: [Tab; 6] = [
     Tab::Nodes,
     Tab::Audit,
 ];
-/// Navigation of one tenant's pages.
-const TENANT_TABS: [Tab; 7] = [
+/// Navigation of one tenant's pages, for visitors with a key.
+const TENANT_TABS: &[Tab] = &[
     Tab::Overview,
     Tab::Alerts,
     Tab::Endpoints,
+    Tab::Events,
     Tab::Deliveries,
     Tab::DeadLetters,
     Tab::Replays,
     Tab::Lab,
+    Tab::Keys,
+    Tab::Settings,
+];
+/// Navigation of the portal: a customer's view.
+const PORTAL_TABS: &[Tab] = &[
+    Tab::Overview,
+    Tab::Endpoints,
+    Tab::Deliveries,
+    Tab::DeadLetters,
+    Tab::Replays,
 ];
 
 /// Renders a page with its complete layout.
@@ -61,7 +72,7 @@ pub(super) fn render_page(
                     @if let Some(message) = message { p.flash role="status" { (message.text()) } }
                     (content(page))
                 }
-                (footer())
+                (footer(site))
                 div #live-state .live-state role="status" {}
             }
         }
@@ -91,7 +102,7 @@ pub(super) fn render_unauthenticated_with_message(
                     @if let Some(message) = message { p.flash role="status" { (message.text()) } }
                     (content(page))
                 }
-                (footer())
+                (footer(site))
             }
         }
     }
@@ -169,9 +180,9 @@ fn site_nav(request: &PageRequest, page: &Page) -> Markup {
     }
     html! {
         nav aria-label="Site" {
-            ul { @for tab in ADMIN_TABS { li { (tab_link(&request.link(tab.path()), tab, is_current(request, page, tab))) } } }
+            ul { @for tab in ADMIN_TABS { li { (tab_link(&request.link(tab.path()), *tab, is_current(request, page, *tab))) } } }
         }
-        (search_form(&request.link("/find")))
+        (search_form(&request.link("/find"), "tenant, URL, type or id"))
     }
 }
 
@@ -187,24 +198,28 @@ fn tenant_nav(request: &PageRequest, page: &Page) -> Markup {
     let Some(tenant) = &request.tenant else {
         return html! {};
     };
+    let tabs = match request.is_portal() {
+        true => PORTAL_TABS,
+        false => TENANT_TABS,
+    };
     html! {
         div.tenant role="region" aria-label="Tenant pages" {
             @if !request.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
             nav aria-label="Tenant" {
-                ul { @for tab in TENANT_TABS { li { (tab_link(&request.tenant_link(tab.path()), tab, page.tab == tab)) } } }
+                ul { @for tab in tabs { li { (tab_link(&request.tenant_link(tab.path()), *tab, page.tab == *tab)) } } }
             }
             @if !request.is_admin() {
-                (search_form(&request.tenant_link("/find")))
+                (search_form(&request.tenant_link("/find"), "URL, type or id"))
             }
         }
     }
 }
 
-fn search_form(action: &str) -> Markup {
+fn search_form(action: &str, placeholder: &str) -> Markup {
     html! {
         form.find role="search" action=(action) {
-            label.unseen for="find" { "Find by id" }
-            input #find name="id" placeholder="dlv_…, evt_…, ep_…" autocomplete="off" spellcheck="false" required;
+            label.unseen for="find" { "Find" }
+            input #find name="q" placeholder=(placeholder) autocomplete="off" spellcheck="false" required;
             button type="submit" { "Find" }
         }
     }
@@ -232,7 +247,7 @@ fn crumbs(page: &Page) -> Markup {
     }
     html! {
         nav.crumbs aria-label="Breadcrumb" {
-            ol { @for (name, link) in &page.crumbs { li { a href=(link) { (name) } } } }
+            ol { @for (name, link) in &page.crumbs { li { a href=(link) { (url_text(name)) } } } }
         }
     }
 }
@@ -240,7 +255,7 @@ fn crumbs(page: &Page) -> Markup {
 fn content(page: &Page) -> Markup {
     html! {
         div.heading {
-            h1 { (page.title) }
+            h1 { (url_text(&page.title)) }
             @if let Some(lead) = &page.lead { div.lead { (lead) } }
         }
         @for section in &page.sections { (section_element(section)) }
@@ -255,8 +270,17 @@ fn section_element(section: &Section) -> Markup {
     }
 }
 
-fn footer() -> Markup {
+fn footer(site: Site) -> Markup {
     html! {
-        footer { p { "posthaste " (env!("CARGO_PKG_VERSION")) " · " a href="/docs" { "API" } " · Times in UTC" } }
+        footer { p {
+            "posthaste " (env!("CARGO_PKG_VERSION")) " · "
+            @match site {
+                Site::Dashboard => { a href="/docs" { "API" } " · " a href="/docs/operations" { "Runbook" } " · " }
+                Site::Portal => {}
+            }
+            span #zone-name { "Times in UTC" }
+            // Shown by the script, which converts the times.
+            " " button #zone.quiet type="button" hidden { "Use my time zone" }
+        } }
     }
 }

@@ -114,6 +114,8 @@ pub(super) enum Tab {
     Tenants,
     /// Endpoints of a tenant.
     Endpoints,
+    /// Events of a tenant, and a form to send one.
+    Events,
     /// Deliveries of a tenant.
     Deliveries,
     /// Dead letters of a tenant.
@@ -122,6 +124,10 @@ pub(super) enum Tab {
     Replays,
     /// Simulation of retry policies.
     Lab,
+    /// API keys and portal links of a tenant.
+    Keys,
+    /// Settings of a tenant.
+    Settings,
     /// The nodes.
     Nodes,
     /// Audit log.
@@ -138,10 +144,13 @@ impl Tab {
             Tab::Alerts => "Alerts",
             Tab::Tenants => "Tenants",
             Tab::Endpoints => "Endpoints",
+            Tab::Events => "Events",
             Tab::Deliveries => "Deliveries",
             Tab::DeadLetters => "Dead letters",
             Tab::Replays => "Replays",
             Tab::Lab => "Retry lab",
+            Tab::Keys => "Keys",
+            Tab::Settings => "Settings",
             Tab::Nodes => "Nodes",
             Tab::Audit => "Audit log",
             Tab::None => "",
@@ -155,10 +164,13 @@ impl Tab {
             Tab::Alerts => "/alerts",
             Tab::Tenants => "/tenants",
             Tab::Endpoints => "/endpoints",
+            Tab::Events => "/events",
             Tab::Deliveries => "/deliveries",
             Tab::DeadLetters => "/dead-letters",
             Tab::Replays => "/replays",
             Tab::Lab => "/lab",
+            Tab::Keys => "/keys",
+            Tab::Settings => "/settings",
             Tab::Nodes => "/nodes",
             Tab::Audit => "/audit",
         }
@@ -193,8 +205,10 @@ pub(super) enum ActionResult {
 pub(super) enum FlashMessage {
     /// An endpoint was created.
     Created,
-    /// Settings were saved.
+    /// Settings of an endpoint were saved.
     Saved,
+    /// Settings of a tenant were saved.
+    SettingsSaved,
     /// An endpoint was paused.
     Paused,
     /// An endpoint was resumed.
@@ -221,8 +235,14 @@ pub(super) enum FlashMessage {
     ReplayStopped,
     /// A tenant was created.
     TenantCreated,
+    /// A tenant was deleted.
+    TenantDeleted,
     /// A portal link was revoked.
     LinkEnded,
+    /// An API key was revoked.
+    KeyRevoked,
+    /// An event was accepted.
+    EventSent,
     /// A confirmation email is being sent.
     ConfirmationSent,
     /// The visitor signed out.
@@ -231,7 +251,7 @@ pub(super) enum FlashMessage {
 
 impl FlashMessage {
     /// All messages.
-    const ALL: [FlashMessage; 18] = [
+    const ALL: [FlashMessage; 22] = [
         FlashMessage::Created,
         FlashMessage::Saved,
         FlashMessage::Paused,
@@ -247,7 +267,11 @@ impl FlashMessage {
         FlashMessage::ReplayBegun,
         FlashMessage::ReplayStopped,
         FlashMessage::TenantCreated,
+        FlashMessage::TenantDeleted,
         FlashMessage::LinkEnded,
+        FlashMessage::KeyRevoked,
+        FlashMessage::EventSent,
+        FlashMessage::SettingsSaved,
         FlashMessage::ConfirmationSent,
         FlashMessage::SignedOut,
     ];
@@ -270,6 +294,10 @@ impl FlashMessage {
             FlashMessage::ReplayBegun => "replaying",
             FlashMessage::ReplayStopped => "stopped",
             FlashMessage::TenantCreated => "tenant-created",
+            FlashMessage::TenantDeleted => "tenant-deleted",
+            FlashMessage::KeyRevoked => "key-revoked",
+            FlashMessage::EventSent => "event-sent",
+            FlashMessage::SettingsSaved => "settings-saved",
             FlashMessage::LinkEnded => "link-ended",
             FlashMessage::ConfirmationSent => "confirmation-sent",
             FlashMessage::SignedOut => "signed-out",
@@ -304,6 +332,10 @@ impl FlashMessage {
                 "Replay stopped. Deliveries that it already started continue."
             }
             FlashMessage::TenantCreated => "Tenant created. Add an endpoint to receive its events.",
+            FlashMessage::TenantDeleted => "Tenant deleted, with its endpoints and keys.",
+            FlashMessage::KeyRevoked => "Key revoked. It no longer gives access.",
+            FlashMessage::EventSent => "Event accepted.",
+            FlashMessage::SettingsSaved => "Settings saved.",
             FlashMessage::LinkEnded => "Link revoked. It no longer gives access.",
             FlashMessage::ConfirmationSent => "Confirmation email queued.",
             FlashMessage::SignedOut => "You have signed out.",

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use posthaste_api::auth::Caller;
 use posthaste_api::code::Code;
 use posthaste_api::in_process::InProcessRequest;
@@ -173,12 +174,23 @@ impl PageRequest {
         target: &str,
         document: Option<Value>,
     ) -> Result<T, Problem> {
+        let body = document.map(|document| document.to_string().into());
+        self.call_with(verb, target, body).await
+    }
+
+    /// Calls the API as the visitor, with a body that is JSON text already.
+    pub(super) async fn call_with<T: DeserializeOwned>(
+        &self,
+        verb: Verb,
+        target: &str,
+        body: Option<Bytes>,
+    ) -> Result<T, Problem> {
         let call = InProcessRequest {
             caller: self.visitor.caller.clone(),
             origin: self.origin.clone(),
             verb,
             target: target.to_owned(),
-            document,
+            body,
         };
         let response = self.dashboard.app.ask(call).await?;
         let body: &[u8] = match response.is_empty() {

@@ -17,14 +17,56 @@
     const words = `${Math.floor(size / length)} ${unit}`;
     return seconds < 0 ? `${words} ago` : `in ${words}`;
   };
+  // Times are UTC. On request they are shown in the viewer's zone, which the browser knows.
+  const ZONE = "posthaste-zone";
+  const remembered = () => {
+    try {
+      return localStorage.getItem(ZONE);
+    } catch {
+      // In a frame of another site nothing may be remembered.
+      return null;
+    }
+  };
+  let isLocal = remembered() === "local";
+  const two = (number, width = 2) => String(number).padStart(width, "0");
+  const local = (at, utc) => {
+    const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    const clock = `${two(at.getHours())}:${two(at.getMinutes())}`;
+    // As exact as the time on the page: hours and minutes, seconds, or milliseconds.
+    if (utc.length <= 5) return clock;
+    const seconds = `${day} ${clock}:${two(at.getSeconds())}`;
+    return utc.includes(".") ? `${seconds}.${two(at.getMilliseconds(), 3)}` : seconds;
+  };
   const tellTimes = () => {
     const now = Date.now();
     for (const time of document.querySelectorAll("time[datetime]")) {
       const at = Date.parse(time.dateTime);
+      if (Number.isNaN(at)) continue;
       // In one piece, whatever the line's end.
-      if (!Number.isNaN(at)) time.dataset.relative = inWords((at - now) / 1000).replaceAll(" ", "\u00a0");
+      time.dataset.relative = inWords((at - now) / 1000).replaceAll(" ", "\u00a0");
+      time.dataset.utc ??= time.textContent;
+      const text = isLocal ? local(new Date(at), time.dataset.utc) : time.dataset.utc;
+      if (time.textContent !== text) time.textContent = text;
     }
   };
+  const zoneButton = document.getElementById("zone");
+  const zoneName = document.getElementById("zone-name");
+  const tellZone = () => {
+    if (!zoneButton || !zoneName) return;
+    zoneName.textContent = `Times in ${isLocal ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC"}`;
+    zoneButton.textContent = isLocal ? "Use UTC" : "Use my time zone";
+    zoneButton.hidden = false;
+  };
+  zoneButton?.addEventListener("click", () => {
+    isLocal = !isLocal;
+    try {
+      localStorage.setItem(ZONE, isLocal ? "local" : "utc");
+    } catch {
+      // It holds for this page only.
+    }
+    tellZone();
+    tellTimes();
+  });
 
   // Copying.
   const showCopying = (within) => {
@@ -92,6 +134,16 @@
     if (choice?.matches?.("select") && written.value.trim()) choice.selectedIndex = choice.options.length - 1;
   });
 
+  // Fields that belong to one choice are shown with it: data-when="field:value".
+  const showChosen = () => {
+    for (const part of document.querySelectorAll("[data-when]")) {
+      const [name, value] = part.dataset.when.split(":");
+      const choice = part.closest("form")?.elements[name];
+      part.hidden = Boolean(choice) && choice.value !== value && !part.querySelector("[aria-invalid=true]");
+    }
+  };
+  document.addEventListener("change", showChosen);
+
   // One box that ticks all boxes of its form.
   document.addEventListener("change", (event) => {
     const all = event.target.closest?.("input[data-all]");
@@ -110,7 +162,56 @@
   };
   const open = (element) => new Set([...element.querySelectorAll("details[id][open]")].map((one) => one.id));
   const waiting = new Map();
-  const put = ({ id, print, html }) => {
+  // Lists do not move under the cursor: rows that are there are updated in place, and what would move them waits.
+  const keyed = (root) => new Map([...root.querySelectorAll("[data-key]")].map((row) => [row.dataset.key, row]));
+  const held = new Map();
+  let pointedAt = 0;
+  document.addEventListener("pointermove", () => (pointedAt = Date.now()), { passive: true });
+  const isPointed = (section) => section.matches(":hover") && Date.now() - pointedAt < 5000;
+  const holdsStill = (section) => {
+    const list = section.querySelector("[data-list]");
+    if (!list) return false;
+    return list.dataset.list === "hold" || isPointed(section) || section.querySelector(":focus-visible") !== null;
+  };
+  const hold = (section, { id, print, html }) => {
+    const next = document.createElement("div");
+    next.innerHTML = html;
+    const [before, after] = [keyed(section), keyed(next)];
+    if (before.size === 0 || !holdsStill(section)) return false;
+    if ([...before.keys()].join() === [...after.keys()].join()) return false;
+    for (const [key, row] of before) {
+      const changed = after.get(key);
+      const boxes = (of) => [...of.querySelectorAll("input[type=checkbox]")];
+      if (!changed || row.contains(document.activeElement)) continue;
+      const copy = changed.cloneNode(true);
+      boxes(copy).forEach((box, index) => (box.checked = boxes(row)[index]?.checked ?? false));
+      row.replaceWith(copy);
+    }
+    held.set(id, { id, print, html });
+    section.dataset.print = print;
+    const fresh = [...after.keys()].filter((key) => !before.has(key)).length;
+    let news = section.querySelector("button.news");
+    if (!news) {
+      news = document.createElement("button");
+      news.type = "button";
+      news.className = "news";
+      news.addEventListener("click", () => letGo(id));
+      section.querySelector("[data-list]").before(news);
+    }
+    news.textContent = fresh > 0 ? `${fresh} new – show` : "The list has changed – show";
+    showCopying(section);
+    tellTimes();
+    return true;
+  };
+  const letGo = (id) => {
+    const change = held.get(id);
+    const section = document.getElementById(id);
+    held.delete(id);
+    if (!change || !section) return;
+    delete section.dataset.print;
+    put(change, true);
+  };
+  const put = ({ id, print, html }, moves = false) => {
     const section = document.getElementById(id);
     if (!section || section.dataset.print === print) return;
     // Nobody's typing is taken away; what came meanwhile is put when they are done.
@@ -118,6 +219,8 @@
       waiting.set(id, { id, print, html });
       return;
     }
+    if (!moves && hold(section, { id, print, html })) return;
+    held.delete(id);
     const ticked = new Set([...section.querySelectorAll("input:checked")].map((box) => box.value));
     const chosen = [...section.querySelectorAll("select[id]")].map((one) => [one.id, one.value]);
     const wasOpen = open(section);
@@ -150,6 +253,13 @@
       }
     });
   });
+  // What moves rows of a list without a button waits only while the pointer or the focus is there.
+  setInterval(() => {
+    for (const id of [...held.keys()]) {
+      const section = document.getElementById(id);
+      if (section && !holdsStill(section)) letGo(id);
+    }
+  }, 1000);
   let stream = null;
   const leave = () => {
     stream?.close();
@@ -182,6 +292,13 @@
   addEventListener("pagehide", leave);
   addEventListener("pageshow", follow);
 
+  // On a narrow screen the navigation scrolls; the current page is in sight.
+  for (const current of document.querySelectorAll("nav a[aria-current=page]")) {
+    const list = current.closest("ul");
+    if (list) list.scrollLeft = current.offsetLeft - list.offsetLeft - list.clientWidth / 3;
+  }
+  showChosen();
+  tellZone();
   tellTimes();
   setInterval(tellTimes, 1000);
   showCopying(document);

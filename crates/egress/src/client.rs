@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use crate::allowance::ConnectionAllowance;
 use crate::connector::Connector;
 use crate::error_mapping;
-use crate::pool::{Lease, Pool};
+use crate::pool::{Pool, PooledConnection};
 use crate::report::SendReport;
 use crate::request::{self, Message, PoolKey, Request, SendPermit};
 use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
@@ -190,8 +190,8 @@ impl Shared {
         let mut idle = self.pool.take(&key, &to, identity.as_ref());
         loop {
             progress.reused = idle.is_some();
-            let mut lease = match idle.take() {
-                Some(lease) => lease,
+            let mut pooled = match idle.take() {
+                Some(pooled) => pooled,
                 None => {
                     // Nothing of the request was written to the connection that had ended.
                     (progress.allowance, progress.handed_over_at) = (None, None);
@@ -203,9 +203,9 @@ impl Shared {
                     self.pool.insert_new(&key, &to, identity, fresh)
                 }
             };
-            lease.connection().address(&mut message, &to)?;
-            match exchange(&mut lease, message, permit.clone(), progress).await {
-                Ok(response) => return self.read(response, lease, keep_bytes, progress).await,
+            pooled.connection().address(&mut message, &to)?;
+            match exchange(&mut pooled, message, permit.clone(), progress).await {
+                Ok(response) => return self.read(response, pooled, keep_bytes, progress).await,
                 // The connection ended while it was idle. The receiver has seen nothing of the request, so
                 // sending it on a new connection is safe.
                 Err((_, Some(unsent))) if progress.reused => message = unsent,
@@ -217,7 +217,7 @@ impl Shared {
     async fn read(
         &self,
         response: Response<Incoming>,
-        mut lease: Lease,
+        mut pooled: PooledConnection,
         keep_bytes: usize,
         progress: &mut Progress,
     ) -> Result<Answer, AttemptFailure> {
@@ -232,14 +232,14 @@ impl Shared {
             truncated: false,
         };
         let read = self.read_body(&mut body, keep_bytes, &mut answer).await;
-        let whole = read.map_err(|send_error| match lease.connection().is_flooded() {
+        let whole = read.map_err(|send_error| match pooled.connection().is_flooded() {
             true => SendError::Flooded,
             false => send_error,
         })?;
         // After status 101 the connection no longer speaks HTTP, and the client never asks for another
         // protocol.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
-            lease.release(parse_keep_alive(&head.headers));
+            pooled.release(parse_keep_alive(&head.headers));
         }
         if !head.status.is_success() {
             answer.headers = head.headers;
@@ -281,7 +281,7 @@ impl Shared {
 /// Sends the message and waits for the head of the response. A failure returns the message if none of it was
 /// written.
 async fn exchange(
-    lease: &mut Lease,
+    pooled: &mut PooledConnection,
     message: Message,
     permit: Option<SendPermit>,
     progress: &mut Progress,
@@ -290,11 +290,11 @@ async fn exchange(
     if permit.as_ref().is_some_and(|permit| !permit.holds()) {
         return Err((LocalFault::PermitEnded.into(), None));
     }
-    progress.allowance = lease.connection().begin_request(permit);
+    progress.allowance = pooled.connection().begin_request(permit);
     progress.handed_over_at = progress.allowance.is_none().then(Instant::now);
-    let answered = lease.connection().send(message).await;
+    let answered = pooled.connection().send(message).await;
     answered.map_err(|unanswered| {
-        let connection = lease.connection();
+        let connection = pooled.connection();
         let setback = match (connection.is_too_late(), connection.is_flooded()) {
             (true, _) => LocalFault::PermitEnded.into(),
             (false, true) => SendError::Flooded.into(),

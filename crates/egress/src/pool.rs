@@ -111,7 +111,7 @@ pub(crate) struct Pool {
 
 /// A connection in use. Dropping it closes an HTTP/1.1 connection. An HTTP/2 connection gets no further
 /// requests.
-pub(crate) struct Lease {
+pub(crate) struct PooledConnection {
     pool: Arc<Pool>,
     key: PoolKey,
     origin: Arc<Origin>,
@@ -134,7 +134,7 @@ impl Pool {
         key: &PoolKey,
         to: &Destination,
         identity: Option<&ClientIdentity>,
-    ) -> Option<Lease> {
+    ) -> Option<PooledConnection> {
         let now = Instant::now();
         let mut state = self.lock();
         let PoolState {
@@ -176,7 +176,7 @@ impl Pool {
             }
         };
         drop(state);
-        Some(self.lease(key, origin, connection))
+        Some(self.pooled(key, origin, connection))
     }
 
     /// Takes a new connection into use. An HTTP/2 connection is added to the pool at once.
@@ -186,7 +186,7 @@ impl Pool {
         to: &Destination,
         identity: Option<&ClientIdentity>,
         connection: Connection,
-    ) -> Lease {
+    ) -> PooledConnection {
         let origin = Arc::new(Origin::of(to, identity));
         if let Some(shared) = connection.share() {
             let entry = Entry {
@@ -201,7 +201,7 @@ impl Pool {
                 .or_default()
                 .push(entry);
         }
-        self.lease(key, origin, connection)
+        self.pooled(key, origin, connection)
     }
 
     /// Removes connections that are expired, too old or have ended. Those with requests in progress are closed when
@@ -235,13 +235,13 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(
+    fn pooled(
         self: &Arc<Pool>,
         key: &PoolKey,
         origin: Arc<Origin>,
         connection: Connection,
-    ) -> Lease {
-        Lease {
+    ) -> PooledConnection {
+        PooledConnection {
             pool: Arc::clone(self),
             key: key.clone(),
             origin,
@@ -384,12 +384,12 @@ fn retain_entries(
     });
 }
 
-impl Lease {
+impl PooledConnection {
     /// Returns the connection.
     pub(crate) fn connection(&mut self) -> &mut Connection {
         self.connection
             .as_mut()
-            .expect("a lease holds its connection until it is dropped")
+            .expect("a pooled connection is there until it is dropped")
     }
 
     /// Returns the connection to the pool after a complete response. `keep_alive` is the time for which the
@@ -424,7 +424,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take()
             && connection.protocol() == Protocol::Http2

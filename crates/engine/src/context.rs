@@ -1,4 +1,8 @@
 //! Dependencies and ownership state that the engine task and all attempts share.
+//!
+//! [`AttemptContext`] has the client, the token cache, the endpoint loader, the owned shards and the lease. It also
+//! makes the permit of each request: the check, just before the first byte leaves, that the lease is valid and has not
+//! been lost in between.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

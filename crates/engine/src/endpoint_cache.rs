@@ -201,7 +201,7 @@ impl EndpointLoader {
             sealed => Credentials::open(&open(Purpose::Credentials, sealed)?)
                 .map_err(|error| ConfigError::Sealed(error.to_string()))?,
         };
-        let fingerprint = (!credentials.is_empty()).then(|| credentials.mark());
+        let fingerprint = (!credentials.is_empty()).then(|| credentials.fingerprint());
         let mut request = RequestConfig {
             destination,
             headers: header_map(&headers)?,

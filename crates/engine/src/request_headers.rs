@@ -1,4 +1,7 @@
 //! Headers of the request of an attempt: webhook headers, signatures and trace headers.
+//!
+//! Headers of posthaste replace custom headers with the same name. Only `traceparent` and `tracestate` of the tenant
+//! take precedence.
 
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -19,17 +19,15 @@ use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dispatcher::DispatcherLimits;
 use posthaste_core::id::{DeliveryId, EndpointId, IdGenerator, TenantId};
 use posthaste_core::lane::{
-    EndpointLimits, EndpointStatus, LimitOverrides, Protection, ProtectionOverrides,
-    RETRY_AFTER_CAP, RateLimit,
+    EndpointLimits, EndpointStatus, LimitOverrides, Protection, RETRY_AFTER_CAP, RateLimit,
 };
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::{SharedSecret, SigningKey};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
 use posthaste_store::{
-    AcceptResult, Content, DisabledReason, Endpoint, HandOver, HandedOver, Lease,
-    Limits as PlanLimits, Lists, NewEvent, Store, StoreError, StoreSettings, StoredDelivery,
-    Tenant,
+    AcceptResult, Content, DisabledReason, Endpoint, HandOver, HandedOver, Lease, Lists, NewEvent,
+    Store, StoreError, StoreSettings, StoredDelivery, Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -169,18 +167,11 @@ impl Fixture {
         fixture.run(&fixture.engine, &fixture.metrics, lease);
         let created = fixture.store.create_tenant(
             fixture.clock.wall(),
-            Tenant {
-                id: fixture.tenant.clone(),
-                name: "Acme".to_owned(),
-                default_retry_policy: None,
-                sealed_keys: Vec::new(),
-                plan: None,
-                limits: PlanLimits::default(),
-                endpoint_defaults: LimitOverrides::default(),
-                protection: ProtectionOverrides::default(),
-                created_at: fixture.clock.wall(),
-                revision: 0,
-            },
+            Tenant::new(
+                fixture.tenant.clone(),
+                "Acme".to_owned(),
+                fixture.clock.wall(),
+            ),
         );
         created.await.unwrap();
         fixture
@@ -233,11 +224,6 @@ impl Fixture {
         let keys = SigningKeyring::new(secret).to_stored();
         let seal = |purpose, plain: &[u8]| self.vault.seal(&self.tenant, id, purpose, plain);
         let mut endpoint = Endpoint {
-            id,
-            tenant: self.tenant.clone(),
-            url,
-            description: String::new(),
-            event_types: Vec::new(),
             retry_policy: Some(json!({
                 "backoff": {"kind": "fixed", "interval": "20ms"},
                 "jitter": {"kind": "none"},
@@ -250,17 +236,11 @@ impl Fixture {
                 }),
                 ..LimitOverrides::default()
             },
-            protection: ProtectionOverrides::default(),
-            ordered: false,
             sealed_headers: seal(Purpose::Headers, b"{}"),
             sealed_keys: seal(Purpose::SigningKeys, &keys),
             signature_style: posthaste_core::sign::SignatureStyle::Standard,
-            sealed_credentials: Vec::new(),
-            owner_email: None,
             owner_email_confirmed: true,
-            is_origin: false,
-            created_at: now,
-            revision: 0,
+            ..Endpoint::new(id, self.tenant.clone(), url, now)
         };
         adjust(&mut endpoint);
         self.store.create_endpoint(now, endpoint, 10).await.unwrap();

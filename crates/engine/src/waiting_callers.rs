@@ -1,4 +1,7 @@
 //! Callers that wait for the engine: for a status change to be persisted, or for a delivery to be cancelled.
+//!
+//! [`WaitingCallers`] keeps their requests by endpoint and by delivery. Every caller is answered once, and all of them
+//! when the engine ends.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::EndpointStatus;

@@ -10,14 +10,12 @@ use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{Delivery, RetrySettings};
 use posthaste_core::dispatcher::{AttemptRecord, EndpointChange, Record};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides, RETRY_AFTER_CAP};
+use posthaste_core::lane::RETRY_AFTER_CAP;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
-    AttemptDetail, Content, EmailLine, Endpoint, Limits, NewEvent, PendingEmail, Store, Tenant,
-    Written,
+    AttemptDetail, Content, EmailLine, Endpoint, NewEvent, PendingEmail, Store, Tenant, Written,
 };
 
 pub(crate) fn tenant_id(id: &str) -> TenantId {
@@ -25,41 +23,19 @@ pub(crate) fn tenant_id(id: &str) -> TenantId {
 }
 
 pub(crate) fn tenant(id: &str, created_at: Timestamp) -> Tenant {
-    Tenant {
-        id: tenant_id(id),
-        name: id.to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        plan: None,
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at,
-        revision: 0,
-    }
+    Tenant::new(tenant_id(id), id.to_owned(), created_at)
 }
 
 /// Returns an endpoint that subscribes to all events.
 pub(crate) fn endpoint(id: EndpointId, tenant: &str, created_at: Timestamp) -> Endpoint {
     Endpoint {
-        id,
-        tenant: tenant_id(tenant),
-        url: format!("https://{tenant}.example.com/in"),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at,
-        revision: 0,
+        ..Endpoint::new(
+            id,
+            tenant_id(tenant),
+            format!("https://{tenant}.example.com/in"),
+            created_at,
+        )
     }
 }
 

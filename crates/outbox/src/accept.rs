@@ -206,7 +206,10 @@ fn event_of(
     row: &OutboxRow,
 ) -> Result<NewEvent, String> {
     let fields = row.fields.as_ref().map_err(String::clone)?;
-    let limit_bytes = app.payload_bytes(&tenant.tenant);
+    // A payload above the second limit was not transferred.
+    let limit_bytes = app
+        .payload_bytes(&tenant.tenant)
+        .min(app.settings.batch_bytes);
     if row.payload_bytes as u64 > limit_bytes {
         return Err(payload_too_large(limit_bytes).detail.into_owned());
     }

@@ -129,7 +129,7 @@ impl OutboxReader {
     /// Closes the connection, because another node reads the outbox.
     fn stop_reading(&mut self) {
         if self.table.take().is_some() {
-            tracing::info!(target: LOG_TARGET, outbox = self.settings.name, "another node reads the outbox now");
+            tracing::info!(target: LOG_TARGET, outbox = self.settings.name, "another node has taken over the outbox");
         }
         self.position.reset();
         self.waits = TenantWaits::default();
@@ -234,7 +234,7 @@ impl OutboxReader {
                 Some(tenant) => tenant.as_str(),
                 None => tenant,
             };
-            tracing::debug!(target: LOG_TARGET, outbox = name, tenant, %wait, "rows wait, because their tenant is over a rate");
+            tracing::debug!(target: LOG_TARGET, outbox = name, tenant, %wait, "rows are waiting: their tenant has exceeded a rate limit");
             some_wait |= self.waits.begin(now, tenant, *wait);
         }
         let all_decided = batch.skipped.is_empty() && accepted.failure.is_none();
@@ -247,7 +247,7 @@ impl OutboxReader {
         }
         let refused = accepted.refused();
         if let Some((id, error)) = refused.first() {
-            tracing::warn!(target: LOG_TARGET, outbox = name, rows = refused.len(), id, error, "rows cannot be accepted; their column error says why");
+            tracing::warn!(target: LOG_TARGET, outbox = name, rows = refused.len(), id, error, "rows rejected; their column `error` has the reason");
         }
         some_wait
     }
@@ -262,7 +262,7 @@ impl OutboxReader {
 
     fn recovered(&mut self) {
         if self.failures > 0 {
-            tracing::info!(target: LOG_TARGET, outbox = self.settings.name, "the outbox is read again");
+            tracing::info!(target: LOG_TARGET, outbox = self.settings.name, "reading the outbox again");
         }
         self.failures = 0;
     }
@@ -276,12 +276,12 @@ impl OutboxReader {
                 self.app.metrics.outboxes.unreadable(name, now);
                 if self.failures == 0 {
                     let server = &self.settings.source.server;
-                    tracing::warn!(target: LOG_TARGET, outbox = name, %server, why, "the outbox cannot be read; it is tried again");
+                    tracing::warn!(target: LOG_TARGET, outbox = name, %server, why, "cannot read the outbox; retrying");
                 }
             }
             RoundError::Store(error) => {
                 if self.failures == 0 {
-                    tracing::warn!(target: LOG_TARGET, outbox = name, %error, "rows cannot be stored; they stay in the outbox");
+                    tracing::warn!(target: LOG_TARGET, outbox = name, %error, "cannot store rows; they stay in the outbox");
                 }
             }
         }

@@ -36,7 +36,7 @@ const WAVE_NOMINAL: Span = Span::from_secs(10);
 pub struct GuaranteeChecker {
     delivery_records: BTreeMap<DeliveryId, DeliveryRecord>,
     endpoint_records: BTreeMap<EndpointId, EndpointRecord>,
-    keys: BTreeMap<u64, EventId>,
+    event_of_key: BTreeMap<u64, EventId>,
     delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
     undisturbed_since_ms: u64,
     clock_jumped: bool,
@@ -54,7 +54,7 @@ impl GuaranteeChecker {
                 .iter()
                 .map(|site| (site.endpoint, EndpointRecord::of(site)))
                 .collect(),
-            keys: BTreeMap::new(),
+            event_of_key: BTreeMap::new(),
             delays_ms: BTreeMap::new(),
             undisturbed_since_ms: 0,
             clock_jumped: false,
@@ -108,7 +108,7 @@ impl GuaranteeChecker {
 
     /// An event with this idempotency key was acknowledged.
     pub fn answered(&mut self, key: u64, event: EventId) {
-        let first = *self.keys.entry(key).or_insert(event);
+        let first = *self.event_of_key.entry(key).or_insert(event);
         self.expect(first == event, Oracle::OneEventPerKey, || {
             format!("key {key} made {first} and {event}")
         });
@@ -128,7 +128,7 @@ impl GuaranteeChecker {
             results: 0,
             recorded: 0,
             excuses: 0,
-            under_way: false,
+            is_in_flight: false,
             last_write: None,
             replayed: false,
             handed_over_ms: None,
@@ -194,7 +194,7 @@ impl GuaranteeChecker {
         let undisturbed_since_ms = self.undisturbed_since_ms;
         let delivery_record = self.delivery_record(id);
         delivery_record.sends += 1;
-        let twice = std::mem::replace(&mut delivery_record.under_way, true);
+        let twice = std::mem::replace(&mut delivery_record.is_in_flight, true);
         let handed_over_ms = delivery_record.handed_over_ms.take();
         self.expect(!twice, Oracle::OneAtATime, || {
             format!("{id} is under way already")
@@ -334,7 +334,7 @@ impl GuaranteeChecker {
     pub fn excused(&mut self, attempt: &Attempt) {
         let delivery_record = self.delivery_record(attempt.delivery);
         delivery_record.excuses += 1;
-        delivery_record.under_way = false;
+        delivery_record.is_in_flight = false;
     }
 
     /// A record of an attempt was written.
@@ -343,7 +343,7 @@ impl GuaranteeChecker {
         let (id, endpoint) = (after.id(), after.facts().endpoint);
         self.check_terminal(before, after);
         let delivery_record = self.delivery_record(id);
-        delivery_record.under_way = false;
+        delivery_record.is_in_flight = false;
         delivery_record.recorded += 1;
         let is_refused_probe = is_refused_probe(record);
         delivery_record.spent += u32::from(!is_refused_probe);
@@ -485,7 +485,7 @@ impl GuaranteeChecker {
     /// The process crashed. Attempts in flight are excused.
     pub fn crashed(&mut self) {
         for delivery_record in self.delivery_records.values_mut() {
-            if std::mem::take(&mut delivery_record.under_way) {
+            if std::mem::take(&mut delivery_record.is_in_flight) {
                 delivery_record.excuses += 1;
             }
             delivery_record.handed_over_ms = None;
@@ -501,7 +501,7 @@ impl GuaranteeChecker {
     pub fn stopped(&mut self) {
         let mut records = self.delivery_records.iter();
         let left = records
-            .find(|(_, record)| record.under_way)
+            .find(|(_, record)| record.is_in_flight)
             .map(|(id, _)| *id);
         self.expect(left.is_none(), Oracle::CleanStop, || {
             format!("{left:?} was left over")

@@ -27,7 +27,7 @@ pub(crate) struct DeliveryRecord {
     pub(crate) results: u32,
     pub(crate) recorded: u32,
     pub(crate) excuses: u32,
-    pub(crate) under_way: bool,
+    pub(crate) is_in_flight: bool,
     pub(crate) last_write: Option<(Epoch, u32)>,
     pub(crate) replayed: bool,
     pub(crate) handed_over_ms: Option<u64>,

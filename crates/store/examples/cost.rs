@@ -21,15 +21,13 @@ use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::postgres::{PostgresStore, ServerUrl};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    AttemptDetail, Content, CreateResult, DeliveryFilter, Endpoint, HandOver, HandedOver, Limits,
-    NewEvent, PageRequest, Store, StoreError, StoreSettings, Tenant,
+    AttemptDetail, Content, CreateResult, DeliveryFilter, Endpoint, HandOver, HandedOver, NewEvent,
+    PageRequest, Store, StoreError, StoreSettings, Tenant,
 };
 
 const MEASURED: u64 = 100_000;
@@ -329,43 +327,22 @@ fn tenant_of(endpoint: u64) -> TenantId {
 }
 
 fn tenant(now: Timestamp, endpoint: u64) -> Tenant {
-    Tenant {
-        id: tenant_of(endpoint),
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        plan: None,
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: now,
-        revision: 0,
-    }
+    Tenant::new(tenant_of(endpoint), "Acme".to_owned(), now)
 }
 
 fn endpoint(now: Timestamp, number: u64) -> Endpoint {
     Endpoint {
-        id: EndpointId(u128::from(number)),
-        tenant: tenant_of(number),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
         event_types: vec![
             format!("invoice.{}", number % PER_TENANT)
                 .parse()
                 .expect("a pattern"),
         ],
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: now,
-        revision: 0,
+        ..Endpoint::new(
+            EndpointId(u128::from(number)),
+            tenant_of(number),
+            "https://example.com/hook".to_owned(),
+            now,
+        )
     }
 }

@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{EndpointStatus, LimitOverrides, ProtectionOverrides};
+use posthaste_core::lane::EndpointStatus;
 use posthaste_core::rng::Rng;
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresStore, ServerUrl};
 use posthaste_store::{
-    Content, Endpoint, HandOver, HandedOver, Limits, NewEvent, ReplayFilter, ReplayScope,
-    Retention, Store, StoreError, StoreSettings, StoredStatus, Tenant,
+    Content, Endpoint, NewEvent, ReplayFilter, ReplayScope, Retention, Store, StoreSettings,
+    StoredStatus, Tenant,
 };
+use posthaste_store_testing::NoHandOver;
 
 /// Endpoints of the hostile tenant, which all get every event.
 const ENDPOINTS: u128 = 1_000;
@@ -37,16 +37,6 @@ const HOSTILE_REQUESTS: usize = 6;
 const PROBES: usize = 4;
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
-
-struct NoHandOver;
-
-impl HandOver for NoHandOver {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-
-    fn broken(&self, why: &StoreError) {
-        panic!("{why}");
-    }
-}
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -247,18 +237,7 @@ async fn retention_run(store: Arc<PostgresStore>) {
 
 async fn create_fixture(store: &PostgresStore) {
     for name in ["hostile", "quiet"] {
-        let tenant = Tenant {
-            id: tenant_id(name),
-            name: name.to_owned(),
-            default_retry_policy: None,
-            sealed_keys: Vec::new(),
-            plan: None,
-            limits: Limits::default(),
-            endpoint_defaults: LimitOverrides::default(),
-            protection: ProtectionOverrides::default(),
-            created_at: NOW,
-            revision: 0,
-        };
+        let tenant = Tenant::new(tenant_id(name), name.to_owned(), NOW);
         store.create_tenant(NOW, tenant).await.expect("a tenant");
     }
     for number in 1..=ENDPOINTS {
@@ -293,24 +272,13 @@ fn event(tenant: &str) -> NewEvent {
 
 fn endpoint(tenant: &str, id: EndpointId) -> Endpoint {
     Endpoint {
-        id,
-        tenant: tenant_id(tenant),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: NOW,
-        revision: 0,
+        ..Endpoint::new(
+            id,
+            tenant_id(tenant),
+            "https://example.com/hook".to_owned(),
+            NOW,
+        )
     }
 }
 

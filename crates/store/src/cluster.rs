@@ -11,7 +11,7 @@
 //! 2. **No shared clock.** Each node measures a lease by its own monotonic clock. The holder counts from before it
 //!    requested the lease; a node that waits for its end counts from after it saw it. No wall clock decides about
 //!    ownership.
-//! 3. **Clean hand-over.** A shard that is revoked is released when nothing of it is in flight, and can be granted to
+//! 3. **Clean release.** A shard that is revoked is released when nothing of it is in flight, and can be granted to
 //!    another node immediately.
 //! 4. **Bounded delay.** A node learns of another node's changes within one second, and of deliveries that another
 //!    node persisted within five seconds, even if every `NOTIFY` is lost.

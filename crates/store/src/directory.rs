@@ -39,6 +39,24 @@ pub struct Tenant {
     pub revision: u64,
 }
 
+impl Tenant {
+    /// Returns a new tenant without a plan and without limits, policies and keys of its own.
+    pub fn new(id: TenantId, name: String, created_at: Timestamp) -> Tenant {
+        Tenant {
+            id,
+            name,
+            default_retry_policy: None,
+            sealed_keys: Vec::new(),
+            plan: None,
+            limits: Limits::default(),
+            endpoint_defaults: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
+            created_at,
+            revision: 0,
+        }
+    }
+}
+
 /// The limits of a tenant. An absent limit comes from the tenant's plan, or else from the server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -137,6 +155,32 @@ pub struct Endpoint {
     pub created_at: Timestamp,
     /// Counts changes of the fields above, so that two concurrent changes cannot overwrite each other.
     pub revision: u64,
+}
+
+impl Endpoint {
+    /// Returns a new endpoint that gets all event types. It sets no limits, and has no secrets and no owner yet.
+    pub fn new(id: EndpointId, tenant: TenantId, url: String, created_at: Timestamp) -> Endpoint {
+        Endpoint {
+            id,
+            tenant,
+            url,
+            description: String::new(),
+            event_types: Vec::new(),
+            retry_policy: None,
+            limits: LimitOverrides::default(),
+            protection: ProtectionOverrides::default(),
+            ordered: false,
+            sealed_headers: Vec::new(),
+            sealed_keys: Vec::new(),
+            signature_style: SignatureStyle::Standard,
+            sealed_credentials: Vec::new(),
+            is_origin: false,
+            owner_email: None,
+            owner_email_confirmed: false,
+            created_at,
+            revision: 0,
+        }
+    }
 }
 
 /// The reason why an endpoint is disabled.

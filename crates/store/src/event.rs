@@ -134,6 +134,10 @@ pub struct AcceptedOrStored {
     pub event: AcceptedEvent,
 }
 
+/// Maximum number of deliveries that [`AcceptedEvent`] names if the event was stored before. An event may have very many, and
+/// one request may name very many events.
+pub const MAX_DELIVERIES_OF_STORED: usize = 100;
+
 /// An accepted event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedEvent {
@@ -143,8 +147,24 @@ pub struct AcceptedEvent {
     pub event_type: EventType,
     /// The time of its acceptance.
     pub created_at: Timestamp,
-    /// Its deliveries, one for each endpoint that subscribed to it at that time.
+    /// Number of its deliveries: one for each endpoint that subscribed to it at that time.
+    pub delivery_count: usize,
+    /// All deliveries of a new event; the first [`MAX_DELIVERIES_OF_STORED`] of one that was stored before.
     pub deliveries: Vec<AcceptedDelivery>,
+}
+
+impl AcceptedEvent {
+    /// Returns the event as it is named when it is accepted again.
+    pub fn repeated(&self) -> AcceptedEvent {
+        let listed = self.deliveries.len().min(MAX_DELIVERIES_OF_STORED);
+        AcceptedEvent {
+            id: self.id,
+            event_type: self.event_type.clone(),
+            created_at: self.created_at,
+            delivery_count: self.delivery_count,
+            deliveries: self.deliveries[..listed].to_vec(),
+        }
+    }
 }
 
 /// One delivery of an accepted event.
@@ -163,7 +183,7 @@ pub struct StoredEvent {
     pub event: AcceptedEvent,
     /// The earliest time of delivery.
     pub deliver_at: Option<Timestamp>,
-    /// Its content.
+    /// Its content. In lists the payload is empty.
     pub content: Arc<Content>,
     /// The time at which the payload was deleted. The rest of the content is still known.
     pub payload_removed_at: Option<Timestamp>,

@@ -47,7 +47,6 @@ mod store;
 mod subscriber_index;
 mod tenant_lookup;
 mod thread_end;
-mod write_group;
 mod write_queue_state;
 
 pub use posthaste_core::cluster::NodeNo;
@@ -72,7 +71,7 @@ pub use directory::{
 pub use error::{OpenError, StoreError};
 pub use event::{
     AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, Content, EventFilter,
-    HandOver, HandedOver, Idempotency, NewEvent, StoredEvent,
+    HandOver, HandedOver, Idempotency, MAX_DELIVERIES_OF_STORED, NewEvent, StoredEvent,
 };
 pub use lists::Lists;
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};

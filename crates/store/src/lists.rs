@@ -12,7 +12,7 @@ pub trait Lists {
     /// Returns an event.
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>>;
 
-    /// Lists events of a tenant.
+    /// Lists events of a tenant, without their payloads.
     fn events(
         &self,
         tenant: TenantId,

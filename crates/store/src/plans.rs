@@ -206,23 +206,19 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
     use posthaste_core::time::{Span, Timestamp};
 
     use super::*;
 
     fn tenant(plan: Option<&str>, limits: Limits) -> Tenant {
         Tenant {
-            id: "acme".parse().expect("an id"),
-            name: "Acme".to_owned(),
-            default_retry_policy: None,
-            sealed_keys: Vec::new(),
             plan: plan.map(str::to_owned),
             limits,
-            endpoint_defaults: LimitOverrides::default(),
-            protection: ProtectionOverrides::default(),
-            created_at: Timestamp(0),
-            revision: 0,
+            ..Tenant::new(
+                "acme".parse().expect("an id"),
+                "Acme".to_owned(),
+                Timestamp(0),
+            )
         }
     }
 

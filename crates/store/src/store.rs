@@ -256,6 +256,10 @@ pub trait Store:
         filter: ReplayFilter,
     ) -> Answer<Replay>;
 
+    /// Returns the number of deliveries and events that such a replay would have now: its total. Writes nothing. The
+    /// cost is proportional to the number of candidates.
+    fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64>;
+
     /// Starts the next `limit` deliveries of a running replay. Each is started once, even if it ends again in the
     /// meantime. A delivery is skipped and counted as skipped if its endpoint is disabled or deleted, if it no longer
     /// has the status that the replay asks for because another request started it first, or if it or its payload has

@@ -1,6 +1,7 @@
 //! Finds the endpoints of a tenant that get an event type.
 //!
-//! [`SubscriberIndex`] is part of a tenant's routes in both stores. Without it, a batch of events of many types to a
+//! [`SubscriberIndex`] is part of a tenant's routes in both stores. It makes a [`SubscriptionIndex`] of the core when it
+//! is first needed, and only for tenants with many endpoints. Without it, a batch of events of many types to a
 //! tenant with many endpoints would make the writer compare every type with every pattern of every endpoint.
 
 use std::sync::OnceLock;

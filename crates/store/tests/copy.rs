@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use engines::{IgnoreClusterEvents, PlainDial};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
@@ -24,10 +23,10 @@ use posthaste_store::copy::{
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    ConfirmationRequest, ConfirmationResult, Content, HandOver, HandedOver, Idempotency, KeyHash,
-    Limits, NewEvent, OpenError, OwnerEmailLimits, OwnerEmails, Store, StoreError, StoreSettings,
-    Tenant,
+    ConfirmationRequest, ConfirmationResult, Content, HandOver, Idempotency, KeyHash, NewEvent,
+    OpenError, OwnerEmailLimits, OwnerEmails, Store, StoreSettings, Tenant,
 };
+use posthaste_store_testing::NoHandOver;
 use posthaste_store_testing::contract::comparison::assert_agree;
 use posthaste_store_testing::contract::{Harness, run};
 use posthaste_testbed::{Database, Direction, TcpProxy};
@@ -35,17 +34,6 @@ use posthaste_testbed::{Database, Direction, TcpProxy};
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(future)
-}
-
-/// A hand-over that drops everything.
-struct NoHandOver;
-
-impl HandOver for NoHandOver {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-
-    fn broken(&self, why: &StoreError) {
-        panic!("{why}");
-    }
 }
 
 /// A file that is not deleted when the store is dropped.
@@ -72,18 +60,7 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let settings = StoreSettings::new(Rng::seeded(1));
     let store = SqliteStore::open(&path, settings, Arc::new(NoHandOver)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
-    let tenant = Tenant {
-        plan: None,
-        id: "acme".parse().expect("an id"),
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: now,
-        revision: 0,
-    };
+    let tenant = Tenant::new("acme".parse().expect("an id"), "Acme".to_owned(), now);
     block_on(store.create_tenant(now, tenant)).expect("it is made");
     let event = |number: usize| NewEvent {
         tenant: "acme".parse().expect("an id"),
@@ -118,18 +95,11 @@ fn request_confirmation(path: &Path) {
     let settings = StoreSettings::new(Rng::seeded(1));
     let store = SqliteStore::open(path, settings, Arc::new(NoHandOver)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
-    let tenant = Tenant {
-        plan: None,
-        id: "confirming".parse().expect("an id"),
-        name: "Confirming".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: now,
-        revision: 0,
-    };
+    let tenant = Tenant::new(
+        "confirming".parse().expect("an id"),
+        "Confirming".to_owned(),
+        now,
+    );
     let request = ConfirmationRequest {
         tenant: tenant.id.clone(),
         recipient: "Owner@example.com".to_owned(),

@@ -2,26 +2,18 @@
 
 use std::sync::Arc;
 
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{CreateResult, Limits, Store, StoreError, StoreSettings, Tenant};
+use posthaste_store::{CreateResult, Store, StoreError, StoreSettings, Tenant};
 use posthaste_store_testing::contract::Recorder;
 use posthaste_store_testing::model::ModelStore;
 
 fn acme() -> Tenant {
-    Tenant {
-        plan: None,
-        id: "acme".parse().expect("a tenant's id"),
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: Timestamp(1),
-        revision: 0,
-    }
+    Tenant::new(
+        "acme".parse().expect("a tenant's id"),
+        "Acme".to_owned(),
+        Timestamp(1),
+    )
 }
 
 fn block_on(future: impl Future<Output = ()>) {

@@ -112,25 +112,14 @@ mod tests {
 
     use bytes::Bytes;
     use posthaste_core::delivery::OrderingKey;
-    use posthaste_core::lane::{
-        Health, LimitOverrides, ProtectionOverrides, StoredTrip, TripReason,
-    };
+    use posthaste_core::lane::{Health, StoredTrip, TripReason};
     use posthaste_core::rng::Rng;
-    use posthaste_core::sign::SignatureStyle;
     use posthaste_core::time::Now;
-    use posthaste_store::{
-        Content, Endpoint, HandOver, HandedOver, Limits, NewEvent, StoreSettings, Tenant,
-    };
+    use posthaste_store::{Content, Endpoint, NewEvent, StoreSettings, Tenant};
+    use posthaste_store_testing::NoHandOver;
     use posthaste_store_testing::model::ModelStore;
 
     use super::*;
-
-    struct NoHandOver;
-
-    impl HandOver for NoHandOver {
-        fn accepted(&self, _: Vec<HandedOver>) {}
-        fn broken(&self, _: &StoreError) {}
-    }
 
     fn at(secs: u64) -> Timestamp {
         Timestamp(1_794_744_000_000 + secs * 1_000)
@@ -138,42 +127,22 @@ mod tests {
 
     async fn store_with_tenant() -> ModelStore {
         let store = ModelStore::new(StoreSettings::new(Rng::seeded(1)), Arc::new(NoHandOver));
-        let acme = Tenant {
-            id: "acme".parse().unwrap(),
-            name: String::new(),
-            plan: None,
-            default_retry_policy: None,
-            sealed_keys: Vec::new(),
-            limits: Limits::default(),
-            endpoint_defaults: LimitOverrides::default(),
-            protection: ProtectionOverrides::default(),
-            created_at: at(0),
-            revision: 0,
-        };
+        let acme = Tenant::new("acme".parse().unwrap(), String::new(), at(0));
         store.create_tenant(at(0), acme).await.unwrap();
         store
     }
 
     async fn add(store: &ModelStore, number: u128, ordered: bool) -> EndpointId {
         let endpoint = Endpoint {
-            id: EndpointId(number),
-            tenant: "acme".parse().unwrap(),
-            url: "https://example.com/".to_owned(),
-            description: String::new(),
             event_types: vec![format!("a{number}").parse().unwrap()],
-            retry_policy: None,
-            limits: LimitOverrides::default(),
-            protection: ProtectionOverrides::default(),
             ordered,
-            sealed_headers: Vec::new(),
-            sealed_keys: Vec::new(),
-            signature_style: SignatureStyle::Standard,
-            sealed_credentials: Vec::new(),
-            owner_email: None,
             owner_email_confirmed: true,
-            is_origin: false,
-            created_at: at(0),
-            revision: 0,
+            ..Endpoint::new(
+                EndpointId(number),
+                "acme".parse().unwrap(),
+                "https://example.com/".to_owned(),
+                at(0),
+            )
         };
         store.create_endpoint(at(0), endpoint, 9).await.unwrap();
         EndpointId(number)

@@ -1,4 +1,7 @@
 //! HTTP client for the API and the pages of a node under test.
+//!
+//! [`Api`] uses one connection at a time and connects again when it was lost. A call to a server that must run panics
+//! without a response; `Api::try_call` is for servers that may be down.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! An OTLP/HTTP collector on loopback. It accepts JSON, and tests read the spans and metrics that it received.
+//!
+//! [`Collector`] is a [`Receiver`] for spans and metrics. Tests wait until what they expect has arrived.
 
 use serde_json::{Map, Value};
 

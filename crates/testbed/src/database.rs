@@ -1,4 +1,7 @@
 //! Creates a database for one test, on a PostgreSQL server that already runs.
+//!
+//! [`Database`] is dropped at the end of the test. `Database::with_schema` copies a database that was migrated once,
+//! because a migration takes longer than a copy.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::net::SocketAddr;

@@ -12,7 +12,7 @@
 //! - **Background threads.** Servers and proxies run on their own threads, so a test may block while they serve.
 //!
 //! ```text
-//!  Api ─▶ Node ─▶ Wire ─▶ Database on a server | PrivatePostgres
+//!  Api ─▶ Node ─▶ TcpProxy ─▶ Database on a server | PrivatePostgres
 //!   ▲      └────▶ Receiver ─▶ ledger ─▶ checks
 //! Browser
 //! ```

@@ -1,4 +1,7 @@
 //! A node under test: the real program, which a test starts, stops, freezes and kills.
+//!
+//! [`NodeOptions`] is the command line of a node, and [`Node`] the running process. A node is killed when the value is
+//! dropped. Its log is kept, for assertions and for the message of a failed test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

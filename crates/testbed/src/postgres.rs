@@ -1,4 +1,7 @@
 //! A private PostgreSQL server, for tests that stop it, kill it or need special settings.
+//!
+//! [`PrivatePostgres`] starts in an empty folder, listens on a free port, and ends with the test. Its data survives a
+//! stop, a kill and a restart.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;

@@ -1,4 +1,7 @@
 //! Finds PostgreSQL's own programs and the user that runs them.
+//!
+//! PostgreSQL does not run as root. If the tests run as root, the programs run as another user, who owns their
+//! folders.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,4 +1,7 @@
 //! An HTTP receiver on loopback that records every request in a ledger.
+//!
+//! A test decides each [`Answer`] by a function of the [`Arrival`]. The receiver runs on the background runtime, so it
+//! answers while the test blocks. The ledger is the list of all arrivals, in their order.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

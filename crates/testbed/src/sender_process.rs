@@ -1,4 +1,7 @@
 //! Finds the node that sent a request, from the operating system's data about the connection.
+//!
+//! Nodes register when they start. The sender of a request is the node that has a socket with the ends of its
+//! connection, so a test sees which node has really sent it, whatever the request says.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

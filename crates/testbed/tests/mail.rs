@@ -76,9 +76,12 @@ async fn it_records_the_emails_that_arrived() {
 #[tokio::test]
 async fn it_refuses_at_the_configured_step() {
     let server = MailSetup::new(MailTls::None).start();
-    server.refuse(MailStep::Recipient, "550 nobody");
+    server.refuse(MailStep::Recipient, "550 no such user");
     let answers = said(&server, &EMAIL[..3]);
-    assert_eq!(answers.last().map(String::as_str), Some("550 nobody\r\n"));
+    assert_eq!(
+        answers.last().map(String::as_str),
+        Some("550 no such user\r\n")
+    );
     server.reached(MailStep::Recipient, 1).await;
     server.refuse(MailStep::Message, "452 full");
     assert_eq!(codes(&said(&server, &EMAIL)).last(), Some(&"452"));

@@ -9,6 +9,7 @@ mod ranking;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
+use posthaste_core::alert::AlertName;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_notify::alerts::readings::FROM_COUNTERS;
@@ -36,7 +37,7 @@ const MAX_PARALLEL_READS: usize = 8;
 
 pub(super) static GROUP: Group = Group {
     name: "Attention",
-    about: "Endpoints that need attention, most severe first: disabled automatically, breaker tripped, failing, paused.",
+    about: "Endpoints that need attention, most severe first: disabled automatically, breaker tripped, failing, limited, paused.",
     routes: &[
         Route {
             verb: Verb::Get,
@@ -107,13 +108,21 @@ async fn candidates(app: &App, tenant: Option<TenantId>) -> Result<Vec<Candidate
     rows.truncate(MAX_CANDIDATES);
     let rows: Vec<EndpointRow> = rows.into_iter().map(|(_, row)| row).collect();
     let ids: Vec<EndpointId> = rows.iter().map(|row| row.endpoint.id).collect();
-    let mut alerts = alerts(app, tenant.clone()).await?;
-    let others: Vec<EndpointId> = ids.iter().chain(alerts.keys()).copied().collect();
+    let OpenAlerts {
+        about_stats: mut alerts,
+        about_limits: mut limits,
+    } = alerts(app, tenant.clone()).await?;
+    let others = ids.iter().chain(alerts.keys()).chain(limits.keys());
+    let others: Vec<EndpointId> = others.copied().collect();
     let recent = app.owner_router.lately(tenant.as_ref(), &others).await;
     let is_known = |id: &EndpointId| recent.get(id).is_some_and(|recent| recent.attempts > 0);
     alerts.retain(|id, _| !is_known(id) && !ids.contains(id));
     let mut failing = failing(app, tenant.as_ref(), &ids, &recent).await?;
-    let alerted = alerts.keys().copied().collect();
+    let shown: Vec<EndpointId> = failing.iter().map(|row| row.endpoint.id).collect();
+    let mut alerted: Vec<EndpointId> = alerts.keys().chain(limits.keys()).copied().collect();
+    alerted.sort_unstable();
+    alerted.dedup();
+    alerted.retain(|id| !shown.contains(id) && !ids.contains(id));
     failing.extend(still_enabled(app, tenant.as_ref(), alerted).await?);
     let mut candidates = Vec::new();
     let rows: Vec<EndpointRow> = rows.into_iter().chain(failing).collect();
@@ -127,7 +136,8 @@ async fn candidates(app: &App, tenant: Option<TenantId>) -> Result<Vec<Candidate
             candidates.push(Candidate {
                 row: row.clone(),
                 recent: recent.unwrap_or_default(),
-                alert: alerts.get(&row.endpoint.id).cloned(),
+                alert: alerts.remove(&row.endpoint.id),
+                limited: limits.remove(&row.endpoint.id),
                 pending: pending.await?,
             });
         }
@@ -157,11 +167,16 @@ async fn failing(
     still_enabled(app, tenant, failing).await
 }
 
-/// Returns the newest open alert about the stats of each endpoint.
-async fn alerts(
-    app: &App,
-    tenant: Option<TenantId>,
-) -> Result<FxHashMap<EndpointId, Alert>, Problem> {
+/// The newest open alert of each endpoint.
+#[derive(Default)]
+struct OpenAlerts {
+    about_stats: FxHashMap<EndpointId, Alert>,
+    /// Those that say that a limit holds deliveries back.
+    about_limits: FxHashMap<EndpointId, Alert>,
+}
+
+/// Returns the open alerts of endpoints.
+async fn alerts(app: &App, tenant: Option<TenantId>) -> Result<OpenAlerts, Problem> {
     let filter = AlertFilter {
         open: Some(true),
         tenant,
@@ -172,12 +187,15 @@ async fn alerts(
         before: None,
     };
     let open = app.store.alerts(filter, page).await?.items;
-    let mut alerts = FxHashMap::default();
+    let mut alerts = OpenAlerts::default();
     for alert in open {
-        if let SubjectScope::Endpoint(endpoint) = alert.scope
-            && FROM_COUNTERS.contains(&alert.name)
-        {
-            alerts.entry(endpoint).or_insert(alert);
+        let SubjectScope::Endpoint(endpoint) = alert.scope else {
+            continue;
+        };
+        if FROM_COUNTERS.contains(&alert.name) {
+            alerts.about_stats.entry(endpoint).or_insert(alert);
+        } else if alert.name == AlertName::HeldBack {
+            alerts.about_limits.entry(endpoint).or_insert(alert);
         }
     }
     Ok(alerts)

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::lane::{DisableCause, EndpointStatus, TripReason};
 use posthaste_core::time::Timestamp;
-use posthaste_notify::alerts::text;
+use posthaste_notify::alert_text as text;
 use posthaste_store::{Alert, DisabledReason, EndpointRow};
 use posthaste_telemetry::metrics::{LastFailure, RecentAttempts};
 
@@ -22,6 +22,8 @@ pub(super) struct Candidate {
     pub(super) recent: RecentAttempts,
     /// An open alert about its stats, if no node remembers recent results.
     pub(super) alert: Option<Alert>,
+    /// An open alert that says that a limit holds its deliveries back.
+    pub(super) limited: Option<Alert>,
     pub(super) pending: u64,
 }
 
@@ -39,6 +41,7 @@ impl Finding {
             AttentionReason::Disabled
             | AttentionReason::BreakerTripped
             | AttentionReason::Failing => self.candidate.row.health.failing_since,
+            AttentionReason::Limited => self.candidate.limited.as_ref().map(|it| it.raised_at),
             AttentionReason::Paused => None,
         }
     }
@@ -49,6 +52,7 @@ impl Finding {
             row,
             recent,
             alert,
+            limited,
             pending,
         } = &self.candidate;
         let what = match self.reason {
@@ -61,6 +65,10 @@ impl Finding {
                     recent.failures, recent.attempts
                 ),
             },
+            AttentionReason::Limited => {
+                let message = limited.as_ref().map(text::message).unwrap_or_default();
+                return message.trim_end_matches('.').to_owned();
+            }
             AttentionReason::Paused => {
                 return match pending {
                     0 => "paused manually; no deliveries waiting".to_owned(),
@@ -151,7 +159,11 @@ pub(super) fn findings(candidates: Vec<Candidate>, now: Timestamp, limit: usize)
         let seen = reason(&candidate.row, &candidate.recent, now);
         let is_alerted =
             candidate.alert.is_some() && candidate.row.status == EndpointStatus::Enabled;
-        let reason = seen.or(is_alerted.then_some(AttentionReason::Failing))?;
+        let is_limited =
+            candidate.limited.is_some() && candidate.row.status == EndpointStatus::Enabled;
+        let reason = seen
+            .or(is_alerted.then_some(AttentionReason::Failing))
+            .or(is_limited.then_some(AttentionReason::Limited))?;
         Some(Finding { candidate, reason })
     };
     let mut findings: Vec<Finding> = candidates.into_iter().filter_map(judge).collect();

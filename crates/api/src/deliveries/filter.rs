@@ -1,4 +1,6 @@
 //! Query filters for deliveries.
+//!
+//! [`DeliveryQuery`] has all filters of a list. An invalid value is an error with the name of its parameter.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;

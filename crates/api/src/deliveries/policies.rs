@@ -1,4 +1,7 @@
 //! The endpoints of the deliveries in one response, with their retry policies.
+//!
+//! [`Policies`] reads each endpoint once, however many of its deliveries are in the response. A one-off delivery has
+//! its own policy.
 
 use std::borrow::Cow;
 

@@ -3,18 +3,17 @@
 //! [`GROUP`] is their part of the route table. The handlers are in the parent module, and the schemas beside the types
 //! in [`resources`](crate::resources).
 
-use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::Status;
-use serde_json::json;
-
+use super::id_prefix::MIN_CHARS;
 use super::{cancel, get, list, retry};
 use crate::code::Code;
 use crate::events::{EVENT_TYPE, SINCE, UNTIL};
-use crate::resources::{STATUSES, delivery_schemas};
+use crate::resources::schema::{endpoint_id, event_id, failure_kind, matching, reference};
+use crate::resources::{delivery_schemas, patterns};
 use crate::route::{
-    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Verb, parameter, run_to_completion,
+    Access, Content, Group, LIMIT, RequestBody, Route, Verb, cursor, parameter, run_to_completion,
     success,
 };
+use posthaste_core::id::DeliveryId;
 
 pub(crate) static GROUP: Group = Group {
     name: "Deliveries",
@@ -28,32 +27,22 @@ pub(crate) static GROUP: Group = Group {
             access: Access::Tenant,
             query: &[
                 LIMIT,
-                CURSOR,
-                parameter(
-                    "status",
-                    "Only deliveries with this status.",
-                    || json!({"enum": STATUSES.map(Status::name)}),
-                ),
-                parameter(
-                    "endpoint",
-                    "Only deliveries to this endpoint.",
-                    || json!({"type": "string"}),
-                ),
-                parameter(
-                    "event",
-                    "Only deliveries of this event.",
-                    || json!({"type": "string"}),
-                ),
+                cursor::<DeliveryId>(),
+                parameter("status", "Only deliveries with this status.", || {
+                    reference("DeliveryStatus")
+                }),
+                parameter("endpoint", "Only deliveries to this endpoint.", endpoint_id),
+                parameter("event", "Only deliveries of this event.", event_id),
                 parameter(
                     "id",
                     "Only deliveries with this id: of a delivery, event or endpoint; or the beginning of a delivery or event id with at least 4 characters after the prefix.",
-                    || json!({"type": "string"}),
+                    || matching(patterns::id_or_beginning(MIN_CHARS)),
                 ),
                 EVENT_TYPE,
                 parameter(
                     "error_kind",
                     "Only deliveries whose last attempt failed with this kind.",
-                    || json!({"enum": FailureKind::ALL.map(FailureKind::name)}),
+                    failure_kind,
                 ),
                 SINCE,
                 UNTIL,

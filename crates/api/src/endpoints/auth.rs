@@ -72,22 +72,22 @@ struct Alphabet {
     words: &'static str,
 }
 
-/// For text that is used in a header unchanged.
+/// Characters of text that is used in a header unchanged.
 const VISIBLE: Alphabet = Alphabet {
     has: |c| c.is_ascii_graphic(),
     words: "must be visible ASCII without spaces",
 };
-/// For ids, secrets and scopes (RFC 6749).
+/// Characters of ids, secrets and scopes (RFC 6749).
 const PRINTABLE: Alphabet = Alphabet {
     has: |c| matches!(c, ' '..='~'),
     words: "must be visible ASCII and spaces",
 };
-/// For text that is sent encoded.
+/// Characters of text that is sent encoded.
 const TEXT: Alphabet = Alphabet {
     has: |c| !c.is_control(),
     words: "must not contain line breaks or other control characters",
 };
-/// For a user name (RFC 7617), which a colon would end.
+/// Characters of a user name (RFC 7617), which a colon would end.
 const NAME: Alphabet = Alphabet {
     has: |c| !c.is_control() && c != ':',
     words: "must not contain a colon, line breaks or other control characters",

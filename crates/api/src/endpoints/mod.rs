@@ -12,14 +12,13 @@ pub(crate) mod headers;
 mod health;
 mod owner;
 mod response;
-mod schemas;
+pub(crate) mod schemas;
 pub(crate) mod secret;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{EndpointStatus, Health, LimitOverrides, ProtectionOverrides};
-use posthaste_core::sign::SignatureStyle;
+use posthaste_core::lane::{EndpointStatus, Health};
 use posthaste_engine::signing_keys::{SigningKeyring, reveal};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
@@ -28,8 +27,8 @@ use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_endpoints;
 use super::resources::{CreatedEndpoint, public_key};
 use super::route::{
-    Access, CURSOR, Call, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route,
-    SuccessResponse, Verb, run_to_completion, success,
+    Access, Call, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb, cursor, run_to_completion, success,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{audit_writer, body, paging};
@@ -66,7 +65,7 @@ pub(super) static GROUP: Group = Group {
             ALL,
             "list_endpoints",
             "Lists a tenant's endpoints, newest first.",
-            &[LIMIT, CURSOR],
+            &[LIMIT, cursor::<EndpointId>()],
             RequestBody::Nothing,
             &[success(
                 200,
@@ -260,26 +259,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let tenant = &call.tenant().tenant;
     let now = app.clock.wall();
-    let mut endpoint = Endpoint {
-        id: app.new_id(),
-        tenant: tenant.id.clone(),
-        url: String::new(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
-        owner_email_confirmed: false,
-        is_origin: false,
-        created_at: now,
-        revision: 0,
-    };
+    let mut endpoint = Endpoint::new(app.new_id(), tenant.id.clone(), String::new(), now);
     let secret_fields = form::read(app, tenant, &document, &mut endpoint, true)?;
     let headers = secret_fields.headers.unwrap_or_default();
     endpoint.sealed_headers = seal_headers(app, &endpoint, &headers);

@@ -4,23 +4,28 @@
 //! types.
 
 use posthaste_core::address::MAX_URL_BYTES;
-use posthaste_core::subscription::MAX_PATTERNS;
+use posthaste_core::subscription::{MAX_EVENT_TYPE_CHARS, MAX_PATTERNS};
+use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
 use super::auth_schemas;
 use super::form::{MAX_DESCRIPTION_CHARS, MAX_EMAIL_BYTES};
-use super::headers::MAX_HEADERS;
-use crate::resources::schema::reference;
+use super::headers::{MAX_HEADERS, MAX_NAME_BYTES, MAX_VALUE_BYTES};
+use super::secret::MAX_OVERLAP;
+use crate::resources::schema::{choice, described, named, nullable, reference, span};
 use crate::resources::{
-    SIGNATURE_STYLES, Schema, endpoint_health_schema, endpoint_schemas, endpoint_secret_schema,
-    in_flight_schema, rate_limit_schema, style_name, timeout_schema,
+    Schema, endpoint_health_schema, endpoint_schemas, endpoint_secret_schema, in_flight_schema,
+    patterns, rate_limit_schema, signature_style, timeout_schema,
 };
+
+/// Minimum length of a signing secret.
+const MIN_SECRET_CHARS: usize = 16;
 
 /// Returns all schemas, in the order of the OpenAPI document.
 pub(super) fn all() -> Vec<Schema> {
     let mut new = writable();
     new["secret"] = json!({
-        "type": ["string", "null"],
+        "type": ["string", "null"], "minLength": MIN_SECRET_CHARS,
         "description": "A secret to import: `whsec_…`, or `whsk_…` for ed25519; with the `signature_style` `github` or `stripe` also a secret of another sender. Generated if absent.",
     });
     new["secret_kind"] = secret_kind();
@@ -85,9 +90,12 @@ pub(super) fn all() -> Vec<Schema> {
             shape: json!({
                 "type": "object",
                 "properties": {
-                    "secret": {"type": ["string", "null"], "description": "The new secret. Generated if absent."},
+                    "secret": {"type": ["string", "null"], "minLength": MIN_SECRET_CHARS, "description": "The new secret. Generated if absent."},
                     "secret_kind": secret_kind(),
-                    "overlap": {"type": ["string", "null"], "description": "How long old secrets stay valid, at most `30d`; default `24h`. Not in `x-hub-signature-256`, which uses the new secret immediately."},
+                    "overlap": described(
+                        nullable(span("SecretOverlap", Span::ZERO, MAX_OVERLAP)),
+                        "How long old secrets stay valid; default `24h`. Not in `x-hub-signature-256`, which uses the new secret immediately.",
+                    ),
                 },
                 "additionalProperties": false,
                 "examples": [{"overlap": "24h"}, {"secret_kind": "ed25519", "overlap": "7d"}],
@@ -99,34 +107,55 @@ pub(super) fn all() -> Vec<Schema> {
 }
 
 fn writable() -> Value {
-    let policy = reference("RetryPolicy");
     json!({
-        "url": {"type": "string", "maxLength": MAX_URL_BYTES},
-        "description": {"type": ["string", "null"], "maxLength": MAX_DESCRIPTION_CHARS},
-        "event_types": {"type": ["array", "null"], "items": {"type": "string"}, "maxItems": MAX_PATTERNS},
-        "retry_policy": {"anyOf": [policy, {"type": "null"}]},
+        "url": url(),
+        "description": {"type": ["string", "null"], "maxLength": MAX_DESCRIPTION_CHARS, "pattern": patterns::LINE},
+        "event_types": {
+            "type": ["array", "null"], "maxItems": MAX_PATTERNS,
+            "items": {"type": "string", "pattern": patterns::SUBSCRIPTION, "maxLength": MAX_EVENT_TYPE_CHARS},
+        },
+        "retry_policy": nullable(reference("RetryPolicy")),
         "timeout": timeout_schema(),
         "max_in_flight": in_flight_schema(),
-        "rate_limit": {"anyOf": [rate_limit_schema(), {"type": "null"}]},
-        "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
+        "rate_limit": nullable(rate_limit_schema()),
+        "protection": nullable(reference("Protection")),
         "ordered": {"type": ["boolean", "null"], "description": "Deliveries with the same ordering key are sent in order, one at a time."},
-        "headers": {
-            "type": ["object", "null"], "maxProperties": MAX_HEADERS,
-            "additionalProperties": {"type": "string"},
-        },
-        "signature_style": {
-            "anyOf": [{"enum": SIGNATURE_STYLES.map(style_name)}, {"type": "null"}],
-            "description": "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both require an hmac secret and use its whole text, including `whsec_`, as the key. `x-hub-signature-256` contains one signature, always of the newest secret.",
-        },
+        "headers": headers(),
+        "signature_style": described(
+            nullable(signature_style()),
+            "The Standard Webhooks headers are always sent; `github` adds `x-hub-signature-256`, `stripe` adds `stripe-signature`. Both require an hmac secret and use its whole text, including `whsec_`, as the key. `x-hub-signature-256` contains one signature, always of the newest secret.",
+        ),
         "auth": auth_schemas::auth(),
         "client_certificate": auth_schemas::certificate(),
-        "owner_email": {"type": ["string", "null"], "maxLength": MAX_EMAIL_BYTES},
+        "owner_email": {"type": ["string", "null"], "format": "email", "maxLength": MAX_EMAIL_BYTES},
     })
 }
 
 fn secret_kind() -> Value {
-    json!({
-        "enum": ["hmac", "ed25519", null],
-        "description": "Kind of the generated secret: a shared secret for `v1` signatures, or a key pair for `v1a`. Default `hmac`.",
-    })
+    described(
+        nullable(choice("SecretKind", ["hmac", "ed25519"])),
+        "Kind of the generated secret: a shared secret for `v1` signatures, or a key pair for `v1a`. Default `hmac`.",
+    )
+}
+
+/// Returns the schema of a URL in a request.
+pub(crate) fn url() -> Value {
+    named(
+        "WebhookUrl",
+        json!({
+            "type": "string", "format": "uri", "pattern": patterns::URL, "maxLength": MAX_URL_BYTES,
+            "description": "An `https://` URL of a public address. The operator can allow plain HTTP and private networks.",
+        }),
+    )
+}
+
+/// Returns the schema of custom headers in a request.
+pub(crate) fn headers() -> Value {
+    let headers = json!({
+        "type": "object", "maxProperties": MAX_HEADERS,
+        "description": "Custom headers. Headers of HTTP itself and those that posthaste sets are refused.",
+        "propertyNames": {"pattern": patterns::HEADER_NAME, "maxLength": MAX_NAME_BYTES},
+        "additionalProperties": {"type": "string", "pattern": patterns::HEADER_VALUE, "maxLength": MAX_VALUE_BYTES},
+    });
+    nullable(named("CustomHeaders", headers))
 }

@@ -7,23 +7,23 @@ use posthaste_store::AcceptedEvent;
 use crate::resources::MAX_DELIVERIES_ACKNOWLEDGED;
 
 /// Writes the response for an accepted event. A repeated request gets the same response; the current status
-/// of the deliveries is not part of it. Lists at most [`MAX_DELIVERIES_ACKNOWLEDGED`] deliveries.
+/// of the deliveries is not part of it. Lists at most [`MAX_DELIVERIES_ACKNOWLEDGED`] deliveries, and takes them from
+/// `room`, the number of deliveries that the response may still list.
 ///
 /// It is formatted by hand, because it is the most frequent response. Equal to
 /// [`AcceptedEvent`](crate::resources::AcceptedEvent) in JSON. Ids, types and times contain no
 /// characters that JSON must escape.
-pub(super) fn write_accepted(event: &AcceptedEvent, out: &mut Vec<u8>) {
+pub(super) fn write_accepted(event: &AcceptedEvent, room: &mut usize, out: &mut Vec<u8>) {
     let infallible = "writing to a vector does not fail";
     write!(
         out,
         r#"{{"id":"{}","type":"{}","created_at":"{}","delivery_count":{},"deliveries":["#,
-        event.id,
-        event.event_type,
-        event.created_at,
-        event.deliveries.len()
+        event.id, event.event_type, event.created_at, event.delivery_count
     )
     .expect(infallible);
-    let listed = event.deliveries.iter().take(MAX_DELIVERIES_ACKNOWLEDGED);
+    let most = MAX_DELIVERIES_ACKNOWLEDGED.min(*room);
+    let listed = event.deliveries.iter().take(most);
+    *room -= listed.len();
     for (index, delivery) in listed.enumerate() {
         if index > 0 {
             out.push(b',');
@@ -41,7 +41,7 @@ pub(super) fn write_accepted(event: &AcceptedEvent, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::{self, EventDelivery};
+    use crate::resources::{self, EventDelivery, MAX_DELIVERIES_OF_BATCH};
     use posthaste_core::delivery::Status;
     use posthaste_core::id::{DeliveryId, EndpointId, EventId};
     use posthaste_core::time::Timestamp;
@@ -56,6 +56,7 @@ mod tests {
             id: EventId(1),
             event_type: "invoice.paid".parse().expect("a type"),
             created_at: Timestamp(1_794_744_000_000),
+            delivery_count: deliveries as usize,
             deliveries: (1..=deliveries).map(delivery).collect(),
         }
     }
@@ -77,9 +78,22 @@ mod tests {
                 deliveries: deliveries.take(listed).collect(),
             };
             let mut written = Vec::new();
-            write_accepted(&event, &mut written);
+            let mut room = MAX_DELIVERIES_OF_BATCH;
+            write_accepted(&event, &mut room, &mut written);
             let expected = serde_json::to_vec(&resource).expect("plain data");
             assert_eq!(written, expected, "{count} deliveries");
         }
+    }
+
+    #[test]
+    fn the_deliveries_of_a_batch_are_bounded() {
+        let (mut room, mut written) = (150, Vec::new());
+        for left in [50, 0, 0] {
+            write_accepted(&event(100), &mut room, &mut written);
+            assert_eq!(room, left);
+        }
+        let written = String::from_utf8(written).expect("JSON");
+        assert_eq!(written.matches("endpoint_id").count(), 150);
+        assert_eq!(written.matches(r#""delivery_count":100"#).count(), 3);
     }
 }

@@ -1,4 +1,7 @@
 //! The due time of an event: at once, at a time, or after a delay.
+//!
+//! [`Due`] is read from `deliver_at` or `delay`, which exclude each other. A time in the past means now, and none is
+//! later than [`MAX_AHEAD`].
 
 use posthaste_core::time::{Span, Timestamp, corrected_time_of};
 

@@ -15,6 +15,7 @@ use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
+use posthaste_core::suggestion::unknown;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
 use posthaste_core::validation::ValidationErrors;
@@ -226,8 +227,7 @@ impl EventParser {
             .and_then(|found| deserializer.end().map(|()| found))
             .map_err(|error| body::malformed(&error))?;
         for name in found.unknown {
-            let known = names.join(", ");
-            let message = format!("is not a known field; known fields: {known}");
+            let message = unknown("field", &name, names);
             self.wrong(format!("{path}{name}"), message);
         }
         Ok(Some(found.values))

@@ -14,6 +14,7 @@ mod row;
 mod schema;
 mod trace;
 
+use posthaste_core::subscription::EventType;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -25,7 +26,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::validation::ValidationErrors;
 use posthaste_store::{
     AcceptResult, AcceptedOrStored, Content, DeliveryFilter, EndpointRow, EventFilter, LimitName,
-    LimitSource, NewEvent, PageRequest, Quotas, StoreError, Tenant,
+    LimitSource, NewEvent, Page, PageRequest, Quotas, StoreError, Tenant,
 };
 use posthaste_telemetry::metrics::request_counters::TenantClass;
 
@@ -37,7 +38,9 @@ use super::body_budget::BodyReservation;
 use super::code::Code;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
-use super::resources::{Event, EventDelivery, EventSummary, MAX_DELIVERIES_SHOWN, status_now};
+use super::resources::{
+    Event, EventDelivery, EventSummary, MAX_DELIVERIES_OF_BATCH, MAX_DELIVERIES_SHOWN, status_now,
+};
 use super::route::Call;
 use accepted::write_accepted;
 use commit_wait::CommitWait;
@@ -49,7 +52,10 @@ pub(crate) use event_parser::EventParser;
 pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::RequestDraft;
 pub use row::{EventRow, RowsResult};
-pub(super) use schema::{ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, short_text};
+pub(super) use schema::{
+    ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
+    delay, short_text,
+};
 pub(crate) use trace::RequestTrace;
 
 /// Maximum size of an event without its payload.
@@ -118,12 +124,13 @@ async fn accept_events(
     let accepted = store(&app, &tenant, now, events, call.take_reservation()).await?;
     traced.accepted(&accepted);
     let mut out = Vec::with_capacity(accepted.len() * TYPICAL_ANSWER_BYTES);
+    let mut room = MAX_DELIVERIES_OF_BATCH;
     out.extend_from_slice(br#"{"data":["#);
     for (index, ingested) in accepted.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_accepted(&ingested.event, &mut out);
+        write_accepted(&ingested.event, &mut room, &mut out);
     }
     out.extend_from_slice(b"]}");
     Ok(body::answer_bytes(status_of(&accepted), out.into()))
@@ -207,8 +214,9 @@ pub(crate) async fn accept_one(
 /// Creates the response for one event.
 fn answer(accepted: &[AcceptedOrStored]) -> Response<Body> {
     let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
+    let mut room = MAX_DELIVERIES_OF_BATCH;
     for ingested in accepted {
-        write_accepted(&ingested.event, &mut out);
+        write_accepted(&ingested.event, &mut room, &mut out);
     }
     body::answer_bytes(status_of(accepted), out.into())
 }
@@ -331,14 +339,12 @@ fn conflict(events: usize, positions: &[usize]) -> Problem {
 async fn list(call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
     let page = query.page();
-    let by_type = query.parsed("type");
-    let event_type = match (by_type, query.parsed("event_type")) {
-        (Some(_), Some(_)) => {
-            query.wrong("event_type", "is an alias of type; give one of them");
-            None
-        }
-        (by_type, by_event_type) => by_type.or(by_event_type),
-    };
+    let by_type: Option<EventType> = query.parsed("type");
+    let by_event_type: Option<EventType> = query.parsed("event_type");
+    // `type` is an alias. No event has two types.
+    let has_contradiction =
+        matches!((&by_type, &by_event_type), (Some(one), Some(other)) if one != other);
+    let event_type = by_type.or(by_event_type);
     let filter = EventFilter {
         event_type,
         since: query.parsed("since"),
@@ -346,7 +352,13 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     };
     query.finish()?;
     let tenant = call.tenant().tenant.id.clone();
-    let found = call.app.store.events(tenant, filter, page).await?;
+    let found = match has_contradiction {
+        true => Page {
+            items: Vec::new(),
+            next: None,
+        },
+        false => call.app.store.events(tenant, filter, page).await?,
+    };
     Ok(paging::answer(found, |event| EventSummary::from(&event)))
 }
 

@@ -73,9 +73,12 @@ impl EventParser {
             ordering_key,
         ] = found;
         let method = self.method(method);
-        let has_body = [payload, body_base64, content_type]
-            .iter()
-            .any(Option::is_some);
+        // `null` is a valid payload. For the other fields it means absent.
+        let has_body = payload.is_some()
+            || [body_base64, content_type]
+                .iter()
+                .flatten()
+                .any(|raw| raw.get() != "null");
         let content = if has_body || method.is_some_and(RequestMethod::needs_body) {
             self.content(payload, body_base64, content_type, "")
         } else {

@@ -3,14 +3,17 @@
 //! [`GROUP`] is their part of the route table; the handlers are in the parent module. The schemas of requests are here,
 //! because requests have no type. Those of responses are beside the types in [`resources`](crate::resources).
 
+use posthaste_core::id::EventId;
+use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
+use super::due::MAX_AHEAD;
 use super::{MAX_BATCH, MAX_TEXT_CHARS, accept, accept_batch, get, list, test};
 use crate::code::Code;
-use crate::resources::schema::{reference, text, time};
-use crate::resources::{Schema, event_schemas};
+use crate::resources::schema::{described, event_type, nullable, reference, span, time};
+use crate::resources::{Schema, event_schemas, patterns};
 use crate::route::{
-    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb,
+    Access, Content, Group, LIMIT, Parameter, RequestBody, Route, SuccessResponse, Verb, cursor,
     parameter, success,
 };
 
@@ -36,7 +39,7 @@ pub(crate) static GROUP: Group = Group {
             name: "list_events",
             summary: "Lists events, newest first, without their payloads.",
             access: Access::Tenant,
-            query: &[LIMIT, CURSOR, TYPE, EVENT_TYPE, SINCE, UNTIL],
+            query: &[LIMIT, cursor::<EventId>(), TYPE, EVENT_TYPE, SINCE, UNTIL],
             request_body: RequestBody::Nothing,
             responses: &[success(
                 200,
@@ -123,10 +126,11 @@ pub(crate) const ACCEPT_REFUSALS: &[(u16, Code)] = &[
     (429, Code::QuotaExceeded),
 ];
 
-const TYPE: Parameter = parameter("type", "Only events of this type.", text);
+const TYPE: Parameter = parameter("type", "Only events of this type.", event_type);
 
 /// The `event_type` parameter of lists.
-pub(crate) const EVENT_TYPE: Parameter = parameter("event_type", "Only events of this type.", text);
+pub(crate) const EVENT_TYPE: Parameter =
+    parameter("event_type", "Only events of this type.", event_type);
 
 /// The `since` parameter of lists.
 pub(crate) const SINCE: Parameter =
@@ -139,7 +143,8 @@ pub(crate) const UNTIL: Parameter =
 /// A short text or null.
 pub(crate) fn short_text(about: &str) -> Value {
     json!({
-        "type": ["string", "null"], "minLength": 1, "maxLength": MAX_TEXT_CHARS, "description": about,
+        "type": ["string", "null"], "minLength": 1, "maxLength": MAX_TEXT_CHARS,
+        "pattern": patterns::VISIBLE_TEXT, "description": about,
     })
 }
 
@@ -150,6 +155,8 @@ fn schemas() -> Vec<Schema> {
 }
 
 fn request_schemas() -> Vec<Schema> {
+    let mut test_type = event_type();
+    test_type["default"] = json!("posthaste.test");
     vec![
         Schema {
             name: "NewEvent",
@@ -175,7 +182,7 @@ fn request_schemas() -> Vec<Schema> {
             shape: json!({
                 "type": "object",
                 "properties": {
-                    "type": {"type": "string", "default": "posthaste.test"},
+                    "type": test_type,
                     "payload": {"description": "Any JSON value."},
                 },
                 "additionalProperties": false,
@@ -185,27 +192,65 @@ fn request_schemas() -> Vec<Schema> {
     ]
 }
 
+/// The schema of raw bytes.
+pub(crate) fn body_base64() -> Value {
+    json!({
+        "type": ["string", "null"], "contentEncoding": "base64", "pattern": patterns::BASE64,
+        "description": "Raw bytes.",
+    })
+}
+
+/// The schema of the media type of raw bytes.
+pub(crate) fn content_type() -> Value {
+    json!({
+        "type": ["string", "null"], "maxLength": MAX_TEXT_CHARS, "pattern": patterns::MEDIA_TYPE,
+        "description": "Media type of the raw bytes; default `application/octet-stream`.",
+    })
+}
+
+/// The schema of a delay.
+pub(crate) fn delay(about: &str) -> Value {
+    described(
+        nullable(span("DeliveryDelay", Span::ZERO, MAX_AHEAD)),
+        about,
+    )
+}
+
+/// The combinations of fields that an event and a one-off request cannot have.
+pub(crate) fn contradictions() -> [Value; 3] {
+    [
+        json!({"required": ["payload", "body_base64"], "properties": {"body_base64": {"type": "string"}}}),
+        json!({
+            "required": ["content_type"],
+            "properties": {"content_type": {"type": "string"}, "body_base64": {"type": "null"}},
+        }),
+        json!({
+            "required": ["deliver_at", "delay"],
+            "properties": {"deliver_at": {"type": "string"}, "delay": {"type": "string"}},
+        }),
+    ]
+}
+
 fn new_event() -> Value {
+    let [two_bodies, type_of_json, two_times] = contradictions();
+    let no_body =
+        json!({"not": {"required": ["payload"]}, "properties": {"body_base64": {"type": "null"}}});
     json!({
         "type": "object",
         "description": "Either `payload`, or `body_base64` with its `content_type`.",
+        "not": {"anyOf": [two_bodies, type_of_json, two_times, no_body]},
         "required": ["type"],
         "properties": {
-            "type": {"type": "string", "description": "Names joined by dots."},
+            "type": described(event_type(), "Names joined by dots."),
             "payload": {"description": "Any JSON value. It is sent byte for byte as received."},
-            "body_base64": {
-                "type": ["string", "null"], "contentEncoding": "base64", "description": "Raw bytes.",
-            },
-            "content_type": short_text("Media type of the raw bytes; default `application/octet-stream`."),
+            "body_base64": body_base64(),
+            "content_type": content_type(),
             "idempotency_key": short_text("Requests with the same key create one event."),
             "deliver_at": {
                 "type": ["string", "null"], "format": "date-time",
                 "description": "The event is not delivered before this time. At most 365 days ahead; a time in the past means now.",
             },
-            "delay": {
-                "type": ["string", "null"],
-                "description": "The event is not delivered before this duration has passed, such as `10m` or `2h`. At most `365d`. Cannot be combined with `deliver_at`.",
-            },
+            "delay": delay("The event is not delivered before this duration has passed. Cannot be combined with `deliver_at`."),
             "ordering_key": short_text("Events with the same key are delivered in order to endpoints with ordered delivery."),
         },
         "additionalProperties": false,

@@ -16,8 +16,7 @@ use http::Response;
 use posthaste_core::address::Destination;
 use posthaste_core::delivery::{Delivery as DeliveryState, OneOffRequest};
 use posthaste_core::id::{DeliveryId, EndpointId};
-use posthaste_core::lane::{DisableOverrides, LimitOverrides, ProtectionOverrides};
-use posthaste_core::sign::SignatureStyle;
+use posthaste_core::lane::{DisableOverrides, ProtectionOverrides};
 use posthaste_core::time::{MAX_SPAN, Span, Timestamp};
 use posthaste_store::{
     AcceptedEvent, AcceptedOrStored, CreateResult, Endpoint, StoredDelivery, Tenant,
@@ -187,13 +186,7 @@ fn origin_of(destination: &Destination) -> String {
 /// that it is never disabled: no one could enable it again.
 fn new_origin(id: EndpointId, tenant: &Tenant, now: Timestamp, url: String) -> Endpoint {
     Endpoint {
-        id,
-        tenant: tenant.id.clone(),
-        url,
-        description: String::new(),
         event_types: vec![ORIGIN_PATTERN.parse().expect("a valid pattern")],
-        retry_policy: None,
-        limits: LimitOverrides::default(),
         protection: ProtectionOverrides {
             disable: DisableOverrides {
                 after: Some(MAX_SPAN),
@@ -203,15 +196,8 @@ fn new_origin(id: EndpointId, tenant: &Tenant, now: Timestamp, url: String) -> E
             ..ProtectionOverrides::default()
         },
         ordered: true,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
-        owner_email_confirmed: false,
         is_origin: true,
-        created_at: now,
-        revision: 0,
+        ..Endpoint::new(id, tenant.id.clone(), url, now)
     }
 }
 

@@ -1,25 +1,26 @@
 //! Routes and schemas of one-off requests.
 
-use posthaste_core::delivery::RequestMethod;
 use serde_json::{Value, json};
 
 use super::{create, signing_secret};
 use crate::code::Code;
-use crate::endpoints::headers::MAX_HEADERS;
-use crate::events::{ACCEPT_REFUSALS, short_text};
-use crate::resources::Schema;
-use crate::resources::schema::reference;
+use crate::endpoints::schemas::{headers, url};
+use crate::events::{
+    ACCEPT_REFUSALS, body_base64, content_type, contradictions, delay, short_text,
+};
+use crate::resources::schema::{described, nullable, reference, request_method};
+use crate::resources::{Schema, timeout_schema};
 use crate::route::{Access, Content, Group, RequestBody, Route, Verb, run_to_completion, success};
 
 pub(crate) static GROUP: Group = Group {
     name: "Requests",
-    about: "One-off requests: deliveries to a URL that is no endpoint, with any of five methods, now or later. They are retried, shown and cancelled like other deliveries, and signed with the tenant's own secret.",
+    about: "One-off requests: deliveries to a URL without a registered endpoint, with any of five methods, now or later. They are retried, listed and cancelled like other deliveries, and signed with the tenant's signing secret.",
     routes: &[
         Route {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/requests",
             name: "create_request",
-            summary: "Accepts a one-off request. It is on stable storage when the answer comes. Limits and breaker hold per tenant and origin (scheme, host and port). The idempotency key may also come in the header `Idempotency-Key`.",
+            summary: "Accepts a one-off request. It is persisted before the response. Limits and the circuit breaker apply per tenant and origin (scheme, host and port). The idempotency key may also be sent in the header `Idempotency-Key`.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::Json("NewRequest"),
@@ -31,7 +32,7 @@ pub(crate) static GROUP: Group = Group {
                 ),
                 success(
                     200,
-                    "The request was accepted before, under the same idempotency key; this is its delivery as it was accepted.",
+                    "The request was accepted before with the same idempotency key; this is the original response.",
                     Content::Json("Delivery"),
                 ),
             ],
@@ -42,7 +43,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Get,
             path: "/v1/tenants/{tenant}/signing-secret",
             name: "get_signing_secret",
-            summary: "Shows the secret that signs the tenant's one-off requests, and earlier ones that still sign along. It is made when it is first needed.",
+            summary: "Returns the secret that signs the tenant's one-off requests, and previous secrets that are still valid. It is generated when it is first needed.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::Nothing,
@@ -54,7 +55,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/signing-secret/rotate",
             name: "rotate_signing_secret",
-            summary: "Changes the tenant's signing secret for a fresh one of either kind, or for one brought along. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
+            summary: "Replaces the tenant's signing secret with a generated or an imported one. Previous secrets stay valid for `overlap`, by default 24 hours; `0s` invalidates them immediately.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::OptionalJson("Rotation"),
@@ -86,38 +87,35 @@ fn schemas() -> Vec<Schema> {
 }
 
 fn new_request() -> Value {
+    let [two_bodies, type_of_json, two_times] = contradictions();
+    let no_body = json!({
+        "not": {"required": ["payload"]},
+        "properties": {
+            "body_base64": {"type": "null"},
+            "method": {"not": {"enum": ["GET", "DELETE"]}},
+        },
+    });
     json!({
         "type": "object",
         "description": "Either `payload`, or `body_base64` with its `content_type`. A GET or DELETE may have neither.",
+        "not": {"anyOf": [two_bodies, type_of_json, two_times, no_body]},
         "required": ["url"],
         "properties": {
-            "url": {"type": "string", "description": "Where it goes. The rules for the URLs of endpoints apply."},
-            "method": {
-                "enum": RequestMethod::ALL.map(RequestMethod::name).into_iter().map(Value::from)
-                    .chain([Value::Null]).collect::<Vec<Value>>(),
-                "description": "`POST` if absent.",
-            },
-            "headers": {
-                "type": ["object", "null"], "maxProperties": MAX_HEADERS,
-                "additionalProperties": {"type": "string"},
-            },
+            "url": described(url(), "The destination. The same rules apply as for the URL of an endpoint."),
+            "method": described(nullable(request_method()), "Default `POST`."),
+            "headers": headers(),
             "payload": {"description": "Any JSON value. It is sent byte for byte as it was received."},
-            "body_base64": {
-                "type": ["string", "null"], "contentEncoding": "base64", "description": "Raw bytes.",
-            },
-            "content_type": short_text("What the raw bytes are; `application/octet-stream` if absent."),
+            "body_base64": body_base64(),
+            "content_type": content_type(),
             "deliver_at": {
                 "type": ["string", "null"], "format": "date-time",
-                "description": "Not before this. At most a year ahead; what lies in the past is now.",
+                "description": "The request is not sent before this time. At most 365 days ahead; a time in the past means now.",
             },
-            "delay": {
-                "type": ["string", "null"],
-                "description": "In place of `deliver_at`: so long after it was accepted, such as `10m`. At most a year.",
-            },
-            "retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
-            "timeout": {"type": ["string", "null"], "description": "Time limit of each attempt, from `1s` to `60s`."},
-            "idempotency_key": short_text("The same key makes one request. Events have the same keys."),
-            "ordering_key": short_text("Requests to one origin with the same key are sent one after the other."),
+            "delay": delay("The request is not sent before this duration has passed. Cannot be combined with `deliver_at`."),
+            "retry_policy": nullable(reference("RetryPolicy")),
+            "timeout": described(timeout_schema(), "Maximum duration of each attempt."),
+            "idempotency_key": short_text("Requests with the same key create one delivery. Events share the keys."),
+            "ordering_key": short_text("Requests to one origin with the same key are sent in order, one at a time."),
         },
         "additionalProperties": false,
         "examples": [{

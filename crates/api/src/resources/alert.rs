@@ -4,13 +4,16 @@
 //! compares the two.
 
 use posthaste_core::alert::AlertName;
-use posthaste_notify::alerts::text;
+use posthaste_notify::alert_text;
 use posthaste_notify::runbook;
 use posthaste_store::SubjectScope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::schema::{Schema, nullable_text, nullable_time, object, time, with_examples};
+use super::patterns;
+use super::schema::{
+    Schema, choice, matching, named, nullable_text, nullable_time, object, time, with_examples,
+};
 
 /// An alert.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +34,14 @@ pub struct Alert {
     pub value: Option<f64>,
     /// The threshold of that value.
     pub threshold: Option<f64>,
+    /// The current value, if the alert is open and its value is known.
+    pub current: Option<f64>,
+    /// The worst value since it was raised, as far as stats are kept.
+    pub peak: Option<f64>,
+    /// The earliest time at which an open alert is resolved, while its value is normal.
+    pub clears_at: Option<String>,
+    /// The condition under which an open alert is resolved, in words.
+    pub clears_when: Option<String>,
     /// The problem, in words.
     pub message: String,
     /// The section of the runbook.
@@ -74,7 +85,7 @@ pub struct AlertScope {
 
 impl From<posthaste_store::Alert> for Alert {
     fn from(alert: posthaste_store::Alert) -> Alert {
-        let (message, runbook) = (text::message(&alert), runbook::section(alert.name));
+        let (message, runbook) = (alert_text::message(&alert), runbook::section(alert.name));
         let (kind, endpoint) = match alert.scope {
             SubjectScope::Everything => ("everything", None),
             SubjectScope::Tenant(_) => ("tenant", None),
@@ -97,6 +108,10 @@ impl From<posthaste_store::Alert> for Alert {
             resolved_at: alert.resolved_at.map(|at| at.to_string()),
             value: number("value"),
             threshold: number("threshold"),
+            current: None,
+            peak: number("value"),
+            clears_at: None,
+            clears_when: None,
             message,
             runbook,
             detail: alert.detail,
@@ -104,33 +119,48 @@ impl From<posthaste_store::Alert> for Alert {
     }
 }
 
+/// Returns the schema of the name of an alert.
+pub(crate) fn alert_name() -> Value {
+    choice("AlertName", AlertName::ALL.map(AlertName::name))
+}
+
+/// Returns the schema of the state of an alert.
+pub(crate) fn alert_state() -> Value {
+    choice("AlertState", ["open", "resolved"])
+}
+
 /// Returns the schema of [`Alert`].
 pub(crate) fn schemas() -> Vec<Schema> {
     let number = json!({"type": ["number", "null"]});
     let shape = object(json!({
-        "id": {"type": "string", "pattern": "^alr_[0-9a-hjkmnp-tv-z]{26}$"},
-        "name": {"enum": AlertName::ALL.map(AlertName::name)},
-        "scope": object(json!({
-            "kind": {"enum": ["everything", "tenant", "endpoint"]},
+        "id": matching(patterns::id("alr")),
+        "name": alert_name(),
+        "scope": named("AlertScope", object(json!({
+            "kind": choice("AlertScopeKind", ["everything", "tenant", "endpoint"]),
             "tenant_id": nullable_text(),
             "endpoint_id": nullable_text(),
-        })),
-        "state": {"enum": ["open", "resolved"]},
+        }))),
+        "state": alert_state(),
         "raised_at": time(),
         "resolved_at": nullable_time(),
         "value": number,
         "threshold": number,
+        "current": {"type": ["number", "null"], "description": "The current value of an open alert, if it is known. Of `breaker_tripped`: 1 while the breaker is tripped, 0 when it passes again."},
+        "peak": {"type": ["number", "null"], "description": "The worst value since the alert was raised."},
+        "clears_at": {"type": ["string", "null"], "format": "date-time", "description": "The earliest time at which an open alert is resolved, while its value is normal."},
+        "clears_when": {"type": ["string", "null"], "description": "The condition under which an open alert is resolved."},
         "message": {"type": "string", "description": "Description of the problem."},
-        "runbook": {"type": "string", "description": "Link to the runbook."},
+        "runbook": {"type": "string", "description": "Path of the section of the runbook on this server."},
         "detail": {"type": "object", "description": "The values when the alert was raised."},
     }));
     let example = json!({
         "id": "alr_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "retry_ratio",
         "scope": {"kind": "tenant", "tenant_id": "acme", "endpoint_id": null},
         "state": "open", "raised_at": "2026-01-02T03:04:05.678Z", "resolved_at": null,
-        "value": 0.25, "threshold": 0.1,
+        "value": 0.25, "threshold": 0.1, "current": 0.18, "peak": 0.31, "clears_at": null,
+        "clears_when": "when the value has been at most 10 % for 5 min",
         "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
-        "runbook": "docs/operations.md#retry_ratio",
+        "runbook": "/docs/operations#retry_ratio",
         "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
     });
     vec![Schema {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{Schema, object, text, time, with_examples};
+use super::patterns;
+use super::schema::{Schema, matching, object, text, time, with_examples};
 
 /// An API key. Contains the key itself only in the response to its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +54,7 @@ impl ApiKey {
 
 /// Returns the schemas of [`CreatedApiKey`] and [`ApiKey`].
 pub(crate) fn schemas() -> [Schema; 2] {
-    let id = json!({"type": "string", "pattern": "^key_[0-9a-hjkmnp-tv-z]{26}$"});
+    let id = matching(patterns::id("key"));
     let created = object(json!({
         "id": id,
         "name": text(),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::headers::Headers;
 use super::schema::{
-    failure_kinds_and_null, integer, nullable_integer, nullable_text, nullable_time, object, text,
-    time,
+    choice, described, failure_kind, integer, named, nullable, nullable_integer, nullable_text,
+    nullable_time, object, text, time,
 };
 
 /// An attempt that was made.
@@ -125,37 +125,43 @@ impl From<&posthaste_core::delivery::ExpectedAttempt> for ExpectedAttempt {
 
 /// Returns the schema of [`Attempt`].
 pub(super) fn attempt_schema() -> Value {
-    object(json!({
+    let response_headers = named(
+        "ResponseHeaders",
+        json!({
+            "type": "object", "additionalProperties": text(), "maxProperties": MAX_RESPONSE_HEADERS,
+        }),
+    );
+    let shape = object(json!({
         "number": integer(),
-        "trigger": {"enum": ["automatic", "manual", "probe"]},
+        "trigger": choice("AttemptTrigger", ["automatic", "manual", "probe"]),
         "started_at": time(),
         "finished_at": time(),
         "latency_ms": integer(),
         "status_code": nullable_integer(),
-        "error_kind": {"enum": failure_kinds_and_null()},
+        "error_kind": nullable(failure_kind()),
         "detail": {
             "type": ["string", "null"],
             "description": "Description of the failure, for example the failed TLS check or the phase of a timeout. Null for a success. Contains no address.",
         },
         "response_snippet": nullable_text(),
-        "response_headers": {
-            "type": ["object", "null"],
-            "additionalProperties": text(),
-            "maxProperties": MAX_RESPONSE_HEADERS,
-            "description": "The response headers if the status was not 2xx, by lower-case name: repeated headers joined by a comma, long values truncated, without cookies and credentials. Null for a success, for an attempt without a response, and if none were stored.",
-        },
+        "response_headers": described(
+            nullable(response_headers),
+            "The response headers if the status was not 2xx, by lower-case name: repeated headers joined by a comma, long values truncated, without cookies and credentials. Null for a success, for an attempt without a response, and if none were stored.",
+        ),
         "will_retry": {"type": "boolean"},
         "next_attempt_at": nullable_time(),
         "retry_after_ms": nullable_integer(),
-    }))
+    }));
+    named("Attempt", shape)
 }
 
 /// Returns the schema of [`ExpectedAttempt`].
 pub(super) fn expected_attempt_schema() -> Value {
-    object(json!({
+    let shape = object(json!({
         "number": integer(),
         "earliest_at": time(),
         "expected_at": time(),
         "latest_at": time(),
-    }))
+    }));
+    named("ExpectedAttempt", shape)
 }

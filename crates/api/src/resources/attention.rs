@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::EndpointStatus;
-use super::schema::{Schema, object, text};
+use super::schema::{Schema, choice, endpoint_status, named, object, text};
 
 /// Maximum number of endpoints in a response.
 pub(crate) const MAX_ATTENTION_ITEMS: usize = 100;
@@ -51,16 +51,19 @@ pub enum AttentionReason {
     BreakerTripped,
     /// It fails often, but the breaker has not tripped.
     Failing,
+    /// A limit, not the receiver, has held its deliveries back for long.
+    Limited,
     /// A person has paused it. Deliveries wait until it is resumed.
     Paused,
 }
 
 impl AttentionReason {
     /// Every reason, the most urgent first.
-    pub const ALL: [AttentionReason; 4] = [
+    pub const ALL: [AttentionReason; 5] = [
         AttentionReason::Disabled,
         AttentionReason::BreakerTripped,
         AttentionReason::Failing,
+        AttentionReason::Limited,
         AttentionReason::Paused,
     ];
 
@@ -70,6 +73,7 @@ impl AttentionReason {
             AttentionReason::Disabled => "disabled",
             AttentionReason::BreakerTripped => "breaker_tripped",
             AttentionReason::Failing => "failing",
+            AttentionReason::Limited => "limited",
             AttentionReason::Paused => "paused",
         }
     }
@@ -82,8 +86,8 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "tenant_id": text(),
         "endpoint_id": text(),
         "url": text(),
-        "status": {"enum": ["enabled", "paused", "disabled"]},
-        "reason": {"enum": AttentionReason::ALL.map(AttentionReason::name)},
+        "status": endpoint_status(),
+        "reason": choice("AttentionReason", AttentionReason::ALL.map(AttentionReason::name)),
         "since": time("Start of uninterrupted failure, if known."),
         "detail": {"type": "string", "description": "Description of the problem."},
         "pending": {
@@ -98,7 +102,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
     vec![Schema {
         name: "Attention",
         shape: object(json!({
-            "data": {"type": "array", "maxItems": MAX_ATTENTION_ITEMS, "items": item},
+            "data": {"type": "array", "maxItems": MAX_ATTENTION_ITEMS, "items": named("AttentionItem", item)},
         })),
     }]
 }

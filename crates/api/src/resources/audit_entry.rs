@@ -6,7 +6,10 @@ use posthaste_store::{ActionInterface, AuditOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{Schema, nullable_text, object, text, time, with_examples};
+use super::patterns;
+use super::schema::{
+    Schema, choice, described, matching, nullable, nullable_text, object, text, time, with_examples,
+};
 
 /// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,17 +82,14 @@ pub(crate) fn schemas() -> Vec<Schema> {
     ]
     .map(via_name);
     let shape = object(json!({
-        "id": {"type": "string", "pattern": "^aud_[0-9a-hjkmnp-tv-z]{26}$"},
+        "id": matching(patterns::id("aud")),
         "at": time(),
         "actor": {
             "type": "string",
             "description": "Tenants see `the operator` for actions of the operator, without key or address.",
         },
         "key_id": nullable_text(),
-        "via": {
-            "enum": ways,
-            "description": "`posthaste` for automatic actions, such as disabling an endpoint that kept failing; the action is then the name of a notification, such as `endpoint.disabled`.",
-        },
+        "via": described(choice("AuditInterface", ways), "`posthaste` for automatic actions, such as disabling an endpoint that kept failing; the action is then the name of a notification, such as `endpoint.disabled`."),
         "from": nullable_text(),
         "action": text(),
         "tenant_id": nullable_text(),
@@ -97,10 +97,10 @@ pub(crate) fn schemas() -> Vec<Schema> {
             "type": "string",
             "description": "Path of the resource; with its id if it was created.",
         },
-        "outcome": {
-            "enum": ["done", "refused", null],
-            "description": "Null while in progress, and if the outcome is unknown.",
-        },
+        "outcome": described(
+            nullable(choice("AuditOutcome", ["done", "refused"])),
+            "Null while in progress, and if the outcome is unknown.",
+        ),
         "code": {
             "type": ["string", "null"],
             "description": "Code of the error if it was refused.",

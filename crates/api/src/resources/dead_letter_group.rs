@@ -10,7 +10,7 @@ use crate::held_back::DeliveryHold;
 
 use super::EndpointStatus;
 use super::delivery::DeliverySummary;
-use super::schema::{Schema, failure_kinds_and_null, object, reference, text};
+use super::schema::{Schema, choice, described, failure_kind, nullable, object, reference, text};
 
 /// The dead letters of one endpoint with one failure kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,14 +70,11 @@ pub(crate) fn schemas() -> Vec<Schema> {
         shape: object(json!({
             "endpoint_id": text(),
             "endpoint_url": {"type": "string", "description": "Current URL of the endpoint."},
-            "endpoint_status": {
-                "enum": ["enabled", "paused", "disabled", "deleted"],
-                "description": "Deliveries to a disabled or deleted endpoint cannot be replayed.",
-            },
-            "error_kind": {
-                "enum": failure_kinds_and_null(),
-                "description": "Kind of their last failure.",
-            },
+            "endpoint_status": described(
+                choice("DeadLetterEndpointStatus", ["enabled", "paused", "disabled", "deleted"]),
+                "Deliveries to a disabled or deleted endpoint cannot be replayed.",
+            ),
+            "error_kind": described(nullable(failure_kind()), "Kind of their last failure."),
             "count": {
                 "type": "integer",
                 "minimum": 1,

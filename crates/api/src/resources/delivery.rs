@@ -30,8 +30,8 @@ use super::attempt::{
 };
 use super::request_target::{self, RequestTarget};
 use super::schema::{
-    Schema, failure_kinds_and_null, held_back_by, integer, nullable_integer, nullable_time, object,
-    optional, reference, text, time,
+    Schema, choice, described, failure_kind, held_back_by, integer, named, nullable,
+    nullable_integer, nullable_time, object, optional, reference, text, time,
 };
 
 /// Every status, in the order of the OpenAPI document.
@@ -255,7 +255,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
     vec![
         Schema {
             name: "DeliveryStatus",
-            shape: json!({"enum": STATUSES.map(Status::name)}),
+            shape: json!({"type": "string", "enum": STATUSES.map(Status::name)}),
         },
         summary_schema,
         schema("Delivery", &summary),
@@ -270,13 +270,7 @@ fn summary_properties() -> Value {
         "endpoint_id": text(),
         "request": request_target::schema(),
         "status": reference("DeliveryStatus"),
-        "reason": {
-            "enum": [
-                "permanent", "exhausted", "expired", "endpoint_disabled", "endpoint_deleted",
-                "unsafe_destination", null,
-            ],
-            "description": "Reason of the failure.",
-        },
+        "reason": described(nullable(failure_reason()), "Reason of the failure."),
         "attempt_count": integer(),
         "max_attempts": integer(),
         "created_at": time(),
@@ -289,17 +283,24 @@ fn summary_properties() -> Value {
             "description": "The deadline: no retry is scheduled after it. If the delivery is held back longer, the policy's `late` decides: `send` sends it late, `drop` fails it as `expired`.",
         },
         "finished_at": nullable_time(),
-        "last_error": {
-            "type": ["object", "null"],
-            "required": ["kind", "status_code", "detail"],
-            "properties": {
-                "kind": {"enum": failure_kinds_and_null()},
-                "status_code": nullable_integer(),
-                "detail": text(),
-            },
-            "additionalProperties": false,
-        },
+        "last_error": nullable(named("LastError", object(json!({
+            "kind": failure_kind(),
+            "status_code": nullable_integer(),
+            "detail": text(),
+        })))),
     })
+}
+
+fn failure_reason() -> Value {
+    let reasons = [
+        DeadReason::Permanent,
+        DeadReason::Exhausted,
+        DeadReason::Expired,
+        DeadReason::EndpointDisabled,
+        DeadReason::EndpointDeleted,
+        DeadReason::UnsafeDestination,
+    ];
+    choice("FailureReason", reasons.map(DeadReason::name))
 }
 
 #[cfg(test)]

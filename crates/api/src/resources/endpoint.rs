@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::headers::Headers;
 use super::schema::{
-    Schema, nullable_text, nullable_time, object, object_requiring, reference, text, time,
-    with_examples,
+    Schema, choice, described, endpoint_id, endpoint_status, named, nullable, nullable_text,
+    nullable_time, object, object_requiring, reference, text, time, with_examples,
 };
 
 /// An endpoint.
@@ -297,12 +297,15 @@ pub(crate) fn schemas() -> [Schema; 2] {
 
 fn properties() -> Value {
     json!({
-        "id": {"type": "string", "pattern": "^ep_[0-9a-hjkmnp-tv-z]{26}$"},
+        "id": endpoint_id(),
         "url": text(),
         "description": text(),
         "event_types": {"type": "array", "items": text()},
-        "status": {"enum": ["enabled", "paused", "disabled"]},
-        "disabled_reason": {"enum": ["manual", "gone", "permanent_failures", "failing_for_days", null]},
+        "status": endpoint_status(),
+        "disabled_reason": nullable(choice(
+            "DisabledReason",
+            ["manual", "gone", "permanent_failures", "failing_for_days"],
+        )),
         "retry_policy": reference("RetryPolicy"),
         "retry_policy_from": origin_schema(),
         "timeout": text(),
@@ -311,68 +314,79 @@ fn properties() -> Value {
         "max_in_flight_from": origin_schema(),
         "rate_limit": rate_limit_schema(),
         "rate_limit_from": origin_schema(),
-        "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
+        "protection": nullable(reference("Protection")),
         "ordered": {"type": "boolean"},
-        "headers": {"type": "object", "additionalProperties": text()},
-        "signature_style": {"enum": SIGNATURE_STYLES.map(style_name)},
+        "headers": named("Headers", json!({"type": "object", "additionalProperties": text()})),
+        "signature_style": signature_style(),
         "auth": auth_schema(),
         "client_certificate": certificate_schema(),
         "owner_email": nullable_text(),
-        "owner_email_status": {
-            "enum": ["confirmed", "pending", null],
-            "description": "`pending`: the address gets no emails until its owner opens the confirmation link. `null` without an address.",
-        },
+        "owner_email_status": described(
+            nullable(choice("OwnerEmailStatus", ["confirmed", "pending"])),
+            "`pending`: the address gets no emails until its owner opens the confirmation link. `null` without an address.",
+        ),
         "created_at": time(),
     })
 }
 
 /// Returns the schema of a rate limit, in requests and responses.
 pub(crate) fn rate_limit_schema() -> Value {
-    object_requiring(
+    let shape = object_requiring(
         &["per_second"],
         json!({
             "per_second": {"type": "number", "minimum": MIN_PER_SECOND, "maximum": MAX_PER_SECOND},
             "burst": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BURST},
         }),
-    )
+    );
+    named("RateLimit", shape)
+}
+
+/// Returns the schema of a signature style.
+pub(crate) fn signature_style() -> Value {
+    choice("SignatureStyle", SIGNATURE_STYLES.map(style_name))
+}
+
+/// Returns the schema of the position of id and secret in a token request.
+pub(crate) fn client_authentication() -> Value {
+    choice("ClientAuthentication", ["basic", "body"])
 }
 
 fn origin_schema() -> Value {
-    json!({"enum": ["endpoint", "tenant", "server"]})
+    choice("SettingOrigin", ["endpoint", "tenant", "server"])
 }
 
 fn auth_schema() -> Value {
-    json!({
-        "description": "Without its secrets.",
+    let basic = object(json!({
+        "kind": {"const": "basic"},
+        "username": {"type": ["string", "null"], "description": "`null` if the password is empty: the user name is then the secret."},
+    }));
+    let oauth2 = object(json!({
+        "kind": {"const": "oauth2"},
+        "token_url": text(),
+        "client_id": text(),
+        "scope": nullable_text(),
+        "audience": nullable_text(),
+        "client_authentication": client_authentication(),
+    }));
+    let union = json!({
+        "description": "The credentials of an endpoint, without their secrets.",
         "anyOf": [
-            {"type": "null"},
-            object(json!({
-                "kind": {"const": "basic"},
-                "username": {"type": ["string", "null"], "description": "`null` if the password is empty: the user name is then the secret."},
-            })),
-            object(json!({"kind": {"const": "bearer"}})),
-            object(json!({
-                "kind": {"const": "oauth2"},
-                "token_url": text(),
-                "client_id": text(),
-                "scope": nullable_text(),
-                "audience": nullable_text(),
-                "client_authentication": {"enum": ["basic", "body"]},
-            })),
+            named("BasicAuth", basic),
+            named("BearerAuth", object(json!({"kind": {"const": "bearer"}}))),
+            named("OAuth2Auth", oauth2),
         ],
-    })
+    });
+    nullable(named("EndpointAuth", union))
 }
 
 fn certificate_schema() -> Value {
-    json!({
-        "anyOf": [
-            {"type": "null"},
-            object(json!({
-                "fingerprint": {"type": ["string", "null"], "description": "`sha256:` and the hash of the certificate."},
-                "expires_at": nullable_time(),
-            })),
-        ],
-    })
+    nullable(named(
+        "ClientCertificateSummary",
+        object(json!({
+            "fingerprint": {"type": ["string", "null"], "description": "`sha256:` and the hash of the certificate."},
+            "expires_at": nullable_time(),
+        })),
+    ))
 }
 
 fn example() -> Value {

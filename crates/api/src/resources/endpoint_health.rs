@@ -7,7 +7,9 @@ use posthaste_core::lane::{HeldBackBy, TripReason};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{Schema, held_back_by, nullable_time, object, with_examples};
+use super::schema::{
+    Schema, choice, held_back_by, named, nullable, nullable_time, object, with_examples,
+};
 
 /// The breaker, the backlog and the recent results of an endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,27 +84,30 @@ pub(crate) fn schema() -> Schema {
     let number = json!({"type": ["number", "null"]});
     let count = json!({"type": "integer", "minimum": 0});
     let shape = object(json!({
-        "breaker": object(json!({
-            "state": {"enum": ["passing", "tripped", "probing"]},
+        "breaker": named("BreakerStatus", object(json!({
+            "state": choice("BreakerState", ["passing", "tripped", "probing"]),
             "until": nullable_time(),
-            "reason": {"enum": ["failure_ratio", "consecutive_failures", "exhausted_deliveries", "refusals", null]},
-        })),
+            "reason": nullable(choice(
+                "BreakerReason",
+                ["failure_ratio", "consecutive_failures", "exhausted_deliveries", "refusals"],
+            )),
+        }))),
         "pending": count,
         "in_flight": count,
         "next_attempt_at": nullable_time(),
         "consecutive_failures": count,
         "success_ratio": {"type": "number", "minimum": 0, "maximum": 1},
-        "latency_ms": object(json!({"p50": number, "p99": number})),
+        "latency_ms": named("LatencyPercentiles", object(json!({"p50": number, "p99": number}))),
         "held_back_by": held_back_by(),
         "held_back_until": {
             "type": ["string", "null"],
             "format": "date-time",
             "description": "Earliest time at which that can end, if known.",
         },
-        "limits_in_force": object(json!({
+        "limits_in_force": named("LimitsInForce", object(json!({
             "in_flight": {"type": "integer", "minimum": 1},
             "per_second": {"type": "number", "minimum": 0},
-        })),
+        }))),
         "quiet_until": {
             "type": ["string", "null"],
             "format": "date-time",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::endpoint::{EXAMPLE_SECRET, PUBLIC_KEY};
-use super::schema::{Schema, object_requiring, text, time, with_examples};
+use super::schema::{Schema, named, object_requiring, text, time, with_examples};
 
 /// The signing secret, and previous ones that still sign.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +64,7 @@ pub(crate) fn schema() -> Schema {
         &["secret", "valid_until"],
         json!({"secret": text(), "public_key": public_key, "valid_until": time()}),
     );
+    let previous = named("PreviousSecret", previous);
     let shape = object_requiring(
         &["secret", "previous"],
         json!({

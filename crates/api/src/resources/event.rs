@@ -7,19 +7,22 @@ use std::ops::Deref;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use posthaste_core::delivery::Status;
-use posthaste_store::StoredEvent;
+use posthaste_store::{MAX_DELIVERIES_OF_STORED, StoredEvent};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::schema::{
-    Schema, nullable_text, nullable_time, object, reference, text, time, with_examples,
+    Schema, named, nullable_text, nullable_time, object, reference, text, time, with_examples,
 };
 
 /// Maximum number of deliveries shown with an event. The list of deliveries returns all of them with `?event=`.
 pub const MAX_DELIVERIES_SHOWN: usize = 1_000;
 /// Maximum number of deliveries of each event in the response that acknowledges it.
-pub const MAX_DELIVERIES_ACKNOWLEDGED: usize = 100;
+pub const MAX_DELIVERIES_ACKNOWLEDGED: usize = MAX_DELIVERIES_OF_STORED;
+/// Maximum number of deliveries of all events together in the response that acknowledges a batch. A batch may name events
+/// that were accepted before, which have any number of deliveries.
+pub const MAX_DELIVERIES_OF_BATCH: usize = 10_000;
 
 /// An event without its payload, as in lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +92,8 @@ pub struct AcceptedEvent {
     pub created_at: String,
     /// Number of its deliveries: one for every endpoint that wants the event.
     pub delivery_count: u64,
-    /// Its first deliveries, at most [`MAX_DELIVERIES_ACKNOWLEDGED`]. Their status is always `pending`.
+    /// Its first deliveries, at most [`MAX_DELIVERIES_ACKNOWLEDGED`], and fewer in a large batch. Their status is
+    /// always `pending`.
     pub deliveries: Vec<EventDelivery>,
 }
 
@@ -115,7 +119,7 @@ impl From<&StoredEvent> for EventSummary {
             idempotency_key: stored.idempotency_key.clone(),
             trace_id: trace.map(|trace| trace.trace_id.to_string()),
             payload_removed_at: stored.payload_removed_at.map(|at| at.to_string()),
-            delivery_count: stored.event.deliveries.len() as u64,
+            delivery_count: stored.event.delivery_count as u64,
         }
     }
 }
@@ -180,8 +184,8 @@ fn accepted_event_schema() -> Value {
         "deliveries": {
             "type": "array",
             "maxItems": MAX_DELIVERIES_ACKNOWLEDGED,
-            "description": format!("The first {MAX_DELIVERIES_ACKNOWLEDGED} of its deliveries. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
-            "items": delivery_schema(json!({"const": "pending"})),
+            "description": format!("The first {MAX_DELIVERIES_ACKNOWLEDGED} of its deliveries. The response to a batch lists at most {MAX_DELIVERIES_OF_BATCH} deliveries, those of the first events. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
+            "items": delivery_schema("AcceptedDelivery", json!({"const": "pending"})),
         },
     }));
     let example = json!({
@@ -198,8 +202,9 @@ fn accepted_event_schema() -> Value {
     with_examples(shape, json!([example]))
 }
 
-fn delivery_schema(status: Value) -> Value {
-    object(json!({"id": text(), "endpoint_id": text(), "status": status}))
+fn delivery_schema(name: &str, status: Value) -> Value {
+    let shape = object(json!({"id": text(), "endpoint_id": text(), "status": status}));
+    named(name, shape)
 }
 
 fn summary_properties() -> Value {
@@ -235,7 +240,7 @@ fn event_schema() -> Value {
         "type": "array",
         "maxItems": MAX_DELIVERIES_SHOWN,
         "description": format!("Its deliveries, the newest {MAX_DELIVERIES_SHOWN} if there are more. `GET /v1/tenants/{{tenant}}/deliveries?event=` lists all of them."),
-        "items": delivery_schema(reference("DeliveryStatus")),
+        "items": delivery_schema("EventDelivery", reference("DeliveryStatus")),
     });
     shape
 }

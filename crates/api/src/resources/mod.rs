@@ -21,8 +21,10 @@ mod event;
 mod headers;
 mod held_after_faults;
 mod held_back;
+pub(crate) mod limits;
 mod list_page;
 mod node;
+pub(crate) mod patterns;
 mod portal_link;
 mod problem;
 mod protection;
@@ -51,7 +53,7 @@ pub use endpoint_health::{
 pub use endpoint_secret::{EndpointSecret, PreviousSecret};
 pub use event::{
     AcceptedEvent, Event, EventDelivery, EventSummary, MAX_DELIVERIES_ACKNOWLEDGED,
-    MAX_DELIVERIES_SHOWN,
+    MAX_DELIVERIES_OF_BATCH, MAX_DELIVERIES_SHOWN,
 };
 pub use headers::Headers;
 pub use held_back::held_back_text;
@@ -61,7 +63,7 @@ pub use portal_link::{CreatedPortalLink, PortalLink};
 pub use posthaste_core::lane::{EndpointStatus, HeldBackBy};
 pub use problem::{FieldProblem, ProblemBody};
 pub use protection::EndpointDefaults;
-pub use replay::{Replay, ReplayFilter};
+pub use replay::{Replay, ReplayFilter, ReplayPreview};
 pub use request_target::RequestTarget;
 pub use schema::Schema;
 pub use stats::{
@@ -72,14 +74,15 @@ pub use tenant::Tenant;
 pub use tenant_of_id::TenantOfId;
 pub use usage::{LimitUsage, Plan, Plans, Usage};
 
-pub(crate) use alert::schemas as alert_schemas;
+pub(crate) use alert::{alert_name, alert_state, schemas as alert_schemas};
 pub(crate) use api_key::schemas as api_key_schemas;
 pub(crate) use attention::{MAX_ATTENTION_ITEMS, schemas as attention_schemas};
 pub(crate) use audit_entry::schemas as audit_schemas;
 pub(crate) use dead_letter_group::schemas as dead_letter_schemas;
 pub(crate) use delivery::{STATUSES, schemas as delivery_schemas, status_now};
 pub(crate) use endpoint::{
-    SIGNATURE_STYLES, rate_limit_schema, schemas as endpoint_schemas, style_name,
+    SIGNATURE_STYLES, client_authentication, rate_limit_schema, schemas as endpoint_schemas,
+    signature_style, style_name,
 };
 pub(crate) use endpoint_health::schema as endpoint_health_schema;
 pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};
@@ -91,7 +94,7 @@ pub(crate) use portal_link::schemas as portal_link_schemas;
 pub(crate) use problem::schema as problem_schema;
 pub(crate) use protection::{in_flight_schema, schemas as protection_schemas, timeout_schema};
 pub(crate) use replay::schemas as replay_schemas;
-pub(crate) use stats::schemas as stats_schemas;
+pub(crate) use stats::{schemas as stats_schemas, series_window};
 pub(crate) use tenant::schema as tenant_schema;
 pub(crate) use tenant_of_id::schemas as tenant_of_id_schemas;
 pub(crate) use usage::{schemas as usage_schemas, source_name};

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::schema::{
-    Schema, integer, nullable_integer, nullable_text, nullable_time, object, with_examples,
+    Schema, choice, described, integer, named, nullable_integer, nullable_text, nullable_time,
+    object, with_examples,
 };
 
 /// A node.
@@ -119,11 +120,8 @@ pub(crate) fn schemas() -> Vec<Schema> {
     let shape = object(json!({
         "number": {"type": "integer", "description": "A node that was declared dead gets a new number."},
         "name": {"type": "string", "description": "Host name and process id."},
-        "role": {"enum": ["all", "api", "worker"]},
-        "state": {
-            "enum": ["ok", "slow", "silent"],
-            "description": "`slow`: its round trips to the database are slower than those of other nodes, so it owns fewer shards or none. `silent`: it has sent no heartbeat for more than half of its lease.",
-        },
+        "role": choice("NodeRole", ["all", "api", "worker"]),
+        "state": described(choice("NodeState", ["ok", "slow", "silent"]), "`slow`: its round trips to the database are slower than those of other nodes, so it owns fewer shards or none. `silent`: it has sent no heartbeat for more than half of its lease."),
         "is_self": {"type": "boolean", "description": "True for the node that answers this request."},
         "version": nullable_text(),
         "started_at": nullable_time(),
@@ -138,11 +136,11 @@ pub(crate) fn schemas() -> Vec<Schema> {
             "type": ["string", "null"],
             "description": "After this long without a heartbeat, other nodes take over its shards. Null if there can be no other nodes.",
         },
-        "round_trip_ms": object(json!({
+        "round_trip_ms": named("NodeRoundTrips", object(json!({
             "heartbeat": nullable_integer(),
             "fetch": nullable_integer(),
             "record": nullable_integer(),
-        })),
+        }))),
         "clock_offset_ms": {
             "type": ["integer", "null"],
             "description": "Milliseconds by which the machine's clock is ahead of the database's; negative if it is behind.",

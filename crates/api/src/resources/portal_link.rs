@@ -4,7 +4,8 @@ use posthaste_store::LoginSession;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{Schema, object, text, time, with_examples};
+use super::patterns;
+use super::schema::{Schema, matching, object, text, time, with_examples};
 
 /// A portal link that has not expired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ impl PortalLink {
 
 /// Returns the schemas of [`CreatedPortalLink`] and [`PortalLink`].
 pub(crate) fn schemas() -> [Schema; 2] {
-    let id = json!({"type": "string", "pattern": "^pass_[0-9a-hjkmnp-tv-z]{26}$"});
+    let id = matching(patterns::id("pass"));
     let created =
         object(json!({"id": id, "url": text(), "created_at": time(), "expires_at": time()}));
     let created_example = json!({

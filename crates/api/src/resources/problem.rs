@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::schema::{integer, object, text};
+use super::schema::{integer, named, object, text};
 use crate::code::Code;
 
 /// The body of an error response. Reads bodies of other servers too, whose fields may be absent.
@@ -50,11 +50,11 @@ pub(crate) fn schema() -> Value {
             "title": text(),
             "status": integer(),
             "detail": {"type": "string", "description": "Description of this occurrence, and the remedy."},
-            "code": {"enum": codes},
+            "code": named("ErrorCode", json!({"type": "string", "enum": codes})),
             "limit": {"type": "string", "description": "The exceeded limit, if the code is `quota_exceeded`."},
             "errors": {
                 "type": "array",
-                "items": object(json!({"field": text(), "message": text()})),
+                "items": named("FieldError", object(json!({"field": text(), "message": text()}))),
             },
         },
         "additionalProperties": false,

@@ -5,13 +5,14 @@
 
 use posthaste_core::lane::{
     LimitOverrides, MAX_BREAKER_SPAN, MAX_EXHAUSTED, MAX_IN_FLIGHT, MAX_THRESHOLD, MAX_TIMEOUT,
-    MIN_FAILURE_RATIO, MIN_TIMEOUT,
+    MIN_FAILURE_RATIO, MIN_TIMEOUT, MIN_WAIT, MIN_WINDOW,
 };
+use posthaste_core::time::{MAX_SPAN, Span};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::{EndpointRateLimit, rate_limit_schema};
-use super::schema::Schema;
+use super::schema::{Schema, described, named, nullable, span};
 
 /// The limits of a tenant's endpoints that set none. An absent limit comes from the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ impl EndpointDefaults {
 
 /// Returns the schema of a timeout, in requests.
 pub(crate) fn timeout_schema() -> Value {
-    json!({"type": ["string", "null"], "description": format!("From `{MIN_TIMEOUT}` to `{MAX_TIMEOUT}`.")})
+    nullable(span("AttemptTimeout", MIN_TIMEOUT, MAX_TIMEOUT))
 }
 
 /// Returns the schema of an in-flight limit, in requests.
@@ -55,8 +56,38 @@ pub(crate) fn schemas() -> [Schema; 2] {
             "type": ["integer", "null"], "minimum": 1, "maximum": most, "description": about,
         })
     };
-    let span = |about: &str| json!({"type": ["string", "null"], "description": about});
-    let wait = |about: &str| span(&format!("{about} At most `{MAX_BREAKER_SPAN}`."));
+    let after = span("DisableAfter", MIN_WAIT, MAX_SPAN);
+    let warn_before = span("DisableWarning", Span::ZERO, MAX_SPAN);
+    let window = span("BreakerWindow", MIN_WINDOW, MAX_BREAKER_SPAN);
+    let wait = |about: &str| {
+        let wait = span("BreakerWait", MIN_WAIT, MAX_BREAKER_SPAN);
+        described(nullable(wait), about)
+    };
+    let disable = json!({
+        "type": "object",
+        "description": "When the endpoint is disabled automatically.",
+        "properties": {
+            "after": described(nullable(after), "Time for which every attempt has failed. Server default `5d`."),
+            "warn_before": described(nullable(warn_before), "Minimum time between the warning and the disabling, at most `after`. Server default `1d`."),
+            "on_gone": {"type": ["boolean", "null"], "description": "Disable at the first 410. Server default `true`."},
+        },
+        "additionalProperties": false,
+    });
+    let breaker = json!({
+        "type": "object",
+        "description": "When the breaker trips, and how often a tripped breaker probes.",
+        "properties": {
+            "window": described(nullable(window), "Period of the failure ratio."),
+            "min_samples": count(MAX_THRESHOLD, "Minimum number of results in the window for the failure ratio to count."),
+            "failure_ratio": {"type": ["number", "null"], "minimum": MIN_FAILURE_RATIO, "maximum": 1, "description": "Share of failures in the window that trips the breaker."},
+            "consecutive_failures": count(MAX_THRESHOLD, "Failures in a row that trip the breaker."),
+            "exhausted_deliveries": count(MAX_EXHAUSTED, "Deliveries that failed for good within a day that trip the breaker, if fewer than half of what ended succeeded."),
+            "refusals": count(MAX_THRESHOLD, "Refusals without a success that trip the breaker."),
+            "first_wait": wait("Time from the trip to the first probe."),
+            "longest_wait": wait("Maximum time between two probes, at least `first_wait`."),
+        },
+        "additionalProperties": false,
+    });
     [
         Schema {
             name: "EndpointDefaults",
@@ -66,7 +97,7 @@ pub(crate) fn schemas() -> [Schema; 2] {
                 "properties": {
                     "timeout": timeout_schema(),
                     "max_in_flight": in_flight_schema(),
-                    "rate_limit": {"anyOf": [rate_limit_schema(), {"type": "null"}]},
+                    "rate_limit": nullable(rate_limit_schema()),
                 },
                 "additionalProperties": false,
                 "examples": [{"timeout": "10s", "max_in_flight": 20}],
@@ -78,31 +109,8 @@ pub(crate) fn schemas() -> [Schema; 2] {
                 "type": "object",
                 "description": "Thresholds that differ from the inherited ones. A threshold that is `null` or absent is the tenant's, or else the server's.",
                 "properties": {
-                    "disable": {
-                        "type": ["object", "null"],
-                        "description": "When the endpoint is disabled automatically.",
-                        "properties": {
-                            "after": span("Time for which every attempt has failed. Server default `5d`."),
-                            "warn_before": span("Minimum time between the warning and the disabling, at most `after`. Server default `1d`."),
-                            "on_gone": {"type": ["boolean", "null"], "description": "Disable at the first 410. Server default `true`."},
-                        },
-                        "additionalProperties": false,
-                    },
-                    "breaker": {
-                        "type": ["object", "null"],
-                        "description": "When the breaker trips, and how often a tripped breaker probes.",
-                        "properties": {
-                            "window": wait("Period of the failure ratio, at least `1s`."),
-                            "min_samples": count(MAX_THRESHOLD, "Minimum number of results in the window for the failure ratio to count."),
-                            "failure_ratio": {"type": ["number", "null"], "minimum": MIN_FAILURE_RATIO, "maximum": 1, "description": "Share of failures in the window that trips the breaker."},
-                            "consecutive_failures": count(MAX_THRESHOLD, "Failures in a row that trip the breaker."),
-                            "exhausted_deliveries": count(MAX_EXHAUSTED, "Deliveries that failed for good within a day that trip the breaker, if fewer than half of what ended succeeded."),
-                            "refusals": count(MAX_THRESHOLD, "Refusals without a success that trip the breaker."),
-                            "first_wait": wait("Time from the trip to the first probe."),
-                            "longest_wait": wait("Maximum time between two probes, at least `first_wait`."),
-                        },
-                        "additionalProperties": false,
-                    },
+                    "disable": nullable(named("DisableThresholds", disable)),
+                    "breaker": nullable(named("BreakerThresholds", breaker)),
                 },
                 "additionalProperties": false,
                 "examples": [

@@ -7,9 +7,12 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
 use posthaste_store::{ReplayScope, ReplayStatus, StoredStatus};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::schema::{Schema, nullable_time, object, text, time};
+use super::schema::{
+    Schema, choice, endpoint_id, event_type, failure_kind, named, nullable, nullable_time, object,
+    text, time, with_examples,
+};
 
 /// A replay and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,13 @@ pub struct Replay {
     pub created_at: String,
     /// The time at which it ended.
     pub finished_at: Option<String>,
+}
+
+/// The number of deliveries that a replay would send again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayPreview {
+    /// The number of deliveries.
+    pub total: u64,
 }
 
 /// The filter of a replay, as it was requested.
@@ -112,14 +122,23 @@ pub(crate) fn schemas() -> Vec<Schema> {
             shape: new_replay_schema(),
         },
         Schema {
+            name: "ReplayPreview",
+            shape: with_examples(
+                object(json!({
+                    "total": {"type": "integer", "minimum": 0, "description": "Number of matching deliveries now."},
+                })),
+                json!([{"total": 50}]),
+            ),
+        },
+        Schema {
             name: "Replay",
             shape: object(json!({
                 "id": text(),
-                "status": {"enum": ["running", "done", "cancelled"]},
+                "status": choice("ReplayStatus", ["running", "done", "cancelled"]),
                 "total": {"type": "integer", "description": "Number of matching deliveries at the start."},
                 "replayed": {"type": "integer", "description": "Number of deliveries processed so far."},
                 "skipped": {"type": "integer", "description": "Number of processed deliveries that were skipped: their endpoint is disabled or deleted, they were sent again in the meantime, or their payload was removed."},
-                "filter": filter_schema(|kind| json!({"type": kind})),
+                "filter": named("ReplayFilter", filter_schema(|schema| schema)),
                 "created_at": time(),
                 "finished_at": nullable_time(),
             })),
@@ -128,7 +147,24 @@ pub(crate) fn schemas() -> Vec<Schema> {
 }
 
 fn new_replay_schema() -> Value {
-    let mut schema = filter_schema(|kind| json!({"type": [kind, "null"]}));
+    let mut schema = filter_schema(nullable);
+    let is_set = |names: &[&str]| {
+        let properties = names
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({"type": "string"})));
+        json!({
+            "required": names,
+            "properties": Value::Object(properties.collect::<Map<String, Value>>()),
+        })
+    };
+    let mut without_endpoint = is_set(&["missed_since"]);
+    without_endpoint["properties"]["endpoint"] = json!({"type": "null"});
+    schema["not"] = json!({"anyOf": [
+        without_endpoint,
+        is_set(&["missed_since", "status"]),
+        is_set(&["missed_since", "error_kind"]),
+        is_set(&["missed_since", "since"]),
+    ]});
     schema["description"] = json!(
         "`status` is failed (default), succeeded or cancelled. `missed_since` requires `endpoint` and replays what the endpoint missed: failed deliveries, and matching events that it never received."
     );
@@ -136,24 +172,19 @@ fn new_replay_schema() -> Value {
     schema
 }
 
-/// Returns the schema of a filter. `of_type` makes the schema of a property from its type.
-fn filter_schema(of_type: fn(&str) -> Value) -> Value {
-    let text = || of_type("string");
-    let time = || {
-        let mut schema = text();
-        schema["format"] = json!("date-time");
-        schema
-    };
+/// Returns the schema of a filter. `each` changes the schema of each property.
+fn filter_schema(each: fn(Value) -> Value) -> Value {
+    let status = choice("ReplayableStatus", ["failed", "succeeded", "cancelled"]);
     json!({
         "type": "object",
         "properties": {
-            "status": text(),
-            "endpoint": text(),
-            "event_type": text(),
-            "error_kind": text(),
-            "since": time(),
-            "until": time(),
-            "missed_since": time(),
+            "status": each(status),
+            "endpoint": each(endpoint_id()),
+            "event_type": each(event_type()),
+            "error_kind": each(failure_kind()),
+            "since": each(time()),
+            "until": each(time()),
+            "missed_since": each(time()),
         },
         "additionalProperties": false,
     })

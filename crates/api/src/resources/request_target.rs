@@ -1,10 +1,10 @@
 //! Method and URL of a one-off request, as its delivery shows them.
 
-use posthaste_core::delivery::{OneOffRequest, RequestMethod};
+use posthaste_core::delivery::OneOffRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::schema::text;
+use super::schema::{described, named, object, request_method, text};
 
 /// Method and URL of a one-off request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,11 +26,7 @@ impl From<&OneOffRequest> for RequestTarget {
 
 /// Returns the schema of [`RequestTarget`].
 pub(crate) fn schema() -> Value {
-    json!({
-        "type": "object",
-        "description": "Method and URL of a one-off request; absent for the deliveries of events.",
-        "required": ["method", "url"],
-        "properties": {"method": {"enum": RequestMethod::ALL.map(RequestMethod::name)}, "url": text()},
-        "additionalProperties": false,
-    })
+    let shape = object(json!({"method": request_method(), "url": text()}));
+    let about = "Method and URL of a one-off request; absent for the deliveries of events.";
+    described(named("RequestTarget", shape), about)
 }

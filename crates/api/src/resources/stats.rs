@@ -9,7 +9,7 @@ use posthaste_telemetry::metrics::window::Window;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::schema::{Schema, object};
+use super::schema::{Schema, choice, described, named, object};
 
 /// The health of deliveries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -208,13 +208,10 @@ fn stats_schema() -> Value {
         "value": {"type": "number"},
         "healthy": {"type": "string", "description": "Healthy range."},
         "alert": {"type": "string", "description": "Alert range."},
-        "state": {"enum": ["healthy", "warning", "alert"]},
+        "state": choice("MetricState", ["healthy", "warning", "alert"]),
     }));
-    let described = |about: &str| {
-        let mut value = value.clone();
-        value["description"] = json!(about);
-        value
-    };
+    let metric = named("HealthMetric", value);
+    let described = |about: &str| described(metric.clone(), about);
     let health = object(json!({
         "retry_ratio": described("Share of deliveries whose first attempt failed and is retried, among those with a first attempt. A replayed delivery counts again."),
         "dead_letter_ratio": described("Share of deliveries that failed for good, among those that succeeded or failed. Cancelled deliveries are not counted."),
@@ -222,7 +219,9 @@ fn stats_schema() -> Value {
         "second_attempt_success_ratio": described("Share of second attempts that succeeded."),
         "retrying_over_24h": described("Deliveries that have been retrying for more than 24 hours; the same in every window."),
     }));
-    object(json!({"windows": object_of(&["5m", "1h", "24h"], &health)}))
+    let health = named("HealthMetrics", health);
+    let windows = object_of(&["5m", "1h", "24h"], &health);
+    object(json!({"windows": named("StatsWindows", windows)}))
 }
 
 /// Returns the schema of an object with these properties, all with the same schema.
@@ -233,8 +232,16 @@ fn object_of(names: &[&str], schema: &Value) -> Value {
     object(Value::Object(properties.collect::<Map<String, Value>>()))
 }
 
+/// Returns the schema of the time range of a series.
+pub(crate) fn series_window() -> Value {
+    choice("SeriesWindow", ["1h", "24h"])
+}
+
 fn series_schema() -> Value {
     let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
+    let number = json!({"type": "number"});
+    let latency = object(json!({"mean": number, "max": number}));
+    let latency = named("LatencySummary", latency);
     let bucket = object(json!({
         "start": {"type": "string", "format": "date-time", "description": "Start of the bucket."},
         "attempts": count("Attempts made."),
@@ -246,15 +253,12 @@ fn series_schema() -> Value {
         "second_attempts": count("Second attempts."),
         "second_successes": count("Second attempts that succeeded."),
         "latency_ms": {
-            "type": ["object", "null"],
             "description": "Duration of attempts; null if there were none.",
-            "required": ["mean", "max"],
-            "properties": {"mean": {"type": "number"}, "max": {"type": "number"}},
-            "additionalProperties": false,
+            "anyOf": [latency, {"type": "null"}],
         },
     }));
     object(json!({
-        "window": {"enum": ["1h", "24h"]},
+        "window": series_window(),
         "bucket": {
             "type": "string",
             "description": "Length of a bucket: `1m`, `15m` or `1h`.",
@@ -262,7 +266,7 @@ fn series_schema() -> Value {
         "buckets": {
             "type": "array",
             "description": "All buckets, oldest first, including empty ones.",
-            "items": bucket,
+            "items": named("SeriesBucket", bucket),
         },
     }))
 }

@@ -5,9 +5,11 @@ use posthaste_store::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::limits;
 use super::protection::EndpointDefaults;
-use super::schema::{Schema, nullable_text, object, reference, text, time, with_examples};
-use crate::limits;
+use super::schema::{
+    Schema, nullable, nullable_text, object, reference, text, time, with_examples,
+};
 
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,11 +52,11 @@ pub(crate) fn schema() -> Schema {
     let shape = object(json!({
         "id": text(),
         "name": text(),
-        "default_retry_policy": {"anyOf": [reference("RetryPolicy"), {"type": "null"}]},
+        "default_retry_policy": nullable(reference("RetryPolicy")),
         "plan": nullable_text(),
         "limits": reference("Limits"),
-        "endpoint_defaults": {"anyOf": [reference("EndpointDefaults"), {"type": "null"}]},
-        "protection": {"anyOf": [reference("Protection"), {"type": "null"}]},
+        "endpoint_defaults": nullable(reference("EndpointDefaults")),
+        "protection": nullable(reference("Protection")),
         "created_at": time(),
     }));
     let example = json!({

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{Schema, object, text, with_examples};
+use super::schema::{Schema, choice, object, text, with_examples};
 
 /// The resource that an id names, and the tenant that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct TenantOfId {
 /// Returns the schema of [`TenantOfId`].
 pub(crate) fn schemas() -> Vec<Schema> {
     let shape = object(json!({
-        "kind": {"enum": ["delivery", "event", "endpoint"]},
+        "kind": choice("ResourceKind", ["delivery", "event", "endpoint"]),
         "id": text(),
         "tenant_id": text(),
     }));

@@ -6,8 +6,10 @@ use posthaste_store::{LimitName, LimitSource, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::schema::{Schema, nullable_text, object, reference, text, with_examples};
-use crate::limits;
+use super::limits;
+use super::schema::{
+    Schema, choice, described, named, nullable_text, object, reference, text, with_examples,
+};
 
 /// The limits of a tenant and their usage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,11 +72,14 @@ pub(crate) fn schemas() -> Vec<Schema> {
     let usage = object(json!({
         "plan": nullable_text(),
         "plan_found": {"type": "boolean", "description": "True if the tenant's plan is in the configuration. Otherwise the server's limits apply."},
-        "limits": object(by_limit(&limit_usage_schema())),
+        "limits": named("LimitUsages", object(by_limit(&limit_usage_schema()))),
     }));
     let usage_example =
         json!({"plan": "pro", "plan_found": true, "limits": by_limit(&limit_example)});
-    let plan = object(json!({"name": text(), "limits": reference("Limits")}));
+    let plan = named(
+        "Plan",
+        object(json!({"name": text(), "limits": reference("Limits")})),
+    );
     let plans = object(json!({
         "default": reference("Limits"),
         "data": {"type": "array", "items": plan},
@@ -95,10 +100,11 @@ pub(crate) fn schemas() -> Vec<Schema> {
 }
 
 fn limit_usage_schema() -> Value {
-    object(json!({
+    let shape = object(json!({
         "limit": {"type": ["integer", "string", "null"], "description": "The limit: a number, or a duration such as `30d`; `null` if there is no limit."},
         "used": {"type": ["integer", "null"], "description": "Current usage, if the limit can be used up. Events of a month include deleted events and test events. `in_flight` counts the attempts in progress on all nodes that respond."},
-        "source": {"enum": ["tenant", "plan", "server"], "description": "Source of the limit. The server's default of `events_per_second` and every `deliveries_per_second` apply to each node; all other limits apply to all nodes together."},
+        "source": described(choice("LimitSource", ["tenant", "plan", "server"]), "Source of the limit. The server's default of `events_per_second` and every `deliveries_per_second` apply to each node; all other limits apply to all nodes together."),
         "resets_at": {"type": ["string", "null"], "format": "date-time", "description": "Time at which the usage resets to 0."},
-    }))
+    }));
+    named("LimitUsage", shape)
 }

@@ -2,8 +2,8 @@
 //!
 //! A connection ends when the caller closes it, when it breaks HTTP, when a write makes no progress, when it is idle
 //! for too long, and at a shutdown. A connection in a reserved slot serves one health check, for a short
-//! time. hyper has a timer for a head that has begun, but none for an idle connection that is kept alive; that
-//! timer is here. It only closes a connection without a request in progress.
+//! time. The time limit of heads is in [`ConnectionIo`]; the timer of idle connections is here. It only closes a
+//! connection without a request in progress.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -54,13 +54,14 @@ pub(super) struct ConnectionServer {
     http: http1::Builder,
     reserved_http: http1::Builder,
     trusted_proxies: Arc<[IpNet]>,
+    head_timeout: Duration,
     write_timeout: Duration,
     idle_timeout: Duration,
 }
 
 /// The requests of a connection.
 #[derive(Default)]
-struct Requests {
+pub(super) struct Requests {
     begun: AtomicU64,
     is_in_progress: AtomicBool,
 }
@@ -77,7 +78,7 @@ impl ConnectionServer {
         // limit would cost an allocation for each request.
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(settings.head_timeout)
+            .header_read_timeout(None)
             .max_buf_size(MAX_HEAD_BYTES);
         let mut reserved_http = http.clone();
         reserved_http
@@ -89,6 +90,7 @@ impl ConnectionServer {
             http,
             reserved_http,
             trusted_proxies,
+            head_timeout: settings.head_timeout,
             write_timeout: settings.write_timeout,
             idle_timeout: settings.idle_timeout,
         }
@@ -124,7 +126,13 @@ impl ConnectionServer {
     ) {
         let requests = Arc::new(Requests::default());
         let refused_head = RefusedHead::default();
-        let io = ConnectionIo::new(stream, self.write_timeout, refused_head.clone());
+        let io = ConnectionIo::new(
+            stream,
+            self.head_timeout,
+            self.write_timeout,
+            refused_head.clone(),
+            requests.clone(),
+        );
         let service = {
             let (router, requests) = (self.router, requests.clone());
             let trusted = self.trusted_proxies;
@@ -177,7 +185,13 @@ impl ConnectionServer {
         limit: ConnectionLimit,
     ) {
         let refused_head = RefusedHead::default();
-        let io = ConnectionIo::new(stream, self.write_timeout, refused_head.clone());
+        let io = ConnectionIo::new(
+            stream,
+            self.head_timeout,
+            self.write_timeout,
+            refused_head.clone(),
+            Arc::default(),
+        );
         let is_check = AtomicBool::new(false);
         let service = service_fn(|request: Request<Incoming>| {
             let reads = [Method::GET, Method::HEAD].contains(request.method());
@@ -240,11 +254,16 @@ impl Requests {
         self.is_in_progress.store(false, Relaxed);
     }
 
+    /// Returns true if a request is in progress.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.is_in_progress.load(Relaxed)
+    }
+
     /// Returns true if no request is in progress and none has begun since the last call.
     fn was_idle_since(&self, last_begun: &mut u64) -> bool {
         let begun = self.begun.load(Relaxed);
         let is_same = std::mem::replace(last_begun, begun) == begun;
-        is_same && !self.is_in_progress.load(Relaxed)
+        is_same && !self.is_in_progress()
     }
 }
 

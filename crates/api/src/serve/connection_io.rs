@@ -1,6 +1,6 @@
 //! The socket of a connection, as hyper uses it.
 //!
-//! [`ConnectionIo`] adds three guarantees that hyper does not give:
+//! [`ConnectionIo`] adds four guarantees that hyper does not give:
 //!
 //! - **Strict heads.** hyper receives a head only when it has arrived completely and follows the
 //!   [rules](super::head). Instead of a head that breaks one, hyper receives a fixed request, and [`RefusedHead`]
@@ -8,10 +8,12 @@
 //!   of the connection is used after that.
 //! - **Progress of writes.** A write that makes no progress for a time limit fails, which ends the connection. hyper
 //!   itself waits forever for a caller that does not read.
+//! - **Time of heads.** The first head, and each further one from its first byte on, must be complete within a time limit.
+//!   hyper's own limit also ends connections that wait for their next request, long before their idle time is over.
 //! - **Turns.** A connection that could read or write on and on lets the other tasks run after [`TURN_BYTES`].
 //!
-//! A read that ends a head, or is part of a body, is passed on in place, without a copy. The timer is created by
-//! the first write that has to wait.
+//! A read that ends a head, or is part of a body, is passed on in place, without a copy. Each timer is created when it
+//! is first needed.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -26,6 +28,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::MAX_HEAD_BYTES;
+use super::connection::Requests;
 use super::head::HeadError;
 use super::request_scanner::{RequestScanner, Scanned};
 
@@ -66,7 +69,11 @@ pub(super) struct ConnectionIo<T> {
     ready_bytes: usize,
     refusal: Refusal,
     refused_head: RefusedHead,
-    stall: StallTimer,
+    requests: Arc<Requests>,
+    /// True while the first head, or one that has begun, is incomplete.
+    is_in_head: bool,
+    head_timer: Timer,
+    stall: Timer,
     turn: Turn,
 }
 
@@ -82,11 +89,14 @@ enum Refusal {
 }
 
 impl<T: Stream> ConnectionIo<T> {
-    /// Wraps a stream. `write_timeout` is the maximum time without progress of a write.
+    /// Wraps a stream. `head_timeout` is the maximum time for a head to arrive, `write_timeout` the maximum time without
+    /// progress of a write.
     pub(super) fn new(
         stream: T,
+        head_timeout: Duration,
         write_timeout: Duration,
         refused_head: RefusedHead,
+        requests: Arc<Requests>,
     ) -> ConnectionIo<T> {
         ConnectionIo {
             stream,
@@ -95,11 +105,10 @@ impl<T: Stream> ConnectionIo<T> {
             ready_bytes: 0,
             refusal: Refusal::None,
             refused_head,
-            stall: StallTimer {
-                limit: write_timeout,
-                sleep: None,
-                is_running: false,
-            },
+            requests,
+            is_in_head: true,
+            head_timer: Timer::new(head_timeout),
+            stall: Timer::new(write_timeout),
             turn: Turn::default(),
         }
     }
@@ -131,7 +140,40 @@ impl<T: Stream> ConnectionIo<T> {
             Poll::Ready(Err(_)) | Poll::Pending => 0,
         };
         self.turn.count(written.is_ready(), bytes);
-        self.stall.check(context, &self.stream, written)
+        if written.is_ready() {
+            self.stall.stop();
+            return written;
+        }
+        ready!(self.stall.poll(context));
+        self.stream.drop_unsent();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Reads from the stream, and passes on what is complete. Returns true if hyper's buffer has something new, or the
+    /// stream has ended.
+    fn poll_more(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let read = match self.held.is_empty() {
+            true => self.poll_direct(context, buffer),
+            false => self.poll_held(context).map_ok(|has_more| !has_more),
+        };
+        if read.is_pending() {
+            // A head that arrives during a request has time until hyper waits for it.
+            if !self.is_in_head || self.requests.is_in_progress() {
+                self.head_timer.stop();
+                return Poll::Pending;
+            }
+            ready!(self.head_timer.poll(context));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        self.is_in_head = self.held.len() > self.ready_bytes;
+        if !self.is_in_head {
+            self.head_timer.stop();
+        }
+        read
     }
 
     /// Reads into hyper's buffer. Holds back what begins a head. Returns true if hyper's buffer has something new.
@@ -244,11 +286,7 @@ impl<T: Stream> AsyncRead for ConnectionIo<T> {
                     return Poll::Pending;
                 }
             }
-            let is_done = match this.held.is_empty() {
-                true => ready!(this.poll_direct(context, buffer))?,
-                false => !ready!(this.poll_held(context))?,
-            };
-            if is_done {
+            if ready!(this.poll_more(context, buffer))? {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -319,27 +357,31 @@ impl Turn {
     }
 }
 
-/// Ends a write that makes no progress.
-struct StallTimer {
+/// The time limit of an operation that waits.
+struct Timer {
     limit: Duration,
-    /// Created by the first write that waits, and used again.
+    /// Created when an operation first waits, and used again.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// True while a write waits.
+    /// True while an operation waits.
     is_running: bool,
 }
 
-impl StallTimer {
-    /// Stops the timer after progress. Starts it when a write has to wait, and fails when the limit is over.
-    fn check(
-        &mut self,
-        context: &mut Context<'_>,
-        stream: &impl Stream,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.is_running = false;
-            return written;
+impl Timer {
+    fn new(limit: Duration) -> Timer {
+        Timer {
+            limit,
+            sleep: None,
+            is_running: false,
         }
+    }
+
+    /// Notes that the operation has ended or made progress.
+    fn stop(&mut self) {
+        self.is_running = false;
+    }
+
+    /// Starts when an operation begins to wait. Ready when the limit is over.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let deadline = || Instant::now() + self.limit;
         let sleep = match &mut self.sleep {
             None => self.sleep.insert(Box::pin(sleep_until(deadline()))),
@@ -351,8 +393,6 @@ impl StallTimer {
             }
         };
         self.is_running = true;
-        ready!(sleep.as_mut().poll(context));
-        stream.drop_unsent();
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        sleep.as_mut().poll(context)
     }
 }

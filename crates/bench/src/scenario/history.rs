@@ -16,7 +16,7 @@ use crate::settings::Settings;
 
 /// Default number of events stored at the end.
 const STORED: usize = 1_000_000;
-/// If more events than this are stored, there is a measurement at this number.
+/// Number of stored events at which there is a measurement in between, if more are stored at the end.
 const MIDDLE: usize = 1_000_000;
 /// Number of events in each measurement and round.
 const SAMPLE: usize = 20_000;

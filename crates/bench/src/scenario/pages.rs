@@ -199,7 +199,7 @@ async fn pages(fixture: &Fixture, api: &mut Api) -> Result<Vec<(&'static str, St
             format!("{list}?error_kind=http"),
         ),
         (
-            "deliveries, a type nobody sent",
+            "deliveries, a type without events",
             format!("{list}?event_type=bench.never"),
         ),
         ("delivery, dead", format!("{list}/{dead}")),

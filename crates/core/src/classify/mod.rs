@@ -9,7 +9,7 @@ mod retry_after;
 mod rule;
 
 pub use retry_after::retry_after;
-pub use rule::{MAX_RULES, Rule, RuleAction, RuleMatch, Rules};
+pub use rule::{MAX_RULE_RETRIES, MAX_RULES, Rule, RuleAction, RuleMatch, Rules};
 
 use serde::{Deserialize, Serialize};
 

@@ -9,13 +9,13 @@ use serde::{Serialize, Serializer};
 
 use super::{FailureKind, HttpStatus, Verdict};
 use crate::quoted::quoted;
-use crate::validation::Fields;
+use crate::validation::{Fields, whole_number};
 
 /// Maximum number of a policy's own rules. The rules of its preset are not counted.
 pub const MAX_RULES: usize = 64;
 
 /// Maximum retry limit that a rule may set.
-const MAX_RULE_RETRIES: u32 = 1_000;
+pub const MAX_RULE_RETRIES: u32 = 1_000;
 
 /// The outcomes that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Rule {
         fields.need("on");
         let value = fields.value("on")?;
         // A status may also be written as a number.
-        let text = match (value.as_str(), value.as_u64()) {
+        let text = match (value.as_str(), whole_number(value)) {
             (Some(text), _) => text.to_owned(),
             (None, Some(number)) => number.to_string(),
             (None, None) => String::new(),

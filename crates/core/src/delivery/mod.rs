@@ -11,7 +11,8 @@
 //!   pending, retrying, held ── cancel ──▶ cancelled                                ▼
 //!   pending, retrying, held ── disable, delete, expire ──▶ failed  succeeded or failed
 //!
-//!   succeeded, failed, cancelled ── replay ──▶ pending
+//!   pending, retrying, held ── make_due ──▶ the same state, due now
+//!   succeeded, failed, cancelled ── replay ──▶ pending (a new round, the same id)
 //! ```
 //!
 //! There is one function per arrow, and nothing else changes a state. A transition that does not exist returns
@@ -327,7 +328,7 @@ impl Delivery {
             State::InProgress { .. }
             | State::Succeeded { .. }
             | State::Failed { .. }
-            | State::Cancelled { .. } => return self.illegal("be hastened"),
+            | State::Cancelled { .. } => return self.illegal("be made due"),
         };
         Ok(())
     }

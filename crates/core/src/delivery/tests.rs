@@ -308,7 +308,7 @@ const TRANSITIONS: [Transition; 12] = [
     ("expire", |d| {
         d.expire(DUE.after(GIVE_UP_AFTER).after(Span::from_millis(1)))
     }),
-    ("hasten", |d| d.make_due(DUE)),
+    ("make due", |d| d.make_due(DUE)),
     ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
 ];
 
@@ -347,7 +347,7 @@ fn state_after(from: Status, transition: &str) -> Option<Status> {
         (InProgress, "settle") => Some(Succeeded),
         (Pending | Retrying | Held, "cancel") => Some(Cancelled),
         (Pending | Retrying | Held, "disable" | "delete" | "expire") => Some(Failed),
-        (Pending | Retrying | Held, "hasten") => Some(from),
+        (Pending | Retrying | Held, "make due") => Some(from),
         (Succeeded | Failed | Cancelled, "replay") => Some(Pending),
         (_, _) => None,
     }

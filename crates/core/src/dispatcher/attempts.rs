@@ -8,8 +8,7 @@
 //! expired instead.
 //!
 //! A slot is occupied until the result is recorded. `unwritten` repeats records that failed; while they do, only single
-//! trial attempts start. An internal fault takes the attempt back: it is not recorded and
-//! not counted.
+//! attempts start. An internal fault takes the attempt back: it is not recorded and not counted.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::command::{
 use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::unwritten::RecordFailures;
-use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE};
+use super::{Dispatcher, MAX_SINGLE_ATTEMPT_DELAY, Phase, STORE_PAUSE};
 use crate::classify::{Classification, FailureScope, Outcome};
 use crate::delivery::{Delivery, OneOffRequest, RetrySettings, SettledAttempt};
 use crate::lane::{
@@ -62,7 +61,7 @@ impl Dispatcher {
             let sent = self.send_one(now, lane, commands);
             self.update_lane(now, lane, commands);
             if sent && let Some(single_attempt) = &mut self.single_attempt {
-                single_attempt.pause = single_attempt.pause.times(2).min(MAX_TRIAL_DELAY);
+                single_attempt.pause = single_attempt.pause.times(2).min(MAX_SINGLE_ATTEMPT_DELAY);
                 single_attempt.at = now.tick.after(single_attempt.pause);
             }
         }

@@ -45,7 +45,7 @@ pub(super) struct InFlightTable {
     next_serial: u32,
 }
 
-/// One slot in every `RESERVE` slots is kept in reserve.
+/// Number of slots of which one is reserved.
 const RESERVE: usize = 16;
 
 impl InFlightTable {

@@ -18,7 +18,7 @@ use crate::lane::{
 };
 use crate::time::{Now, Span, Tick, Timestamp};
 
-/// If the gate opens within this time, the lane's deliveries are fetched ahead.
+/// Time before the gate opens from which the lane's deliveries are fetched ahead.
 const FETCH_AHEAD: Span = Span::from_secs(1);
 
 /// Maximum number of deliveries of one lane that may wait after internal faults. At this number the lane starts no

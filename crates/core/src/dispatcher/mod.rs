@@ -8,7 +8,7 @@
 //! - A delivery that was just accepted goes to its lane directly, without a store read.
 //! - Tenants take turns, and so do the lanes of one tenant. No endpoint can block another.
 //! - A tenant has no more attempts in flight than its limit. An attempt counts until its result is recorded.
-//! - A result is kept until it is recorded. While the store fails, no new attempts start, except single trial
+//! - A result is kept until it is recorded. While the store fails, no new attempts start, except single
 //!   attempts.
 //! - An internal fault of posthaste does not count as an attempt. A delivery that causes one again and again is held.
 //! - A delivery whose turn comes after its deadline is dropped without an attempt, if its policy says so.
@@ -65,8 +65,8 @@ use crate::time::{Now, Span, Tick, Timestamp};
 const TIMERS_PER_CALL: usize = 1_024;
 /// Delay before a failed write to or read from the store is retried.
 pub const STORE_PAUSE: Span = Span::from_millis(500);
-/// Maximum delay between two trial attempts while records cannot be written.
-pub const MAX_TRIAL_DELAY: Span = Span::from_secs(32);
+/// Maximum delay between two single attempts while records cannot be written.
+pub const MAX_SINGLE_ATTEMPT_DELAY: Span = Span::from_secs(32);
 /// Maximum number of concurrent fetches. Further lanes wait in a queue.
 pub const MAX_FETCHES: usize = 64;
 
@@ -113,7 +113,7 @@ pub struct Dispatcher {
     /// Records that could not be written, with the time of their next try.
     unwritten: BTreeSet<(Tick, Ticket)>,
     records: RecordCounts,
-    /// Set while records cannot be written. Results might be lost, so only a single trial attempt is sent now and
+    /// Set while records cannot be written. Results might be lost, so only a single attempt is sent now and
     /// then, in case the fault was in the one record and not in the store.
     single_attempt: Option<SingleAttempt>,
     recent: RecentlySettled,
@@ -127,7 +127,7 @@ pub struct Dispatcher {
     quarantine_changed: bool,
 }
 
-/// The time of the next trial attempt, and the current delay between two of them.
+/// The time of the next single attempt, and the current delay between two of them.
 #[derive(Clone, Copy, Debug)]
 struct SingleAttempt {
     at: Tick,
@@ -207,8 +207,8 @@ impl Dispatcher {
     }
 
     /// Returns the number of attempts that a tenant has in flight on this node.
-    pub fn under_way(&self, tenant: &TenantId) -> usize {
-        self.turns.under_way(tenant)
+    pub fn in_flight_of(&self, tenant: &TenantId) -> usize {
+        self.turns.in_flight_of(tenant)
     }
 
     /// Returns the in-flight attempts and the demand on this node of every tenant with a concurrency limit.

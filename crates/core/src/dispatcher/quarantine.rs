@@ -7,7 +7,7 @@
 //! restart.
 //!
 //! A fault that other deliveries have too is not the delivery's own, and must quarantine nothing. Faults with the scope
-//! [`InternalFaultScope::Shared`](super::InternalFaultScope) never count. The others count, and [`Quarantine::add`]
+//! [`InternalFaultScope::Shared`](super::InternalFaultScope) never count. The others count, and [`Quarantine::add_fault`]
 //! compares the delivery with the others of its lane and of this node. If nothing but two to four deliveries is
 //! attempted and all of them fault, each is quarantined in the end, after more faults.
 
@@ -21,10 +21,10 @@ use crate::time::Now;
 
 /// Number of internal faults in a row after which a delivery is quarantined.
 pub const FAULTS_TO_QUARANTINE: u32 = 10;
-/// For each other delivery that has as many faults, a delivery is quarantined only after this many times as many: the
-/// more deliveries fault, the less likely the fault is their own.
+/// Factor by which each other delivery that has as many faults raises the number of faults after which a delivery is
+/// quarantined: the more deliveries fault, the less likely the fault is their own.
 const FACTOR_PER_OTHER: u32 = 3;
-/// Above this number of other deliveries with faults, the fault is taken for a shared one and holds nothing.
+/// Above this number of other deliveries with faults, the fault is taken for a shared one and quarantines nothing.
 const MAX_OTHERS: u64 = 3;
 /// Maximum number of quarantined deliveries of one lane. Further ones are retried after growing pauses.
 pub const MAX_QUARANTINED_PER_LANE: usize = 64;
@@ -80,7 +80,7 @@ impl Comparison {
     /// Returns the number of faults in a row after which the delivery is quarantined, or `None` while its faults look
     /// like shared ones. They look like its own if another attempt has ended normally since its last fault. Otherwise
     /// each other delivery that had about as many faults since its first one raises the number.
-    fn faults_to_hold(self, ended: EndedAttempts, own_faults: u32) -> Option<u32> {
+    fn faults_to_quarantine(self, ended: EndedAttempts, own_faults: u32) -> Option<u32> {
         if ended.normal > self.normal_before {
             return Some(FAULTS_TO_QUARANTINE);
         }
@@ -111,7 +111,7 @@ impl Quarantine {
     }
 
     /// Counts a fault of a delivery. Returns true if the delivery must be quarantined now.
-    fn add(&mut self, delivery: DeliveryId, node: &mut EndedAttempts) -> bool {
+    fn add_fault(&mut self, delivery: DeliveryId, node: &mut EndedAttempts) -> bool {
         let mut streaks = self.streaks.iter();
         let known = streaks.position(|streak| streak.delivery == delivery);
         let index = known.unwrap_or_else(|| {
@@ -130,8 +130,8 @@ impl Quarantine {
         node.faults += 1;
         let streak = &mut self.streaks[index];
         streak.faults = streak.faults.saturating_add(1);
-        let in_lane = streak.lane.faults_to_hold(self.ended, streak.faults);
-        let on_node = streak.node.faults_to_hold(*node, streak.faults);
+        let in_lane = streak.lane.faults_to_quarantine(self.ended, streak.faults);
+        let on_node = streak.node.faults_to_quarantine(*node, streak.faults);
         let enough = in_lane.zip(on_node).map(|(lane, node)| lane.max(node));
         streak.lane.normal_before = self.ended.normal;
         streak.node.normal_before = node.normal;
@@ -139,7 +139,7 @@ impl Quarantine {
         is_enough && !self.is_full()
     }
 
-    /// Returns true if the lane holds as many deliveries as it may.
+    /// Returns true if the lane has as many quarantined deliveries as it may.
     pub(super) fn is_full(&self) -> bool {
         self.deliveries.len() >= MAX_QUARANTINED_PER_LANE
     }
@@ -176,8 +176,8 @@ impl Dispatcher {
 
     /// Notes that an attempt ended normally.
     pub(super) fn note_normal_end(&mut self, lane: usize, delivery: DeliveryId) {
-        let holds = &mut self.lanes[lane].quarantine;
-        holds.ended_normally(delivery, &mut self.ended);
+        let quarantine = &mut self.lanes[lane].quarantine;
+        quarantine.ended_normally(delivery, &mut self.ended);
     }
 
     /// Counts an internal fault that may be the delivery's own, and quarantines the delivery if it was one too many.
@@ -189,17 +189,17 @@ impl Dispatcher {
         delivery: &Delivery,
     ) -> bool {
         let entry = &mut self.lanes[lane];
-        if !entry.quarantine.add(delivery.id(), &mut self.ended) {
+        if !entry.quarantine.add_fault(delivery.id(), &mut self.ended) {
             return false;
         }
         // The quarantined delivery explains the faults, so the others of the lane need not wait for long.
         entry.reset_faults(now.tick);
-        self.hold(lane, delivery);
+        self.quarantine(lane, delivery);
         true
     }
 
-    /// Holds a delivery that is not in flight any more.
-    pub(super) fn hold(&mut self, lane: usize, delivery: &Delivery) {
+    /// Quarantines a delivery that is not in flight any more.
+    pub(super) fn quarantine(&mut self, lane: usize, delivery: &Delivery) {
         let entry = &mut self.lanes[lane];
         entry.quarantine.deliveries.push(delivery.clone());
         entry.backlog.quarantine(delivery);

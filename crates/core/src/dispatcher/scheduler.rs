@@ -102,7 +102,7 @@ impl FairScheduler {
     }
 
     /// Returns the number of attempts that a tenant has in flight.
-    pub(super) fn under_way(&self, id: &TenantId) -> usize {
+    pub(super) fn in_flight_of(&self, id: &TenantId) -> usize {
         let tenant = self.by_id.get(id).map(|index| &self.tenants[*index]);
         tenant.map_or(0, |tenant| tenant.in_flight)
     }
@@ -373,8 +373,8 @@ mod tests {
         turns.attempt_started(one);
         turns.attempt_started(other);
         turns.attempt_ended(one, 10);
-        let under_way = |name: &str| turns.under_way(&name.parse().unwrap());
-        assert_eq!(["one", "other", "nobody"].map(under_way), [1, 1, 0]);
+        let in_flight = |name: &str| turns.in_flight_of(&name.parse().unwrap());
+        assert_eq!(["one", "other", "nobody"].map(in_flight), [1, 1, 0]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Records that could not be written.
 //!
-//! A failed record is repeated until it is written. While the store fails, results might be lost, so only single trial
+//! A failed record is repeated until it is written. While the store fails, results might be lost, so only single
 //! attempts start. If other records are written in between, the store works and the fault lies in the one record: then
 //! attempts start as usual, and the record is repeated after growing pauses. After [`FAULTS_TO_QUARANTINE`] such
-//! failures the delivery is held like one that causes other internal faults, and its result is discarded. So one record
+//! failures the delivery is quarantined like one that causes other internal faults, and its result is discarded. So one record
 //! that can never be written neither slows down the node nor occupies a slot for ever.
 
 use super::command::{Command, Record, Ticket};
@@ -80,7 +80,8 @@ impl Dispatcher {
                 pause: STORE_PAUSE,
             });
         }
-        if flight.failures.own >= FAULTS_TO_QUARANTINE && self.hold_unwritten(now, ticket, commands)
+        if flight.failures.own >= FAULTS_TO_QUARANTINE
+            && self.quarantine_unwritten(now, ticket, commands)
         {
             return;
         }
@@ -110,9 +111,14 @@ impl Dispatcher {
         }
     }
 
-    /// Holds a delivery whose attempt cannot be recorded. Returns false if it must be repeated: the record disables
-    /// the endpoint, it is none of an attempt, or the lane holds too many already.
-    fn hold_unwritten(&mut self, now: Now, ticket: Ticket, commands: &mut Vec<Command>) -> bool {
+    /// Quarantines a delivery whose attempt cannot be recorded. Returns false if the record must be repeated: it disables
+    /// the endpoint, it is not about an attempt, or the quarantine of the lane is full.
+    fn quarantine_unwritten(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        commands: &mut Vec<Command>,
+    ) -> bool {
         let Some(InFlight {
             lane,
             stage: Stage::Recording(Record::Attempt(record)),
@@ -128,7 +134,7 @@ impl Dispatcher {
         }
         delivery.abandon().expect("the delivery was in progress");
         self.in_flight.end(ticket);
-        self.hold(lane, &delivery);
+        self.quarantine(lane, &delivery);
         let entry = &mut self.lanes[lane];
         // The next record carries what this one would have written of the endpoint.
         entry.unsaved |= record.health.is_some();

@@ -39,7 +39,7 @@ const REFUSAL_MS: u64 = 5;
 const ANSWER_MS: u64 = 20;
 /// Time until a result is persisted.
 const WRITE_MS: u64 = 1;
-/// Not 0, so that arithmetic errors become visible.
+/// Wall-clock time at the start of a simulation. Not 0, so that arithmetic errors become visible.
 const EPOCH: Timestamp = Timestamp(1_800_000_000_000);
 const ENDPOINT: EndpointId = EndpointId(1);
 

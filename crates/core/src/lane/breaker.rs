@@ -134,7 +134,7 @@ pub enum BreakerChange {
 const SLICES: usize = 6;
 /// Delay after which a probe that an internal fault ended is repeated.
 const FAULT_WAIT: Span = Span::from_secs(1);
-/// Each wait varies by up to this percentage in both directions.
+/// Maximum deviation of a wait in both directions, in percent.
 const SPREAD_PERCENT: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -17,7 +17,7 @@ pub const EXHAUSTED_WINDOW: Span = Span::from_hours(24);
 /// breaker.
 pub const MAX_EXHAUSTED: u32 = 100;
 
-/// When posthaste disables an endpoint by itself.
+/// Thresholds at which posthaste disables an endpoint by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DisableSettings {
     /// Duration of uninterrupted failure that disables the endpoint.

@@ -33,7 +33,7 @@ pub use limits::{
 };
 pub use protection::{
     BreakerOverrides, DisableOverrides, MAX_BREAKER_SPAN, MAX_THRESHOLD, MIN_FAILURE_RATIO,
-    Protection, ProtectionOverrides,
+    MIN_WAIT, MIN_WINDOW, Protection, ProtectionOverrides,
 };
 pub use rate::{MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateBucket, RateLimit};
 pub use window::{MAX_IN_FLIGHT, Window};

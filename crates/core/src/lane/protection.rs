@@ -18,9 +18,9 @@ pub const MAX_BREAKER_SPAN: Span = Span::from_days(1);
 /// Minimum of the failure ratio. A lower ratio would trip the breaker almost without failures.
 pub const MIN_FAILURE_RATIO: f64 = 0.01;
 /// Minimum of the breaker's window.
-const MIN_WINDOW: Span = Span::from_secs(1);
+pub const MIN_WINDOW: Span = Span::from_secs(1);
 /// Minimum of the breaker's waits, and of the time of failure that disables an endpoint.
-const MIN_WAIT: Span = Span::from_millis(1);
+pub const MIN_WAIT: Span = Span::from_millis(1);
 
 /// The protection of an endpoint: when its breaker trips, and when it is disabled.
 #[derive(Clone, Debug, Default, PartialEq)]

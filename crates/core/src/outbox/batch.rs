@@ -1,4 +1,7 @@
 //! Groups a batch of rows by tenant, and keeps the order within an ordering key.
+//!
+//! [`batch_by_tenant`] returns a [`TenantBatch`] for each tenant. A row whose ordering key has an earlier row that is
+//! locked ([`SkippedKeys`]) is left out, because that one must be accepted first.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,7 @@
 //! Tenants of an outbox that are over a rate: their rows stay in the table until the wait is over.
+//!
+//! [`TenantWaits`] is bounded, and no wait is longer than [`MAX_WAIT`]: a quota may be exhausted for weeks, but the
+//! operator can raise it at any time.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ pub use backoff::{Backoff, DEFAULT_CAP, MAX_DELAY, MIN_DELAY};
 pub use explain::{AttemptWindow, Explanation};
 pub use jitter::Jitter;
 pub use preset::{Preset, UnknownPreset};
-pub use read::{MAX_ATTEMPTS, MAX_GIVE_UP_AFTER, MAX_SCHEDULE};
+pub use read::{MAX_ATTEMPTS, MAX_FACTOR, MAX_GIVE_UP_AFTER, MAX_SCHEDULE};
 pub use verdicts::{FailureAction, VerdictGroup};
 
 use serde::ser::SerializeStruct;

@@ -19,7 +19,7 @@ pub const MAX_SCHEDULE: usize = 100;
 /// Maximum duration of the retries.
 pub const MAX_GIVE_UP_AFTER: Span = Span::from_days(90);
 /// Maximum factor of exponential growth.
-const MAX_FACTOR: f64 = 1_000.0;
+pub const MAX_FACTOR: f64 = 1_000.0;
 
 impl RetryPolicy {
     /// Reads a policy from JSON: a preset, a complete policy, or a preset with some fields changed. Without a

@@ -19,11 +19,11 @@ pub const MAX_CLOCK_LEAD: Span = Span::from_days(1);
 /// Interval at which the time is stored. If the reference is set back while no node runs, what waits is delayed by at most
 /// this, and by the time for which no node ran.
 pub const CLOCK_SAVE_INTERVAL: Span = Span::from_mins(1);
-/// Differences up to this are drift. They are followed in both directions and not reported.
+/// Maximum difference that is drift, which is followed in both directions and not reported.
 const MAX_DRIFT: Span = Span::from_millis(250);
 /// The lead shrinks by one millisecond in this number of milliseconds.
 const SHRINK_INTERVAL: u64 = 20;
-/// One part in this number of the time since the last reading is drift too: the lead shrinks, and clocks differ in speed.
+/// Divisor of the time since the last reading: as much more is drift, because the lead shrinks and clocks differ in speed.
 const DRIFT_PART: u64 = 10;
 
 /// A reading of the reference clock.

@@ -1,8 +1,9 @@
 //! Timestamps in the format of the API: RFC 3339, in UTC, with milliseconds.
 //!
-//! [`Timestamp`] prints as `2026-11-15T12:00:00.000Z`. Parsing accepts any offset and any fraction, and refuses
-//! times before 1970 and from the year 10000 on with [`TimestampError`]. What is printed parses back to the same
-//! value, and the texts sort like the values. The calendar computation is exact and needs no time zone data.
+//! [`Timestamp`] prints as `2026-11-15T12:00:00.000Z`. Parsing accepts every time of RFC 3339, with any offset and any
+//! fraction. An earlier time than 1970 means 1970, and a later one than the year 9999 its last millisecond.
+//! What is printed parses back to the same value, and the texts sort like the values. The calendar computation is exact
+//! and needs no time zone data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +43,7 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Accepts any offset. Times before 1970 are rejected. Fractions beyond the millisecond are cut off. A leap
+    /// Accepts any offset. Times before 1970 and after 9999 become the nearest time in between. Fractions beyond the millisecond are cut off. A leap
     /// second becomes the second after it.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         parse(text).ok_or(TimestampError)
@@ -70,8 +71,8 @@ fn parse(text: &str) -> Option<Timestamp> {
     let days = days_since_epoch(year, month as i64, day as i64);
     let seconds = (hour * 60 + minute) * 60 + second;
     let local_ms = days * MS_PER_DAY as i64 + (seconds * MS_PER_SECOND + millis) as i64;
-    let ms = u64::try_from(local_ms - offset_ms).ok()?;
-    Some(Timestamp(ms)).filter(|at| *at < END_OF_FORMAT)
+    let ms = u64::try_from(local_ms - offset_ms).unwrap_or(0);
+    Some(Timestamp(ms.min(END_OF_FORMAT.0 - 1)))
 }
 
 /// Parses a text from left to right.
@@ -215,6 +216,15 @@ mod tests {
     }
 
     #[test]
+    fn times_out_of_range_become_the_nearest_time() {
+        for text in ["1969-12-31T23:59:59Z", "0000-01-01T00:00:00Z"] {
+            assert_eq!(text.parse(), Ok(Timestamp(0)), "{text}");
+        }
+        let last = Timestamp(END_OF_FORMAT.0 - 1);
+        assert_eq!("9999-12-31T23:59:59-01:00".parse(), Ok(last));
+    }
+
+    #[test]
     fn invalid_timestamps_are_refused() {
         for text in [
             "",
@@ -230,8 +240,6 @@ mod tests {
             "2026-11-15T12:00:00.Z",
             "2026-11-15T12:00:00+0100",
             "2026-11-15T12:00:00Zx",
-            "1969-12-31T23:59:59Z",
-            "9999-12-31T23:59:59-01:00",
             "+026-11-15T12:00:00Z",
             "２026-11-15T12:00:00Z",
         ] {

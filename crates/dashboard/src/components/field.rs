@@ -167,6 +167,15 @@ impl<'a> Field<'a> {
         })
     }
 
+    /// A single-line input with an example of its value.
+    pub(crate) fn example(&self, example: &str) -> Markup {
+        self.labelled(html! {
+            input id=(self.id()) name=(self.name) type="text" value=(self.value) placeholder=(example)
+                autocomplete="off" spellcheck="false" aria-invalid=[self.aria_invalid()]
+                aria-describedby=[self.described_by()];
+        })
+    }
+
     /// A multi-line input.
     pub(crate) fn lines(&self, rows: u8) -> Markup {
         self.labelled(html! {

@@ -11,6 +11,12 @@ pub(crate) fn time(text: &str) -> Markup {
     html! { time datetime=(text) { (plain) } }
 }
 
+/// An API time with its milliseconds, for attempts: several can be made within a second.
+pub(crate) fn time_with_ms(text: &str) -> Markup {
+    let plain = text.trim_end_matches('Z').replace('T', " ");
+    html! { time datetime=(text) { (plain) } }
+}
+
 /// A time that the node computes from its monotonic clock. Its milliseconds differ slightly each time and would
 /// change the page at every rendering, so they are cut off.
 pub(crate) fn to_the_second(at: &str) -> Markup {
@@ -32,5 +38,7 @@ mod tests {
         let markup = time("2026-01-02T03:04:05.678Z").0;
         let tag = "<time datetime=\"2026-01-02T03:04:05.678Z\">";
         assert_eq!(markup, format!("{tag}2026-01-02 03:04:05</time>"));
+        let exact = time_with_ms("2026-01-02T03:04:05.678Z").0;
+        assert_eq!(exact, format!("{tag}2026-01-02 03:04:05.678</time>"));
     }
 }

@@ -8,7 +8,7 @@ use posthaste_api::problem::Problem;
 use posthaste_api::resources::{AuditEntry, ListPage};
 
 use super::form_state::FormState;
-use super::time_input::in_utc_query;
+use super::time_input::api_query;
 use crate::components::{BadgeKind, Field, FieldErrors, badge, empty_list, humanize, pager, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -27,7 +27,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let cursor = request.query("cursor");
     let limit = PER_PAGE.to_string();
     let page = [("limit", limit.as_str()), ("cursor", cursor)];
-    let query = in_utc_query(filter.fields().chain(page));
+    let query = api_query(filter.fields().chain(page), request.now);
     let result: Result<ListPage<AuditEntry>, Problem> =
         request.get(&format!("/v1/audit{query}")).await;
     let page = Page::new(Tab::Audit, "Audit log")
@@ -62,8 +62,8 @@ fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) 
         (errors.summary())
         form.filters action=(request.link("/audit")) {
             (field("tenant", "Tenant").line("text"))
-            (field("since", "Since (UTC)").line("datetime-local"))
-            (field("until", "Until (UTC)").line("datetime-local"))
+            (field("since", "Since (UTC)").example("2h, or 2026-11-15 14:30"))
+            (field("until", "Until (UTC)").example("2h, or 2026-11-15 14:30"))
             div.do {
                 button type="submit" { "Apply" }
                 a href=(request.link("/audit")) { "Clear" }
@@ -74,13 +74,13 @@ fn filter_form(request: &PageRequest, filter: &FormState, errors: &FieldErrors) 
 
 fn table(request: &PageRequest, entries: &[AuditEntry]) -> Markup {
     html! {
-        table.stack {
+        table.stack data-list="hold" {
             caption.unseen { "Audit log entries, newest first" }
             thead { tr {
                 th scope="col" { "Time" } th scope="col" { "Actor" } th scope="col" { "Action" }
                 th scope="col" { "Tenant" } th scope="col" { "Outcome" }
             } }
-            tbody { @for entry in entries { tr {
+            tbody { @for entry in entries { tr data-key=(entry.id) {
                 td data-label="Time" { (time(&entry.at)) }
                 td data-label="Actor" {
                     (entry.actor) span.hint { ", " (via_text(&entry.via)) }

@@ -7,6 +7,7 @@ use posthaste_api::code::Code;
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{DeliverySummary, Endpoint, EndpointStatus, ListPage};
 
+use crate::components::url_text;
 use crate::page_request::PageRequest;
 
 /// Maximum number of endpoints in a selection. A tenant with more endpoints enters the id instead.
@@ -129,7 +130,9 @@ impl EndpointLookup {
 /// Renders an endpoint as a link to its page.
 pub(super) fn link(request: &PageRequest, id: &str, endpoint: &EndpointSummary) -> Markup {
     match &endpoint.url {
-        Some(url) => html! { a href=(request.tenant_link(&format!("/endpoints/{id}"))) { (url) } },
+        Some(url) => {
+            html! { a href=(request.tenant_link(&format!("/endpoints/{id}"))) { (url_text(url)) } }
+        }
         None => html! { span { "deleted " code { (id) } } },
     }
 }
@@ -141,7 +144,7 @@ pub(super) fn destination(
     endpoint: &EndpointSummary,
 ) -> Markup {
     match &delivery.request {
-        Some(target) => html! { span { code { (target.method) } " " (target.url) } },
+        Some(target) => html! { span { code { (target.method) } " " (url_text(&target.url)) } },
         None => link(request, &delivery.endpoint_id, endpoint),
     }
 }

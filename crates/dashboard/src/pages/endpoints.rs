@@ -8,7 +8,7 @@ use posthaste_api::resources::{Endpoint, EndpointHealth, ListPage};
 use super::endpoint::description::{
     backlog_text, badges, next_attempt, subscription_text, success_text,
 };
-use crate::components::{empty_list, pager};
+use crate::components::{empty_list, pager, url_text};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -56,7 +56,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
 
 fn table(request: &PageRequest, rows: &[(Endpoint, EndpointHealth)]) -> Markup {
     html! {
-        table.stack {
+        table.stack data-list="calm" {
             caption.unseen { "Endpoints, newest first" }
             thead { tr {
                 th scope="col" { "Endpoint" } th scope="col" { "Status" } th scope="col" { "Event types" }
@@ -70,9 +70,9 @@ fn table(request: &PageRequest, rows: &[(Endpoint, EndpointHealth)]) -> Markup {
 fn row(request: &PageRequest, endpoint: &Endpoint, health: &EndpointHealth) -> Markup {
     let link = request.tenant_link(&format!("/endpoints/{}", endpoint.id));
     html! {
-        tr {
+        tr data-key=(endpoint.id) {
             th scope="row" {
-                a href=(link) { (endpoint.url) }
+                a href=(link) { (url_text(&endpoint.url)) }
                 @if !endpoint.description.is_empty() { div.hint { (endpoint.description) } }
             }
             td data-label="Status" { (badges(endpoint, health)) }

@@ -94,6 +94,24 @@ impl FormState {
         }
     }
 
+    /// Returns the fields without errors, with times in the API's format.
+    pub(super) fn api_fields(&self, times: &[&str], now: Timestamp) -> Vec<(&'static str, String)> {
+        let valid = self.fields.iter();
+        let valid = valid.filter(|(name, _)| self.error(name).is_none());
+        valid
+            .map(|(name, text)| match times.contains(name) {
+                true => (*name, parse_time(text, now).unwrap_or_default()),
+                false => (*name, text.clone()),
+            })
+            .collect()
+    }
+
+    /// Renders the field of a time. All times are typed in the same way: as a time in UTC, or as a duration before now.
+    pub(super) fn time_field(&self, name: &str, label: &str) -> Markup {
+        let label = format!("{label} (UTC)");
+        self.field(name, &label, self.text(name, "2h, or 2026-11-15 14:30"))
+    }
+
     /// Renders a field with its label and its error.
     pub(super) fn field(&self, name: &str, label: &str, input: Markup) -> Markup {
         html! {

@@ -11,13 +11,18 @@ mod endpoints;
 mod events;
 mod find;
 mod form_state;
+mod form_values;
+mod inherited_limits;
+mod keys;
 mod nodes;
 mod overview;
 mod policy_presets;
 mod portal_links;
 mod replays;
 mod retry_lab;
+mod setting_fields;
 mod stats;
+mod tenant_settings;
 mod tenants;
 mod time_input;
 mod usage;
@@ -41,6 +46,8 @@ static PAGES: &[&[Route<PageHandler>]] = &[
     events::PAGES,
     dead_letters::PAGES,
     replays::PAGES,
+    keys::PAGES,
+    tenant_settings::PAGES,
 ];
 
 /// All actions.
@@ -52,6 +59,9 @@ static ACTIONS: &[&[Route<ActionHandler>]] = &[
     delivery::ACTIONS,
     dead_letters::ACTIONS,
     replays::ACTIONS,
+    events::ACTIONS,
+    keys::ACTIONS,
+    tenant_settings::ACTIONS,
 ];
 
 /// Finds the page at a path.

@@ -1,4 +1,4 @@
-//! Portal links of a tenant: lists active links, creates a link, revokes a link.
+//! Portal links of a tenant, on the page of its keys: lists active links, creates a link, revokes a link.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
@@ -25,8 +25,8 @@ pub(super) async fn add_sections(request: &PageRequest, page: Page) -> Result<Pa
     let listed: ListPage<PortalLink> = request
         .tenant_get(&format!("/portal-links?limit={MAX_LISTED}"))
         .await?;
-    let page = page.static_section("share", link_form(request, "1h", &FieldErrors::default()));
-    Ok(page.live("links", table(request, &listed.data)))
+    let page = page.live("links", table(request, &listed.data));
+    Ok(page.static_section("share", link_form(request, "1h", &FieldErrors::default())))
 }
 
 fn table(request: &PageRequest, links: &[PortalLink]) -> Markup {
@@ -34,10 +34,10 @@ fn table(request: &PageRequest, links: &[PortalLink]) -> Markup {
         return html! {};
     }
     html! {
-        table.stack {
-            caption { "Active links" }
+        table.stack data-list="calm" {
+            caption { "Active portal links" }
             thead { tr { th scope="col" { "Link" } th scope="col" { "Created" } th scope="col" { "Expires" } th scope="col" { "Action" } } }
-            tbody { @for link in links { tr {
+            tbody { @for link in links { tr data-key=(link.id) {
                 th scope="row" { code { (link.id) } }
                 td data-label="Created" { (time(&link.created_at)) }
                 td data-label="Expires" { (time(&link.expires_at)) }
@@ -50,7 +50,7 @@ fn table(request: &PageRequest, links: &[PortalLink]) -> Markup {
 async fn revoke(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {
     let path = format!("/portal-links/{}", request.path_param("link"));
     let _: Value = request.tenant_call(Verb::Delete, &path, None).await?;
-    request.redirect("", FlashMessage::LinkEnded)
+    request.redirect("/keys", FlashMessage::LinkEnded)
 }
 
 /// Renders the form that creates a portal link.
@@ -64,7 +64,7 @@ fn link_form(request: &PageRequest, lifetime: &str, errors: &FieldErrors) -> Mar
     );
     html! {
         div.card {
-            h2 { "Portal" }
+            h2 { "Create a portal link" }
             p { "With a portal link the tenant's people can view and fix their webhooks without a key, until the link expires." }
             form.narrow method="post" action=(request.tenant_link("/portal-link")) {
                 (csrf_field(request))
@@ -84,15 +84,14 @@ async fn create(request: PageRequest, form: Form) -> Result<ActionResult, Proble
     let created: Result<CreatedPortalLink, Problem> = request
         .tenant_call(Verb::Post, "/portal-links", Some(document))
         .await;
-    let page = Page::new(Tab::Overview, "Portal link")
-        .breadcrumb(request.tenant().to_string(), request.tenant_link(""));
+    let page = Page::new(Tab::Keys, "Portal link").breadcrumb("Keys", request.tenant_link("/keys"));
     Ok(ActionResult::Page(match created {
         Ok(link) => page.static_section(
             "shown",
             html! { div.card {
-                p { "Expires " (time(&link.expires_at)) ". Anyone with this link can view and manage the tenant's webhooks, but not its keys or portal links, and cannot send events. Copy it now: it is not shown again. You can revoke it on the tenant's overview." }
+                p { "Expires " (time(&link.expires_at)) ". Anyone with this link can view and manage the tenant's webhooks, but not its keys or portal links, and cannot send events. Copy it now: it is not shown again. You can revoke it on the page of keys." }
                 p { (copyable(&link.url, "link")) }
-                div.actions { a.button href=(request.tenant_link("")) { "Done" } }
+                div.actions { a.button href=(request.tenant_link("/keys")) { "Done" } }
             } },
         ),
         Err(problem) if problem.errors.is_some() => {

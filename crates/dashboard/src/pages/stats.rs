@@ -60,14 +60,14 @@ impl Window {
 
 /// The unit of an indicator.
 #[derive(Clone, Copy)]
-enum Unit {
+pub(super) enum Unit {
     Share,
     Number,
     Count,
 }
 
 impl Unit {
-    fn write(self, value: f64) -> String {
+    pub(super) fn write(self, value: f64) -> String {
         match self {
             Unit::Share => format!("{} %", short(value * 100.0)),
             Unit::Number => short(value),

@@ -55,10 +55,10 @@ async fn page(
 
 fn table(request: &PageRequest, tenants: &[Tenant]) -> Markup {
     html! {
-        table.stack {
+        table.stack data-list="calm" {
             caption.unseen { "Tenants, newest first" }
             thead { tr { th scope="col" { "Tenant" } th scope="col" { "Name" } th scope="col" { "Created" } th scope="col" { "View" } } }
-            tbody { @for tenant in tenants { tr {
+            tbody { @for tenant in tenants { tr data-key=(tenant.id) {
                 th scope="row" { a href=(request.link_for_tenant(&tenant.id, "")) { (tenant.id) } }
                 td data-label="Name" { (tenant.name) }
                 td data-label="Created" { (time(&tenant.created_at)) }

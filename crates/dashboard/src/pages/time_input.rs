@@ -1,4 +1,4 @@
-//! Times that a visitor types or picks, converted to the API's format.
+//! Times that a visitor types, converted to the API's format. They are typed in the same way everywhere.
 
 use posthaste_core::time::{Span, Timestamp};
 
@@ -23,20 +23,15 @@ pub(super) fn parse_time(text: &str, now: Timestamp) -> Option<String> {
     Some(at.to_string())
 }
 
-/// Completes a time from a browser's time field. It has no zone and is taken as UTC, as the field's label says.
-pub(super) fn in_utc(text: &str) -> String {
-    match text.len() {
-        16 => format!("{text}:00Z"),
-        19 => format!("{text}Z"),
-        _ => text.to_owned(),
-    }
-}
-
-/// Builds an API query from fields of which `since` and `until` are times from a browser's time field.
-pub(super) fn in_utc_query<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+/// Builds an API query from fields of which `since` and `until` are times as [`parse_time`] reads them. The API reports
+/// a time that is none.
+pub(super) fn api_query<'a>(
+    fields: impl Iterator<Item = (&'a str, &'a str)>,
+    now: Timestamp,
+) -> String {
     let fields: Vec<(&str, String)> = fields
         .map(|(name, text)| match name {
-            "since" | "until" => (name, in_utc(text)),
+            "since" | "until" => (name, parse_time(text, now).unwrap_or(text.to_owned())),
             _ => (name, text.to_owned()),
         })
         .collect();
@@ -73,10 +68,12 @@ mod tests {
     }
 
     #[test]
-    fn browser_times_are_completed_as_utc() {
-        assert_eq!(in_utc("2026-01-02T03:04"), "2026-01-02T03:04:00Z");
-        assert_eq!(in_utc("2026-01-02T03:04:05"), "2026-01-02T03:04:05Z");
-        assert_eq!(in_utc("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05Z");
-        assert_eq!(in_utc("yesterday"), "yesterday");
+    fn times_of_a_query_are_converted() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().expect("a valid time");
+        let fields = [("tenant", "2h"), ("since", "2h"), ("until", "soon")];
+        assert_eq!(
+            api_query(fields.into_iter(), now),
+            "?tenant=2h&since=2026-11-15T10%3A00%3A00.000Z&until=soon"
+        );
     }
 }

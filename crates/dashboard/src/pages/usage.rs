@@ -30,7 +30,7 @@ const LIMITS: [(&str, &str); 10] = [
 pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
     let usage: Usage = request.tenant_get("/usage").await?;
     Ok(html! {
-        h2 { "Usage" }
+        div.titled { h2 { "Usage" } a href=(request.tenant_link("/settings")) { "Settings" } }
         @if let Some(plan) = &usage.plan {
             p {
                 "Plan " strong { (plan) } ". "
@@ -46,7 +46,7 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
                 th scope="row" { (label) }
                 td data-label="Used" { (used(limit)) }
                 td data-label="Allowed" {
-                    (allowed(&limit.limit))
+                    (allowed_text(&limit.limit))
                     @if let (false, Some(at)) = (limit.limit.is_null(), &limit.resets_at) { ", resets " (time(at)) }
                 }
                 td data-label="Set by" { (source(limit)) }
@@ -66,11 +66,12 @@ fn used(limit: &LimitUsage) -> Markup {
     }
 }
 
-fn allowed(limit: &Value) -> Markup {
+/// Returns a limit in words.
+pub(super) fn allowed_text(limit: &Value) -> String {
     match (limit.as_u64(), limit.as_str()) {
-        (Some(count), _) => html! { (format::count(count)) },
-        (None, Some(span)) => html! { (span) },
-        (None, None) => html! { "no limit" },
+        (Some(count), _) => format::count(count),
+        (None, Some(span)) => span.to_owned(),
+        (None, None) => "no limit".to_owned(),
     }
 }
 

@@ -124,7 +124,7 @@ impl Credentials {
     }
 
     /// Returns the fingerprint of these credentials.
-    pub fn mark(&self) -> CredentialsFingerprint {
+    pub fn fingerprint(&self) -> CredentialsFingerprint {
         let mut context = Context::new(&SHA256);
         context.update(&*SALT);
         context.update(&self.to_stored());
@@ -211,8 +211,8 @@ mod tests {
         for credentials in every_kind() {
             let again = Credentials::open(&credentials.to_stored()).expect("what was kept");
             assert!(again == credentials);
-            assert_eq!(again.mark(), credentials.mark());
-            assert_ne!(again.mark(), Credentials::default().mark());
+            assert_eq!(again.fingerprint(), credentials.fingerprint());
+            assert_ne!(again.fingerprint(), Credentials::default().fingerprint());
             let shown = format!(
                 "{credentials:?} {:?} {:?}",
                 credentials.auth, credentials.client_certificate

@@ -174,7 +174,7 @@ async fn reseal_tenant_keys(
         Err(error) => {
             resealed.unreadable += 1;
             let tenant = &tenant.id;
-            tracing::error!(target: LOG_TARGET, %tenant, %error, "the keys of a tenant cannot be decrypted: none of its one-off requests is sent until the master key that they were encrypted with is given again");
+            tracing::error!(target: LOG_TARGET, %tenant, %error, "cannot decrypt the keys of a tenant: none of its one-off requests is sent until the master key they were encrypted with is available");
         }
     }
     Ok(())

@@ -249,7 +249,7 @@ impl EngineTask {
             Message::TenantChanged(tenant) => self.reload_all(self.endpoints.of_tenant(&tenant)),
             Message::ChangesMissed => self.reload_all(self.endpoints.all()),
             Message::TenantInFlight { tenant, reply } => {
-                let _ = reply.send(Ok(self.dispatcher.under_way(&tenant)));
+                let _ = reply.send(Ok(self.dispatcher.in_flight_of(&tenant)));
             }
             Message::TenantDemand { reply } => {
                 let _ = reply.send(Ok((self.lease_losses, self.dispatcher.tenant_demands())));

@@ -87,7 +87,7 @@ impl TokenFixture {
             client_certificate: None,
         };
         let destination = Destination::parse(token_url, &self.rules).unwrap();
-        let mark = credentials.mark();
+        let mark = credentials.fingerprint();
         Arc::new(Grant::new(EndpointId(endpoint), mark, &oauth2, destination))
     }
 

@@ -97,7 +97,7 @@ mod tests {
 
     fn request(oauth2: &OAuth2) -> Request {
         let destination = Destination::parse(&oauth2.token_url, &EgressRules::default()).unwrap();
-        let mark = Credentials::default().mark();
+        let mark = Credentials::default().fingerprint();
         Grant::new(EndpointId(1), mark, oauth2, destination).request(Duration::from_secs(1))
     }
 

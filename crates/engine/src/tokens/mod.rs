@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded_and_never_evicts_a_fetch_in_progress() {
-        let mark = Credentials::default().mark();
+        let mark = Credentials::default().fingerprint();
         let mut entries = FxHashMap::default();
         let fetching = (EndpointId(0), mark);
         let mut entry = Entry::default();

@@ -1,6 +1,5 @@
 //! Tests of the vault: sealing and opening, key files, rotation.
 
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -151,24 +150,18 @@ fn an_endpoint_is_moved_over_as_a_whole() {
     let (old, both, new) = (vault(&[1]), vault(&[2, 1]), vault(&[2]));
     let seal = |vault: &Vault, purpose| vault.seal(&acme(), ENDPOINT, purpose, b"hidden");
     let endpoint = Endpoint {
-        id: ENDPOINT,
-        tenant: acme(),
-        url: "https://hooks.customer.com/".to_owned(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
         sealed_headers: seal(&old, Purpose::Headers),
         sealed_keys: seal(&both, Purpose::SigningKeys),
         signature_style: posthaste_core::sign::SignatureStyle::Standard,
         sealed_credentials: seal(&old, Purpose::Credentials),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: posthaste_core::time::Timestamp(0),
         revision: 3,
+        ..Endpoint::new(
+            ENDPOINT,
+            acme(),
+            "https://hooks.customer.com/".to_owned(),
+            posthaste_core::time::Timestamp(0),
+        )
     };
     let moved = both.reseal_endpoint(&endpoint).expect("opens");
     let moved = moved.expect("its headers needed it");

@@ -32,7 +32,8 @@ use tokio::task::JoinHandle;
 use super::endpoint_alerts::EndpointAlertState;
 use super::readings::{FROM_COUNTERS, buckets, from_counters};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
-use super::{disk_space, endpoint_alerts, held_back, text};
+use super::{disk_space, endpoint_alerts, held_back};
+use crate::alert_text;
 use crate::notifications::Audience;
 use crate::shard_owner_task::{ShardOwnerTask, run_while_shard_owner};
 
@@ -545,7 +546,7 @@ impl AlertChecker {
             detail,
         };
         if self.store.raise_alert(now, alert.clone()).await? == CreateResult::Created {
-            let (about, why) = (scope_text(&alert.scope), text::message(&alert));
+            let (about, why) = (scope_text(&alert.scope), alert_text::message(&alert));
             tracing::warn!(target: LOG_TARGET, alert = name.name(), %about, why, "alert raised");
         }
         Ok(())

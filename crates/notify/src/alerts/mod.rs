@@ -12,19 +12,19 @@
 //! |---|---|
 //! | [`settings`] | interval, window and thresholds |
 //! | [`readings`] | values of the alerts, from counters (pure) |
+//! | [`course`] | current value, peak and end of an open alert (pure) |
 //! | `checker` | reads values, lets the core decide, raises and resolves |
 //! | `endpoint_alerts` | alerts of endpoints, derived from notifications |
 //! | `held_back` | endpoints that limits hold back (pure) |
 //! | `disk_space` | free space of the store (pure) |
-//! | [`text`] | text of an alert (pure) |
 
 mod checker;
+pub mod course;
 mod disk_space;
 mod endpoint_alerts;
 mod held_back;
 pub mod readings;
 pub mod settings;
-pub mod text;
 
 #[cfg(test)]
 mod tests;

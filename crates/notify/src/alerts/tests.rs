@@ -15,10 +15,8 @@ use posthaste_core::rng::Rng;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::owner_router::{LimitedEndpoints, LimitedReport};
 use posthaste_store::sqlite::SqliteStore;
-use posthaste_store::{
-    AlertFilter, CreateResult, HandOver, HandedOver, PageRequest, Store, StoreError, StoreSettings,
-    SubjectScope,
-};
+use posthaste_store::{AlertFilter, CreateResult, PageRequest, Store, StoreSettings, SubjectScope};
+use posthaste_store_testing::NoHandOver;
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
 
@@ -32,16 +30,6 @@ use crate::testing;
 const START: u64 = 1_700_000_000_000;
 /// An endpoint of tenant acme.
 const HOOK: EndpointId = EndpointId(7);
-
-struct NoHandOver;
-
-impl HandOver for NoHandOver {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-
-    fn broken(&self, why: &StoreError) {
-        panic!("{why}");
-    }
-}
 
 /// State of the simulated environment.
 #[derive(Default)]

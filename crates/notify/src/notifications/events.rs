@@ -10,11 +10,10 @@ use bytes::Bytes;
 use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::TenantId;
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::subscription::EventType;
 use posthaste_store::{
-    AcceptResult, Content, CreateResult, Idempotency, Limits, NewEvent, Notification, Store,
-    StoreError, Tenant,
+    AcceptResult, Content, CreateResult, Idempotency, NewEvent, Notification, Store, StoreError,
+    Tenant,
 };
 use posthaste_system::clock::Clock;
 use serde_json::Value;
@@ -113,18 +112,7 @@ pub(super) async fn create_tenant_if_missing(
         return Ok(());
     }
     let now = clock.wall();
-    let created = Tenant {
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        id: tenant.clone(),
-        name: NAME.to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        plan: None,
-        created_at: now,
-        revision: 0,
-    };
+    let created = Tenant::new(tenant.clone(), NAME.to_owned(), now);
     match store.create_tenant(now, created).await? {
         CreateResult::Created => {
             tracing::info!(target: LOG_TARGET, %tenant, "created the tenant for operational events; add an endpoint to receive them");

@@ -6,13 +6,14 @@
 //! |---|---|---|---|---|
 //! | `endpoint.…` | yes | yes | yes | yes |
 //! | `delivery.failed` | yes | yes | yes | no: it is not an action |
-//! | `alert.…` | yes | yes | no | yes |
+//! | `alert.…` | yes | yes, unless it follows from an `endpoint.…` | no | yes |
 //!
 //! The operational tenant, which receives the operational events, gets no operational events about itself. Otherwise
 //! each failed one would cause the next. The owner of a deleted endpoint gets no email. An audit entry belongs to the
 //! tenant that the notification is about; if two tenants had the same id one after the other, the store knows which one
 //! is meant.
 
+use posthaste_core::alert::{AlertName, Measure};
 use posthaste_core::id::{AuditId, EndpointId, TenantId, first_sequence, id_of};
 use posthaste_store::{ActionInterface, AuditEntry, AuditOutcome, EmailLine, Notification};
 use serde_json::{Map, Value, json};
@@ -128,6 +129,9 @@ fn email_lines(
     let Some(operator) = &audience.operator_emails else {
         return Vec::new();
     };
+    if repeats_another(notification) {
+        return Vec::new();
+    }
     let line = EmailLine {
         at: notification.at,
         name: notification.name.clone(),
@@ -144,6 +148,15 @@ fn email_lines(
     recipients
         .map(|recipient| (recipient.clone(), line.clone()))
         .collect()
+}
+
+/// Returns whether the notification is about an alert that is raised by another notification. Both are about the same
+/// event, so only the other one is mailed.
+fn repeats_another(notification: &Notification) -> bool {
+    let name = notification.detail.get("name").and_then(Value::as_str);
+    let name = name.and_then(|name| name.parse::<AlertName>().ok());
+    notification.name.starts_with(ALERT)
+        && name.is_some_and(|name| name.measure() == Measure::Event)
 }
 
 /// Builds the audit entry. Its id is derived from the notification, so that a repetition adds no second entry.
@@ -336,15 +349,35 @@ mod tests {
     }
 
     #[test]
+    fn an_alert_that_follows_from_a_notification_is_not_mailed_again() {
+        for name in ["breaker_tripped", "disable_warning", "endpoint_disabled"] {
+            for kind in ["alert.raised", "alert.resolved"] {
+                let outputs = outputs(kind, json!({"name": name}), &subject("acme"));
+                assert_eq!(recipients(&outputs), [""; 0], "{kind} {name}");
+                assert!(outputs.event.is_some() && outputs.audit_entry.is_some());
+            }
+        }
+        let other = outputs(
+            "alert.raised",
+            json!({"name": "retry_ratio"}),
+            &subject("acme"),
+        );
+        assert_eq!(recipients(&other), [OPS]);
+    }
+
+    #[test]
     fn the_subject_line_names_the_alert_and_its_value() {
         let detail =
             json!({"alert": "alr_1", "name": "queue_age", "raised_at": "then", "value": 9});
         for (name, subject) in [
             (
                 "alert.raised",
-                "[posthaste] Alert queue_age: raised: deliveries wait too long (value 9)",
+                "[posthaste] Server: deliveries that could be sent have been waiting for 9 s (t…",
             ),
-            ("alert.resolved", "[posthaste] Alert queue_age: resolved"),
+            (
+                "alert.resolved",
+                "[posthaste] Server: resolved: deliveries wait too long",
+            ),
         ] {
             let outputs = outputs(name, detail.clone(), &Subject::default());
             let lines = outputs.email_lines.into_iter();

@@ -477,7 +477,7 @@ async fn an_email_is_sent_when_due_and_retried_if_refused() {
     let post = Arc::new(FakeSmtp {
         results: Mutex::new(vec![
             Err(EmailError::Later("busy".to_owned())),
-            Err(EmailError::Never("nobody of that name".to_owned())),
+            Err(EmailError::Never("no such recipient".to_owned())),
         ]),
         ..FakeSmtp::default()
     });

@@ -1,4 +1,6 @@
 //! The name of an inbox table, as it is written in SQL.
+//!
+//! A name is checked and quoted once, when the inbox is created, so it can never change the meaning of a statement.
 
 use thiserror::Error;
 

@@ -5,6 +5,7 @@
 
 use clap::{Parser, Subcommand};
 
+use super::admin_key::AdminKeyCommand;
 use super::api_commands::{ApiCommand, RequestArgs, SendArgs};
 use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;
@@ -76,7 +77,7 @@ pub enum Command {
     /// Send a test email
     #[command(arg_required_else_help = true)]
     Mail {
-        /// What to do about them.
+        /// Command.
         #[command(subcommand)]
         command: MailCommand,
     },
@@ -86,6 +87,13 @@ pub enum Command {
         /// Command.
         #[command(subcommand)]
         command: OutboxCommand,
+    },
+    /// Replace a lost admin key
+    #[command(arg_required_else_help = true)]
+    AdminKey {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: AdminKeyCommand,
     },
     /// Add a new master key; the next start encrypts all secrets with it
     #[command(after_help = ROTATE_EXAMPLES)]

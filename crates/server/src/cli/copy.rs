@@ -27,12 +27,12 @@ Examples:
   posthaste store copy sqlite:posthaste.db postgres://… --place-key posthaste.db.key
   posthaste store copy sqlite:posthaste.db postgres://… --verify
 
-Stop the server first: the file is locked and only read. The database must be empty, or contain an
-interrupted copy of this file, which is continued. At the end both sides are
-counted; if they differ the exit code is 1. --verify only counts.
+Stop the server first. The file is locked while it is copied, and not changed. The database must be
+empty, or contain an interrupted copy of this file, which is continued. At the end the rows of both
+sides are counted; if the counts differ, the exit code is 1. --verify only compares the counts.
 
-Secrets stay encrypted as they are, so every node needs the same master key as before: give each
-POSTHASTE_MASTER_KEY or a master_key_file, or place the keys in the database with --place-key.";
+Secrets stay encrypted with the same master key, which every node needs: set POSTHASTE_MASTER_KEY
+or master_key_file on each, or store the keys in the database with --place-key.";
 
 /// Ways to treat a store.
 #[derive(Debug, Subcommand)]

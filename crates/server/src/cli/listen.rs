@@ -14,6 +14,7 @@ use posthaste_api::rate;
 use posthaste_charts::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
 use posthaste_core::sign::{VerifyingKey, VerifyingKeys};
 use posthaste_core::time::Span;
+use posthaste_egress::trusted_client::BaseUrl;
 use posthaste_engine::signing_keys;
 use posthaste_system::clock::Clock;
 use serde_json::json;
@@ -23,13 +24,14 @@ use super::output;
 use super::runtime::StopSignals;
 use super::value_parsers::{address, span_up_to};
 use crate::webhook_receiver::{
-    Answer, Behaviour, FailureCondition, ReceivedRequest, ReceiverServer, ReceiverSettings,
-    RequestTotals, SignatureCheck,
+    Answer, Behaviour, FailureCondition, ForwardTarget, ReceivedRequest, ReceiverServer,
+    ReceiverSettings, RequestTotals, SignatureCheck,
 };
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste listen --secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+  posthaste listen --forward http://127.0.0.1:3000/webhooks
   posthaste listen --fail 30%
   posthaste listen --first 2 --status 500
   posthaste listen --status 429 --retry-after 30s
@@ -66,6 +68,10 @@ pub struct ListenArgs {
     #[arg(long, value_name = "SECRET", env = "POSTHASTE_SECRET", hide_env_values = true, value_parser = key,
           value_delimiter = ',')]
     pub secret: Vec<VerifyingKey>,
+    /// Forward requests to this URL, and respond with its responses; requests that fail by
+    /// another option are not forwarded
+    #[arg(long, value_name = "URL", value_parser = forward_url)]
+    pub forward: Option<BaseUrl>,
     /// Fail randomly this often, such as 30%
     #[arg(long, value_name = "RATE%", group = "failing", value_parser = percent)]
     pub fail: Option<f64>,
@@ -108,6 +114,13 @@ fn key(text: &str) -> Result<VerifyingKey, String> {
         format!(
             "must be the secret shown by `posthaste endpoints secret`, or a whpk_… public key: {error}"
         )
+    })
+}
+
+fn forward_url(text: &str) -> Result<BaseUrl, String> {
+    let url = text.parse();
+    url.map_err(|_| {
+        "must be a URL without a query, such as http://127.0.0.1:3000/webhooks".to_owned()
     })
 }
 
@@ -183,6 +196,7 @@ async fn listen(args: ListenArgs) -> Result<(), CommandError> {
         behaviour,
         keys,
         opens_after: args.down,
+        forward: args.forward.map(ForwardTarget::new),
         seed: args.seed,
         clock: Clock::system(),
     };
@@ -242,7 +256,10 @@ fn line(request: &ReceivedRequest) -> String {
     } else {
         BAD
     };
-    let answer = styled(style, &describe(request.answer));
+    let mut answer = styled(style, &describe(request.answer));
+    if let Some(error) = &request.forward_error {
+        answer.push_str(&format!(" (not forwarded: {})", printable(error)));
+    }
     let size = request.body.len();
     format!("{time}  {event_type}  {delivery}  {attempt}  {check}  {size} B  → {answer}\n")
 }
@@ -347,6 +364,7 @@ fn as_json(request: &ReceivedRequest) -> serde_json::Value {
         "reason": reason,
         "size_bytes": request.body.len(),
         "status_code": status,
+        "forward_error": request.forward_error,
         "headers": headers_json(&request.headers),
         "body": std::str::from_utf8(&request.body).ok(),
         "body_base64": body_base64,

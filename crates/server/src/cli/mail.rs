@@ -28,7 +28,7 @@ Settings come from the file, the environment and --set, as for `posthaste serve`
 
 Exit codes: 0 accepted by the mail server, 1 rejected, 2 wrong usage or configuration.";
 
-/// What can be done about letters.
+/// Commands for emails.
 #[derive(Debug, Subcommand)]
 pub enum MailCommand {
     /// Send a test email and print the mail server's response

@@ -17,10 +17,10 @@ Examples:
   posthaste backup /var/backups/posthaste-today.db
   posthaste backup --store sqlite:/var/lib/posthaste/posthaste.db today.db
 
-The server may be running. The copy contains everything acknowledged before the backup started. Its secrets are
-encrypted: keep the master key (posthaste.db.key, or POSTHASTE_MASTER_KEY) as well, in another place.
-To restore, stop the server and replace the store by the copy, without -wal and -shm files
-beside.
+The server may be running. The copy contains everything acknowledged before the backup started.
+Its secrets are encrypted: also back up the master key (posthaste.db.key, or
+POSTHASTE_MASTER_KEY), in another place. To restore, stop the server, replace the store with the
+copy, and delete its -wal and -shm files.
 
 Back up a PostgreSQL database with its own tools, such as pg_dump.";
 
@@ -74,8 +74,8 @@ pub const ROTATE_EXAMPLES: &str = "\
 Examples:
   posthaste rotate-master-key posthaste.db.key
 
-A running server keeps its keys. The next start encrypts all secrets with the new key
-and logs when that is done; then you can remove the older lines of the file. Older backups
+A running server does not read the file again. The next start encrypts all secrets with the new
+key and logs when that is done; then you can remove the older lines of the file. Older backups
 still need them.";
 
 /// `rotate-master-key`.

@@ -4,10 +4,12 @@
 //! [`run`] is the entry point. A command returns a [`CommandError`], which has a message and an exit code.
 //! Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
+pub mod admin_key;
 pub mod api_commands;
 pub mod args;
 pub mod bench;
 pub mod completions;
+pub mod confirm;
 pub mod copy;
 pub mod demo;
 pub mod error;
@@ -31,6 +33,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 use posthaste_core::quoted::MAX_QUOTED_CHARS;
 
+use admin_key::AdminKeyCommand;
 use args::{Cli, Command};
 use copy::StoreCommand;
 use error::CommandError;
@@ -95,6 +98,9 @@ fn run_command(cli: Cli) -> Result<(), CommandError> {
         Command::Outbox { command } => match command {
             OutboxCommand::Sql(args) => outbox::sql(&args),
             OutboxCommand::Check(args) => outbox::check(&args),
+        },
+        Command::AdminKey { command } => match command {
+            AdminKeyCommand::Reset(args) => admin_key::reset(&args),
         },
         Command::RotateMasterKey(args) => maintenance::rotate_master_key(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),

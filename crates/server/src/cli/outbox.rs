@@ -17,7 +17,7 @@ Examples:
   posthaste outbox sql | psql postgres://owner@db.example/shop
   posthaste outbox sql --table billing.posthaste_outbox
 
-It prints SQL and connects to nothing. The application then inserts rows in its own transactions:
+The command only prints SQL; it does not connect to a database. The application then inserts rows in its own transactions:
   INSERT INTO posthaste_outbox (tenant, type, payload) VALUES ('acme', 'invoice.paid', '{\"id\": 7}');";
 
 /// Examples in the help.
@@ -26,7 +26,7 @@ Examples:
   posthaste outbox check --config posthaste.toml
   posthaste outbox check orders --config posthaste.toml --json
 
-It changes nothing, and may run beside the server.
+It changes nothing. The server may be running.
 
 Exit codes: 0 every outbox can be read, 1 one cannot, 2 wrong usage or configuration.";
 
@@ -44,7 +44,7 @@ pub enum OutboxCommand {
 /// `outbox sql`.
 #[derive(Debug, Args)]
 pub struct SqlArgs {
-    /// Name of the table, with its schema if it has one of its own
+    /// Name of the table, optionally with its schema
     #[arg(long, value_name = "TABLE", default_value = outbox_table::DEFAULT_TABLE)]
     pub table: TableName,
 }

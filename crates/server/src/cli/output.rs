@@ -74,7 +74,15 @@ pub fn print_hint(message: &str) {
     let _ = writeln!(anstream::stderr(), "{message}");
 }
 
-/// Returns the maximum width of the output, in columns.
+/// Returns the maximum width of the output, in columns: that of `COLUMNS`, or else of the terminal.
 pub fn width() -> usize {
-    terminal::width(std::env::var("COLUMNS").ok().as_deref())
+    let columns = std::env::var("COLUMNS").ok();
+    let columns = columns.or_else(|| terminal_columns().map(|columns| columns.to_string()));
+    terminal::width(columns.as_deref())
+}
+
+/// Returns the width of the terminal, if standard output is one.
+pub fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }

@@ -11,7 +11,7 @@ use super::output;
 use super::runtime::{self, StopSignals};
 use super::serve_args::ServeArgs;
 use crate::config::Config;
-use crate::node::{Node, NodeSettings};
+use crate::node::{Node, NodeSettings, check_directory};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::cli::serve";
@@ -23,6 +23,9 @@ const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 /// Runs the server until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Result<(), CommandError> {
     let config = Config::load(args, std::env::vars_os()).map_err(CommandError::Config)?;
+    if args.check {
+        return check(&config);
+    }
     let _logs = logging::start(&config.log, Clock::system());
     for warning in config.warnings() {
         tracing::warn!(target: LOG_TARGET, "{warning}");
@@ -33,6 +36,19 @@ pub fn run(args: &ServeArgs) -> Result<(), CommandError> {
     // A DNS lookup that waits for a silent name server cannot be cancelled. Its answer is no longer needed.
     runtime.shutdown_background();
     ended
+}
+
+/// Reports what is wrong with the configuration. Creates no files and connects to nothing.
+fn check(config: &Config) -> Result<(), CommandError> {
+    for warning in config.warnings() {
+        output::print_hint(&format!("warning: {warning}"));
+    }
+    let settings = NodeSettings::from_config(config)?;
+    check_directory(&settings.store)?;
+    output::print(&format!(
+        "The configuration is valid: listen on {}, store {}\n",
+        config.listen, config.store
+    ))
 }
 
 async fn serve(settings: NodeSettings) -> Result<(), CommandError> {

@@ -17,12 +17,14 @@ Examples:
   posthaste serve --store postgres://posthaste@db.example/posthaste --role worker
   posthaste serve --allow-network 127.0.0.0/8 --allow-http
   posthaste serve --config posthaste.toml --set limits.connections=500
+  posthaste serve --config posthaste.toml --check
 
 Every setting can be set in the file, in the environment and by a flag. Flags override the
 environment, which overrides the file. config.default.toml lists all of them with their defaults:
 `limits.connections` in the file is POSTHASTE_LIMITS_CONNECTIONS in the environment.
 
-Exit codes: 0 stopped when told to, 1 failed, 2 wrong usage or configuration.";
+Exit codes: 0 stopped as requested, or the configuration is valid (--check); 1 failed; 2 wrong usage
+or configuration.";
 
 /// `serve`.
 #[derive(Clone, Default, Args)]
@@ -72,6 +74,9 @@ pub struct ServeArgs {
     /// the line of each attempt [default: info] [env: POSTHASTE_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
+    /// Check the configuration and exit, without starting the server
+    #[arg(long)]
+    pub check: bool,
     /// Any other setting, by its key in the configuration file; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,

@@ -99,6 +99,7 @@ impl Config {
                 sends_confirmations: false,
             },
             endpoint_defaults: self.endpoint_defaults.limits(),
+            alerts: self.alerts.clone(),
             default_policy: (self.retry_policy.clone(), self.retry_policy_written.clone()),
             ..ApiSettings::default()
         }

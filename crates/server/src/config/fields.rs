@@ -1,4 +1,7 @@
 //! Reading of single fields of a configuration document. Invalid values are reported and count as absent.
+//!
+//! The functions are shared by the readers of all parts of the configuration, so that a count, a path or a list has
+//! the same rules and the same messages everywhere.
 
 use std::fmt::Display;
 use std::path::PathBuf;

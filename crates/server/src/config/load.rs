@@ -1,4 +1,7 @@
 //! Loads a [`Config`] from its sources, and checks that its settings fit together.
+//!
+//! The sources are read from the weakest to the strongest. Errors of all of them are reported together; what a single
+//! value cannot show, such as a limit above another one, is checked at the end.
 
 use std::ffi::OsString;
 

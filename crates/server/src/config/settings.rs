@@ -224,31 +224,6 @@ impl Setting {
     }
 }
 
-/// Returns the name in `known` that `name` is most likely a misspelling of.
-pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
-    known
-        .map(|other| (distance(name, &other), other))
-        .min()
-        .filter(|(errors, other)| *errors <= other.len() / 4)
-        .map(|(_, other)| other)
-}
-
-/// Levenshtein distance: the number of characters to insert, delete or change.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, character) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for column in 0..other.len() {
-            let changed = diagonal + usize::from(character != other[column]);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,16 +255,13 @@ mod tests {
     #[test]
     fn a_misspelling_is_recognised() {
         let known = || SETTINGS.iter().map(Setting::variable);
-        let guess = |name: &str| nearest(name, known());
-        assert_eq!(
-            guess("POSTHASTE_LISTN"),
-            Some("POSTHASTE_LISTEN".to_owned())
-        );
-        assert_eq!(
-            guess("POSTHASTE_ALOW_HTTP"),
-            Some("POSTHASTE_ALLOW_HTTP".to_owned())
-        );
+        let guess = |name: &str| posthaste_core::suggestion::nearest(name, known());
+        for (name, variable) in [
+            ("POSTHASTE_LISTN", "POSTHASTE_LISTEN"),
+            ("POSTHASTE_ALOW_HTTP", "POSTHASTE_ALLOW_HTTP"),
+        ] {
+            assert_eq!(guess(name).as_deref(), Some(variable));
+        }
         assert_eq!(guess("POSTHASTE_TELEMETRY_COLOUR"), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

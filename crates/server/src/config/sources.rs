@@ -6,11 +6,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use posthaste_core::suggestion::nearest;
 use serde_json::{Map, Value};
 
 use super::error::ConfigError;
 use super::layer::{Layer, SettingSource};
-use super::settings::{SETTINGS, Setting, nearest};
+use super::settings::{SETTINGS, Setting};
 
 const PREFIX: &str = "POSTHASTE_";
 const CONFIG_VARIABLE: &str = "POSTHASTE_CONFIG";

@@ -106,6 +106,7 @@ mod tests {
         let delivery = format!("dlv_{attempt}");
         headers.insert("webhook-id", delivery.parse().unwrap());
         ReceivedRequest {
+            forward_error: None,
             number: 1,
             at: Timestamp(0),
             method: Method::POST,

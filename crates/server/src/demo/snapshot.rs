@@ -10,7 +10,7 @@ use super::request_counts::RequestCounts;
 use super::scenario::ReceiverKind;
 
 /// Number of snapshots whose arrival rates are shown.
-pub const RECENT: usize = 8;
+pub const RECENT: usize = 128;
 /// Maximum number of arrival rates of a drain that are kept.
 const MAX_RATES: usize = 32;
 /// A backlog up to this size counts as drained, because some deliveries are always pending.
@@ -275,7 +275,9 @@ mod tests {
         let states = [0, 5, 15, 15].map(|arrived| state(arrived, 0, Breaker::Passing));
         let last = last_snapshot(states.to_vec());
         assert_eq!(last.endpoints[0].recent, [10, 20, 0]);
-        let many = (0..50).map(|n| state(n, 0, Breaker::Passing)).collect();
+        let many = (0..2 * RECENT as u64)
+            .map(|n| state(n, 0, Breaker::Passing))
+            .collect();
         assert_eq!(last_snapshot(many).endpoints[0].recent, [2; RECENT]);
     }
 

@@ -74,7 +74,7 @@ impl MachineClock {
         if let Err(error) = self.store.store_clock(new).await {
             // The next round tries again.
             self.stored.saved_at = Timestamp(0);
-            tracing::debug!(target: LOG_TARGET, %error, "the clock could not be stored");
+            tracing::debug!(target: LOG_TARGET, %error, "cannot persist the clock");
         }
     }
 }
@@ -85,10 +85,10 @@ fn log_jump(jump: ClockJump) {
             tracing::warn!(target: LOG_TARGET, %by, "the machine's clock jumped forward; the node's time follows it");
         }
         ClockJump::Held(by) => {
-            tracing::warn!(target: LOG_TARGET, %by, "the machine's clock was set back; the node's time goes on and runs slower until it is met");
+            tracing::warn!(target: LOG_TARGET, %by, "the machine's clock was set back; the node's time runs slower until both agree");
         }
         ClockJump::Back(by) => {
-            tracing::error!(target: LOG_TARGET, %by, limit = %MAX_CLOCK_LEAD, "the machine's clock was set back by more than the limit, and so is the node's time: waiting deliveries are delayed");
+            tracing::error!(target: LOG_TARGET, %by, limit = %MAX_CLOCK_LEAD, "the machine's clock was set back by more than the limit; the node's time follows it, and waiting deliveries are delayed");
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Handles cluster events: passes what the shared store reports to the engine and the API.
+//!
+//! [`ClusterEventHandler`] receives the events of the store: granted, revoked and expired shards, new work, changes of
+//! the directory, questions of other nodes. It exists before the API does, and passes nothing to it until then.
 
 use std::sync::{Arc, OnceLock, Weak};
 

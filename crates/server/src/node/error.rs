@@ -1,8 +1,13 @@
 //! Errors of a node: at its start, and while it runs.
+//!
+//! [`StartError`] is a failed start, with the exit code of the program. [`NodeFailure`] ends a running node; after a
+//! restart it continues from the stored state.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use posthaste_charts::terminal::printable;
 use posthaste_engine::vault::{MasterKeyId, VaultError};
 use posthaste_store::{OpenError, StoreError};
 
@@ -40,6 +45,24 @@ pub enum StartError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The directory of the store does not exist.
+    #[error(
+        "the directory {} of the store does not exist: create it, or choose another store with --store",
+        printable(&path.display().to_string())
+    )]
+    NoDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is no store to work on.
+    #[error(
+        "there is no store {}: pass the store of the server with --store",
+        printable(&path.display().to_string())
+    )]
+    NoStore {
+        /// The file.
+        path: PathBuf,
+    },
     /// The node cannot listen on the address.
     #[error(
         "cannot listen on {address}: {error}; choose another address with --listen, port 0 picks one"
@@ -56,12 +79,13 @@ impl StartError {
     /// Returns the exit code of the program: 2 if the configuration is wrong, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            StartError::Config(_) | StartError::Roots(_) => 2,
+            StartError::Config(_) | StartError::Roots(_) | StartError::NoStore { .. } => 2,
             StartError::Vault(_)
             | StartError::NoMasterKey { .. }
             | StartError::OtherMasterKey(_)
             | StartError::Open(_)
             | StartError::Store(_)
+            | StartError::NoDirectory { .. }
             | StartError::Listen { .. } => 1,
         }
     }

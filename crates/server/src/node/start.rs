@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use posthaste_api::limits;
@@ -45,10 +46,13 @@ impl Node {
     /// Starts a node. When this returns, the node accepts requests and sends.
     pub async fn start(mut settings: NodeSettings) -> Result<Node, StartError> {
         let (clock, clock_correction) = Clock::corrected();
-        // The vault comes first: if the process dies in between, there is a key without data, and never data without a
-        // key.
-        let vault = open_configured_vault(settings.master_keys.take(), &settings.store)?;
+        check_directory(&settings.store)?;
+        // Before any file is created, because this step fails most often.
         let listener = bind(settings.listen)?;
+        // The vault comes before the store: if the process dies in between, there is a key without data, and never data
+        // without a key.
+        let new_key_file = NewKeyFile::expected(settings.master_keys.as_ref(), &settings.store);
+        let vault = open_configured_vault(settings.master_keys.take(), &settings.store)?;
         let address = listener.local_addr().unwrap_or(settings.listen);
         // Known only now, because port 0 has been replaced by a real one.
         settings.api.egress_rules.own_sockets = vec![address];
@@ -63,7 +67,11 @@ impl Node {
             clock: &clock,
             clock_correction,
         };
-        let (store, vault, machine_clock) = opening.open(settings.store, vault).await?;
+        let opened = opening.open(settings.store, vault).await;
+        if let (Err(_), Some(new_key_file)) = (&opened, new_key_file) {
+            new_key_file.remove_without_store();
+        }
+        let (store, vault, machine_clock) = opened?;
         let vault = Arc::new(vault);
         let first_admin_key = match settings.api.admin_keys.is_empty() {
             true => create_first_admin_key(&*store, &clock).await?,
@@ -167,6 +175,53 @@ fn open_configured_vault(
             Err(error.into())
         }
         (Some(Err(error)), _) => Err(error.into()),
+    }
+}
+
+/// Checks that the directory of a SQLite store exists.
+pub fn check_directory(store: &StoreBackend) -> Result<(), StartError> {
+    let StoreBackend::Sqlite(path) = store else {
+        return Ok(());
+    };
+    match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() && !directory.is_dir() => {
+            Err(StartError::NoDirectory {
+                path: directory.to_owned(),
+            })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A key file that this start creates. A start that fails removes it, if there is no store that may need it.
+struct NewKeyFile {
+    key_file: PathBuf,
+    store: PathBuf,
+}
+
+impl NewKeyFile {
+    /// Returns the key file that is created when the vault is opened, if one is.
+    fn expected(master_keys: Option<&KeySource>, store: &StoreBackend) -> Option<NewKeyFile> {
+        match (master_keys, store) {
+            (
+                Some(KeySource::File {
+                    path,
+                    may_create: true,
+                }),
+                StoreBackend::Sqlite(store),
+            ) if !path.exists() => Some(NewKeyFile {
+                key_file: path.clone(),
+                store: store.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn remove_without_store(&self) {
+        if !self.store.exists() {
+            // If it cannot be removed, the next start uses it.
+            let _ = std::fs::remove_file(&self.key_file);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! It is the receiver of `posthaste listen`, of the demo and of tests. [`ReceiverServer::start`] opens a port.
 //! Guarantees:
 //!
-//! - **Configured answers.** A [`Behaviour`] decides every answer in pure code; this module only executes it.
+//! - **Configured answers.** A [`Behaviour`] decides every answer in pure code; this module only executes it. With a
+//!   [`ForwardTarget`], another server answers the requests that do not fail.
 //! - **Reports before it answers.** Each request is sent as a [`ReceivedRequest`] to a channel, even if it is never
 //!   answered. A slow reader of the channel slows the receiver down. If the reader is dropped, the receiver
 //!   continues.
@@ -11,9 +12,11 @@
 //! - **Stops on drop.** Dropping a [`ReceiverServer`] closes the port and every connection.
 
 mod behaviour;
+mod forward;
 mod request;
 
 pub use behaviour::{Answer, Behaviour, FailureCondition, RequestInfo};
+pub use forward::ForwardTarget;
 pub use request::{ReceivedRequest, RequestTotals, SignatureCheck};
 
 use std::io;
@@ -61,6 +64,8 @@ pub struct ReceiverSettings {
     pub keys: Option<VerifyingKeys>,
     /// Time after the start for which connections are refused.
     pub opens_after: Span,
+    /// Server that requests are forwarded to, unless they fail.
+    pub forward: Option<ForwardTarget>,
     /// Seed of the RNG.
     pub seed: u64,
     /// The clock.
@@ -75,6 +80,7 @@ impl ReceiverSettings {
             behaviour,
             keys: None,
             opens_after: Span::ZERO,
+            forward: None,
             seed: 1,
             clock: Clock::system(),
         }
@@ -91,6 +97,7 @@ pub struct ReceiverServer {
 
 struct Shared {
     keys: Option<VerifyingKeys>,
+    forward: Option<ForwardTarget>,
     clock: Clock,
     started_at: Tick,
     requests: mpsc::Sender<ReceivedRequest>,
@@ -140,6 +147,7 @@ impl ReceiverServer {
         let (requests, received) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let shared = Arc::new(Shared {
             keys: settings.keys,
+            forward: settings.forward,
             started_at: settings.clock.now().tick,
             clock: settings.clock,
             requests,
@@ -244,10 +252,21 @@ async fn answer(
     };
     let Now { wall, tick } = shared.clock.now();
     let check = SignatureCheck::of(shared.keys.as_ref(), &head.headers, &body, wall);
+    let attempt = request::attempt(&head.headers);
+    let (number, answer) = shared
+        .state()
+        .decide(attempt, tick.since(shared.started_at));
+    let forwarded = match (&shared.forward, answer.is_success()) {
+        (Some(target), true) => Some(target.send(&head.method, &head.headers, &body).await),
+        (Some(_), false) | (None, _) => None,
+    };
+    let (answer, forward_error) = match &forwarded {
+        None => (answer, None),
+        Some(Ok(response)) => (Answer::status(response.status().as_u16()), None),
+        Some(Err(error)) => (Answer::status(502), Some(error.to_string())),
+    };
     let received = {
         let mut state = shared.state();
-        let attempt = request::attempt(&head.headers);
-        let (number, answer) = state.decide(attempt, tick.since(shared.started_at));
         let received = ReceivedRequest {
             number,
             at: wall,
@@ -257,6 +276,7 @@ async fn answer(
             body,
             check,
             answer,
+            forward_error,
         };
         state.totals.add(&received);
         received
@@ -264,7 +284,11 @@ async fn answer(
     let answer = received.answer;
     // The reader of the channel may have been dropped.
     let _ = shared.requests.send(received).await;
-    execute(answer).await
+    match forwarded {
+        None => execute(answer).await,
+        Some(Ok(response)) => Ok(response),
+        Some(Err(_)) => Ok(forward::bad_gateway()),
+    }
 }
 
 async fn execute(answer: Answer) -> Result<Response<Full<Bytes>>, ConnectionClosed> {

@@ -29,6 +29,8 @@ pub struct ReceivedRequest {
     pub check: SignatureCheck,
     /// Its answer.
     pub answer: Answer,
+    /// The reason why it could not be forwarded.
+    pub forward_error: Option<String>,
 }
 
 /// The result of a signature check.

@@ -6,27 +6,14 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::sqlite::SqliteStore;
-use posthaste_store::{
-    Content, HandOver, HandedOver, Limits, NewEvent, Store, StoreError, StoreSettings, Tenant,
-};
+use posthaste_store::{Content, NewEvent, Store, StoreSettings, Tenant};
+use posthaste_store_testing::NoHandOver;
 use posthaste_testbed::{Database, without_settings};
 
 const EVENTS: usize = 20_000;
-
-/// A hand-over that ignores all deliveries.
-struct NoHandOver;
-
-impl HandOver for NoHandOver {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-
-    fn broken(&self, why: &StoreError) {
-        panic!("{why}");
-    }
-}
 
 /// Creates a store file with this number of events.
 async fn filled(directory: &Path, events: usize) -> PathBuf {
@@ -34,18 +21,7 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
     let settings = StoreSettings::new(Rng::seeded(1));
     let store = SqliteStore::open(&path, settings, Arc::new(NoHandOver)).expect("the store opens");
     let now = Timestamp(1_700_000_000_000);
-    let tenant = Tenant {
-        id: "acme".parse().expect("an id"),
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        plan: None,
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: now,
-        revision: 0,
-    };
+    let tenant = Tenant::new("acme".parse().expect("an id"), "Acme".to_owned(), now);
     store
         .create_tenant(now, tenant)
         .await

@@ -62,8 +62,8 @@ impl GuaranteeChecker {
         self.expect(may_drop, Oracle::LateIsDropped, || {
             format!("{id} was dropped at {latest_wall:?}, deadline {give_up_at:?}, drops: {drops}")
         });
-        let under_way = self.delivery_record(id).under_way;
-        self.expect(!under_way, Oracle::OneAtATime, || {
+        let is_in_flight = self.delivery_record(id).is_in_flight;
+        self.expect(!is_in_flight, Oracle::OneAtATime, || {
             format!("{id} was dropped while it was sent")
         });
         self.delivery_record(id).ended = Some(after.state());

@@ -325,7 +325,7 @@ impl World {
                 .change(delivery, |delivery| delivery.make_due(now))
                 .is_ok()
             {
-                self.note(|| format!("an operator hastens {delivery}"));
+                self.note(|| format!("an operator makes {delivery} due"));
                 self.deliver(epoch, Input::Work { endpoint, due: now });
             }
         }

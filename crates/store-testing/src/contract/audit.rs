@@ -66,7 +66,7 @@ pub(super) async fn an_audit_entry_is_written_and_completed_once(harness: &dyn H
         assert_eq!(begun, Ok(CreateResult::Created));
     }
     let mut again = first.clone();
-    again.actor = "somebody else".to_owned();
+    again.actor = "another person".to_owned();
     let begun = world.store.begin_audit(at(9), again).await;
     assert_eq!(begun, Ok(CreateResult::Taken));
 

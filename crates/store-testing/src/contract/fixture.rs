@@ -30,8 +30,8 @@ use super::{Harness, Recorder};
 use posthaste_store::{
     AcceptResult, AcceptedEvent, AcceptedOrStored, ApiKey, AttemptDetail, AttemptEntry, Content,
     CreateResult, DeliveryFilter, DisabledReason, Endpoint, EventFilter, Idempotency, KeyHash,
-    Limits, NewEvent, Page, PageRequest, Retention, RetentionStepResult, Store, StoreError,
-    StoreSettings, StoredDelivery, StoredEvent, Tenant, Written,
+    NewEvent, Page, PageRequest, Retention, RetentionStepResult, Store, StoreError, StoreSettings,
+    StoredDelivery, StoredEvent, Tenant, Written,
 };
 
 /// The time at which every case starts.
@@ -59,18 +59,7 @@ pub(super) fn kind(name: &str) -> EventType {
 }
 
 pub(super) fn tenant(name: &str) -> Tenant {
-    Tenant {
-        plan: None,
-        id: id(name),
-        name: format!("The {name} company"),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: at(0),
-        revision: 0,
-    }
+    Tenant::new(id(name), format!("The {name} company"), at(0))
 }
 
 pub(super) fn key(number: u128, tenant: Option<&str>) -> ApiKey {
@@ -85,27 +74,21 @@ pub(super) fn key(number: u128, tenant: Option<&str>) -> ApiKey {
 
 pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoint {
     Endpoint {
-        id: EndpointId(number),
-        tenant: id(tenant),
-        url: format!("https://{number}.example.com/hook"),
-        description: String::new(),
         event_types: patterns
             .iter()
             .map(|text| text.parse().expect("the pattern is valid"))
             .collect(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
         sealed_headers: vec![1, 2, 3],
         sealed_keys: vec![0, 255, 7],
         signature_style: SignatureStyle::GitHub,
         sealed_credentials: vec![8, 0, 9],
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: at(number as u64),
-        revision: 0,
+        ..Endpoint::new(
+            EndpointId(number),
+            id(tenant),
+            format!("https://{number}.example.com/hook"),
+            at(number as u64),
+        )
     }
 }
 

@@ -13,8 +13,8 @@ use posthaste_core::time::Timestamp;
 use super::Harness;
 use super::fixture::{StoreFixture, all, at, endpoint, event, id, keyed, kind, ordered, set};
 use posthaste_store::{
-    AcceptResult, AcceptedOrStored, DeliveryFilter, EventFilter, NewEvent, ReplayStatus,
-    StoredStatus,
+    AcceptResult, AcceptedOrStored, DeliveryFilter, EventFilter, MAX_DELIVERIES_OF_STORED,
+    NewEvent, ReplayStatus, StoredStatus,
 };
 
 const BATCH: usize = 1_000;
@@ -330,4 +330,38 @@ pub(super) async fn a_request_with_many_deliveries_is_complete(harness: &dyn Har
         }
         world = world.reopened().await;
     }
+}
+
+pub(super) async fn a_repeated_event_names_its_first_deliveries(harness: &dyn Harness) {
+    let world = StoreFixture::with_acme(harness).await;
+    let endpoints = MAX_DELIVERIES_OF_STORED + 30;
+    for number in 1..=endpoints {
+        world.add_endpoint(number as u128).await;
+    }
+    let new = world.accept(at(1), keyed("acme", "a", "content")).await;
+    assert_eq!(
+        (new.delivery_count, new.deliveries.len()),
+        (endpoints, endpoints)
+    );
+    let again = ["b", "a", "b", "a"].map(|key| keyed("acme", key, "content"));
+    let ingested = world.accept_all(at(2), again.to_vec()).await;
+    let is_new: Vec<bool> = ingested.iter().map(|it| it.is_new).collect();
+    assert_eq!(is_new, [true, false, false, false]);
+    assert_eq!(ingested[0].event.deliveries.len(), endpoints);
+    for (position, event) in [(1, &new), (2, &ingested[0].event), (3, &new)] {
+        assert_eq!(ingested[position].event, event.repeated(), "{position}");
+    }
+    let repeated = &ingested[1].event;
+    assert_eq!(repeated.delivery_count, endpoints);
+    assert_eq!(
+        repeated.deliveries,
+        new.deliveries[..MAX_DELIVERIES_OF_STORED]
+    );
+    let listed = world.events("acme", EventFilter::default()).await;
+    assert_eq!(listed[1].event, new.repeated());
+    assert!(listed.iter().all(|it| it.content.payload.is_empty()));
+    let read = world.store.event(id("acme"), new.id).await;
+    let read = read.unwrap().expect("it is stored");
+    assert_eq!(read.event, new.repeated());
+    assert!(!read.content.payload.is_empty());
 }

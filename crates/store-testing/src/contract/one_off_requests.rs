@@ -3,6 +3,7 @@
 //! An origin endpoint is hidden: it is in no list, takes no place of an endpoint and gets no events. A delivery that
 //! brings its own request has it in every read, in the fetch and in the hand-over.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthaste_core::delivery::{OneOffRequest, RequestMethod, Status};
@@ -257,4 +258,20 @@ pub(super) async fn idle_origins_are_deleted(harness: &dyn Harness) {
     world.add(origin(12, "acme")).await;
     assert_eq!(found(&world, "acme", URL).await, Some(EndpointId(12)));
     world.accept(at(11), one_off(12, None)).await;
+    // A call examines a bounded number, and the next one continues after them.
+    for number in 20..50 {
+        let idle = Endpoint {
+            url: format!("https://origin-{number}.example"),
+            ..origin(number, "acme")
+        };
+        world.add(idle).await;
+        if number < 40 {
+            world.accept(at(12), one_off(number, None)).await;
+        }
+    }
+    let mut deleted = BTreeSet::new();
+    for _ in 0..20 {
+        deleted.extend(delete(9, 1).await.unwrap());
+    }
+    assert_eq!(deleted, (40..50).map(EndpointId).collect());
 }

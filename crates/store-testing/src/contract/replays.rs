@@ -56,11 +56,14 @@ pub(super) async fn begin(
     now: Timestamp,
     filter: ReplayFilter,
 ) -> Replay {
+    let counted = world.store.count_replay(id("acme"), filter.clone()).await;
+    let counted = counted.expect("the targets are counted");
     let replay = world
         .store
         .create_replay(now, id("acme"), filter.clone())
         .await;
     let replay = replay.expect("the replay is created");
+    assert_eq!(replay.total, counted, "the count is that of the replay");
     assert_eq!(
         (&replay.filter, replay.created_at, replay.replayed),
         (&filter, now, 0)

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
@@ -68,7 +69,7 @@ impl Tables {
             .map(|event| match self.stored_under(owner, &event) {
                 Some((id, _)) => AcceptedOrStored {
                     is_new: false,
-                    event: self.accepted(id),
+                    event: self.accepted(id).repeated(),
                 },
                 None => AcceptedOrStored {
                     is_new: true,
@@ -245,13 +246,14 @@ impl Tables {
             id: event,
             event_type: row.content.event_type.clone(),
             created_at: row.created_at,
+            delivery_count: row.accepted.len(),
             deliveries: row.accepted.clone(),
         }
     }
 
     fn stored_event(&self, event: EventId, row: &EventRow) -> StoredEvent {
         StoredEvent {
-            event: self.accepted(event),
+            event: self.accepted(event).repeated(),
             deliver_at: row.deliver_at,
             content: row.content.clone(),
             payload_removed_at: row.payload_removed_at,
@@ -282,7 +284,7 @@ impl Tables {
         };
         let rows = older(&self.events, request.before).filter(|(_, row)| wanted(row));
         page(
-            rows.map(|(id, row)| (*id, self.stored_event(*id, row))),
+            rows.map(|(id, row)| (*id, without_payload(self.stored_event(*id, row)))),
             request,
         )
     }
@@ -293,6 +295,18 @@ impl Tables {
             return None;
         }
         Some((row.created_at, row.content.clone()))
+    }
+}
+
+/// Returns an event as it is in lists.
+fn without_payload(event: StoredEvent) -> StoredEvent {
+    let content = Content {
+        payload: Bytes::new(),
+        ..Content::clone(&event.content)
+    };
+    StoredEvent {
+        content: Arc::new(content),
+        ..event
     }
 }
 

@@ -382,6 +382,10 @@ impl Store for ModelStore {
         answer(self.write(|tables| tables.create_replay(now, tenant, filter)))
     }
 
+    fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
+        answer(self.read(|tables| tables.count_replay(&tenant, &filter)))
+    }
+
     fn step_replay(
         &self,
         now: Timestamp,

@@ -54,6 +54,14 @@ impl Tables {
         replay
     }
 
+    /// Returns the number of targets that a replay would have.
+    pub(super) fn count_replay(&self, tenant: &TenantId, filter: &ReplayFilter) -> u64 {
+        match self.owner(tenant) {
+            Some(_) => self.targets(tenant, filter).len() as u64,
+            None => 0,
+        }
+    }
+
     /// Returns the targets of a replay, the oldest event first.
     fn targets(&self, tenant: &TenantId, filter: &ReplayFilter) -> BTreeSet<Target> {
         let status = filter.scope.status();

@@ -135,12 +135,12 @@ pub fn copy(
     block(async {
         let mut target = TargetDatabase::open(to).await?;
         let fingerprint = export.fingerprint()?;
-        match target.mark().await? {
+        match target.copy_state().await? {
             CopyState::Done(of) if of == fingerprint => {}
             CopyState::Done(_) => return Err(target.another_copy()),
             CopyState::Begun(of) if of != fingerprint => return Err(target.another_copy()),
             CopyState::None => {
-                if let Some(what) = target.holds().await? {
+                if let Some(what) = target.non_empty_table().await? {
                     return Err(target.holds_already(what));
                 }
                 target.begin(fingerprint).await?;
@@ -157,7 +157,7 @@ pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError
     let export = Export::open(from)?;
     block(async {
         let target = TargetDatabase::inspect(to).await?;
-        match target.mark().await? {
+        match target.copy_state().await? {
             CopyState::None => Err(target.not_begun()),
             CopyState::Begun(_) | CopyState::Done(_) => compared(&export, &target).await,
         }
@@ -182,7 +182,7 @@ async fn carry(
     let endpoints = export.endpoints()?;
     for stage in &STAGES {
         let total = export.number(&format!("SELECT count(*) FROM {}", stage.table))? as u64;
-        let mut above = target.reached(stage.name).await?;
+        let mut above = target.position(stage.name).await?;
         let sql = format!(
             "SELECT count(*) FROM {} WHERE {} <= {above}",
             stage.table, stage.key

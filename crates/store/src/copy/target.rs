@@ -93,7 +93,7 @@ impl TargetDatabase {
     }
 
     /// Returns the state of copies into it.
-    pub(super) async fn mark(&self) -> Result<CopyState, CopyError> {
+    pub(super) async fn copy_state(&self) -> Result<CopyState, CopyError> {
         let Some(from) = self.named(COPIED_FROM).await? else {
             return Ok(CopyState::None);
         };
@@ -104,7 +104,7 @@ impl TargetDatabase {
     }
 
     /// Returns the name of a table that is not empty, if there is one.
-    pub(super) async fn holds(&self) -> Result<Option<&'static str>, CopyError> {
+    pub(super) async fn non_empty_table(&self) -> Result<Option<&'static str>, CopyError> {
         for table in [
             "tenants",
             "keys",
@@ -125,9 +125,9 @@ impl TargetDatabase {
     }
 
     /// Returns the key up to which a stage is copied.
-    pub(super) async fn reached(&self, stage: &str) -> Result<i64, CopyError> {
-        let reached = self.named(&format!("{REACHED}{stage}")).await?;
-        Ok(reached.unwrap_or(0))
+    pub(super) async fn position(&self, stage: &str) -> Result<i64, CopyError> {
+        let position = self.named(&format!("{REACHED}{stage}")).await?;
+        Ok(position.unwrap_or(0))
     }
 
     /// Marks the database as the copy of a file.
@@ -160,7 +160,7 @@ impl TargetDatabase {
     ) -> Result<(), CopyError> {
         self.batch("BEGIN").await?;
         for rows in parts.iter().filter(|rows| rows.count > 0) {
-            self.make_room(rows).await?;
+            self.make_partitions(rows).await?;
             let params: Vec<_> = rows.columns.iter().map(|column| column.as_sql()).collect();
             self.execute(&insert(rows), &params).await?;
         }
@@ -169,7 +169,7 @@ impl TargetDatabase {
     }
 
     /// Creates the partitions for these rows.
-    async fn make_room(&mut self, rows: &Rows) -> Result<(), CopyError> {
+    async fn make_partitions(&mut self, rows: &Rows) -> Result<(), CopyError> {
         let made = match rows.columns.first() {
             Some(super::columns::Column::Id(ids)) => {
                 let ids: Vec<Id> = ids.iter().flatten().copied().collect();

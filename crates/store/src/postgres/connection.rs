@@ -247,7 +247,7 @@ impl PgConnection {
     /// Prepares statements that are to be sent as one pipeline, in one round trip. A statement that was prepared inside
     /// that pipeline would be sent after the commit that it belongs to.
     pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), DbError> {
-        self.statements.make_partitions(statements.len());
+        self.statements.make_room(statements.len());
         let missing = statements
             .iter()
             .filter(|sql| self.statements.get(sql).is_none());

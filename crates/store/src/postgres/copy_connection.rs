@@ -1,4 +1,7 @@
 //! A connection for copying a whole store into this database. It migrates the schema and has no statement timeout.
+//!
+//! [`CopyConnection`] is what `copy` writes through. It knows the partitions, and creates those of the rows that are
+//! copied.
 
 use posthaste_core::time::Tick;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //!                            │  routing table and id generator in memory; each cold operation has its own transaction
 //!  events of limited tenants ─▶ a second write queue, writer and connection
 //!  calls ─▶ readers ─▶ a snapshot ─▶ answer
-//!  holdings: the shards that this node owns, and their epochs ◀─ the membership
+//!  owned shards, with their epochs ◀─ the membership
 //! ```
 //!
 //! [`PostgresStore`] implements [`Store`](crate::Store). All connections run on one dedicated thread. An event that

@@ -1,4 +1,7 @@
 //! Sends several statements before waiting for the first answer.
+//!
+//! [`Pipeline`] sends its statements in their order and returns the error of the first one that failed. If one cannot
+//! be sent, none after it is sent, so a commit never leaves a statement out.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,4 +1,7 @@
 //! Cache of a connection's prepared statements, by SQL text.
+//!
+//! [`StatementCache`] is bounded: when it is full, all statements are dropped. That is rare, because only statements
+//! that name a partition vary.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,12 +33,12 @@ impl<S: Clone> StatementCache<S> {
 
     /// Caches a statement. If the cache is full, all other statements are evicted first.
     pub(super) fn keep(&self, sql: &str, statement: S) {
-        self.make_partitions(1);
+        self.make_room(1);
         self.known().insert(sql.to_owned(), statement);
     }
 
     /// Makes sure that this number of statements can be added without evicting any of them.
-    pub(super) fn make_partitions(&self, count: usize) {
+    pub(super) fn make_room(&self, count: usize) {
         let mut known = self.known();
         if known.len() + count > MAX_STATEMENTS {
             known.clear();
@@ -60,7 +63,7 @@ mod tests {
                 statements.keep(&format!("day {number}"), number);
             }
             let together: Vec<String> = (0..12).map(|number| format!("hot {number}")).collect();
-            statements.make_partitions(together.len());
+            statements.make_room(together.len());
             for sql in &together {
                 statements.keep(sql, 7);
             }

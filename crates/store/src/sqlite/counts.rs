@@ -22,7 +22,7 @@ pub(super) struct CountChanges {
 
 impl CountChanges {
     /// Counts a delivery that now has this status.
-    pub(super) fn came(&mut self, endpoint: EndpointId, status: RowStatus) {
+    pub(super) fn add(&mut self, endpoint: EndpointId, status: RowStatus) {
         self.count(endpoint, status, 1);
     }
 

@@ -3,23 +3,28 @@
 //! [`DeliveryList`] is the list of an event's deliveries, stored in its row, so that no index of deliveries by event is
 //! needed.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::id::{DeliveryId, EventId, TenantId};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, Row};
+use rustc_hash::FxHashMap;
 
 use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
 use super::row_keys::{Key, id_at, key_of, look_up, tail_of};
 use crate::codes::at;
-use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
+use crate::{AcceptedDelivery, AcceptedEvent, Content, MAX_DELIVERIES_OF_STORED, StoredEvent};
 
 /// The columns that [`read`] needs.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
     idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at";
+/// The same without the payload, for lists: a page of payloads would take much memory.
+pub(super) const COLUMNS_OF_LIST: &str = "key, tail, type, created_at, deliver_at, content_type, \
+    idempotency_key, deliveries, x'', tenant_no, trace, payload_removed_at";
 
 /// The deliveries of an event, as stored in its row: key, tail and endpoint number of each. So no index of deliveries
 /// by event is needed.
@@ -57,6 +62,11 @@ impl DeliveryList {
         }
     }
 
+    /// Iterates over the deliveries that the event was accepted with.
+    pub(super) fn accepted(&self) -> impl Iterator<Item = Listed> {
+        self.iter().filter(|listed| !listed.added_later)
+    }
+
     /// Returns the stored form.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -78,8 +88,15 @@ impl DeliveryList {
     }
 }
 
-/// Reads an event from a row of [`COLUMNS`].
-pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredEvent> {
+/// Endpoints by number that were read already, because events of one request or page mostly have the same.
+pub(super) type KnownEndpoints = FxHashMap<i64, EndpointId>;
+
+/// Reads an event from a row of [`COLUMNS`] or [`COLUMNS_OF_LIST`].
+pub(super) fn read(
+    conn: &Connection,
+    row: &Row<'_>,
+    known: &mut KnownEndpoints,
+) -> rusqlite::Result<StoredEvent> {
     let event_type: posthaste_core::subscription::EventType = parse(row.get_ref(2)?.as_str()?)?;
     let list = DeliveryList::from_bytes(row.get(7)?);
     Ok(StoredEvent {
@@ -87,7 +104,8 @@ pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredE
             id: EventId(id_at(row.get(0)?, row.get(1)?)),
             event_type: event_type.clone(),
             created_at: at(row.get(3)?),
-            deliveries: with_endpoints(conn, &list)?,
+            delivery_count: list.accepted().count(),
+            deliveries: first_with_endpoints(conn, &list, known)?,
         },
         deliver_at: row.get::<_, Option<i64>>(4)?.map(at),
         content: Arc::new(Content {
@@ -107,16 +125,23 @@ fn trace(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TraceContext>>
     text.map(parse).transpose()
 }
 
-/// Returns the deliveries that an event was accepted with.
-fn with_endpoints(
+/// Returns the first deliveries that an event was accepted with.
+fn first_with_endpoints(
     conn: &Connection,
     list: &DeliveryList,
+    known: &mut KnownEndpoints,
 ) -> rusqlite::Result<Vec<AcceptedDelivery>> {
-    let mut endpoint = conn.prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?;
-    list.iter()
-        .filter(|listed| !listed.added_later)
+    let mut query = conn.prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?;
+    list.accepted()
+        .take(MAX_DELIVERIES_OF_STORED)
         .map(|listed| {
-            let endpoint = endpoint.query_row([listed.endpoint_no], |row| endpoint_id(row, 0))?;
+            let endpoint = match known.entry(listed.endpoint_no) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(entry) => {
+                    let id = query.query_row([listed.endpoint_no], |row| endpoint_id(row, 0))?;
+                    *entry.insert(id)
+                }
+            };
             Ok(AcceptedDelivery {
                 id: listed.id,
                 endpoint,
@@ -126,7 +151,11 @@ fn with_endpoints(
 }
 
 /// Returns an event that is known to exist.
-pub(super) fn accepted(conn: &Connection, id: EventId) -> rusqlite::Result<AcceptedEvent> {
+pub(super) fn accepted(
+    conn: &Connection,
+    id: EventId,
+    known: &mut KnownEndpoints,
+) -> rusqlite::Result<AcceptedEvent> {
     conn.prepare_cached("SELECT type, created_at, deliveries FROM events WHERE key = ?1")?
         .query_row([key_of(id.0)], |row| {
             let list = DeliveryList::from_bytes(row.get(2)?);
@@ -134,7 +163,8 @@ pub(super) fn accepted(conn: &Connection, id: EventId) -> rusqlite::Result<Accep
                 id,
                 event_type: parse(row.get_ref(0)?.as_str()?)?,
                 created_at: at(row.get(1)?),
-                deliveries: with_endpoints(conn, &list)?,
+                delivery_count: list.accepted().count(),
+                deliveries: first_with_endpoints(conn, &list, known)?,
             })
         })
 }
@@ -151,7 +181,9 @@ pub(super) fn event(
     conn.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM events WHERE key = ?1 AND tail = ?2 AND tenant_no = ?3"
     ))?
-    .query_row((key, tail, tenant_no), |row| read(conn, row))
+    .query_row((key, tail, tenant_no), |row| {
+        read(conn, row, &mut KnownEndpoints::default())
+    })
     .optional()
 }
 

@@ -1,4 +1,7 @@
 //! Injected faults, and counters to observe them: for tests.
+//!
+//! [`Faults`] makes the next commit or the next transaction fail, or limits the size of the file. Without a test it
+//! injects nothing and only counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -11,9 +11,9 @@ use super::row_keys::Key;
 use super::schema::meta;
 use crate::codes::sql_limit;
 
-/// With more endpoints than this, one lookup per endpoint costs more than reading the history.
+/// Maximum number of endpoints that are looked up one by one. Above it, reading the history costs less.
 const MAX_MERGED: usize = 1_000;
-/// With more waiting deliveries than this, reading the history finds them fast enough.
+/// Maximum number of waiting deliveries that are read as a list. Above it, reading the history finds them fast enough.
 const MAX_GATHERED: usize = 20_000;
 
 /// The order of the keys.

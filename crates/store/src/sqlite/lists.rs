@@ -331,15 +331,16 @@ pub(super) fn events(
     let mut statement = conn.prepare_cached(&format!(
         "SELECT {} FROM events WHERE key = ?1 AND (?2 IS NULL OR type = ?2) \
          AND created_at >= ?3 AND created_at < ?4",
-        event_rows::COLUMNS
+        event_rows::COLUMNS_OF_LIST
     ))?;
     let since = filter.since.map_or(0, ms);
     let until = filter.until.map_or(i64::MAX, ms);
     let source = Source::Events(tenant_no);
+    let mut known_endpoints = event_rows::KnownEndpoints::default();
     let (items, next) = search(conn, &source, range, page.limit, |key| {
         statement
             .query_row((key, event_type, since, until), |row| {
-                event_rows::read(conn, row)
+                event_rows::read(conn, row, &mut known_endpoints)
             })
             .optional()
     })?;

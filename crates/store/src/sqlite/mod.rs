@@ -28,6 +28,7 @@ mod export;
 mod fan_out;
 mod faults;
 mod fetch;
+mod group_budget;
 mod group_commit;
 mod history;
 mod key_ranges;

@@ -23,7 +23,7 @@ const LOG_TARGET: &str = "posthaste_store::sqlite::reader";
 const QUICK_THREADS: usize = 2;
 /// Number of threads for lists.
 const LONG_THREADS: usize = 1;
-/// Number of threads for searches through everything.
+/// Number of threads for scans.
 const ENDLESS_THREADS: usize = 1;
 /// Capacity of each read queue.
 const MAX_WAITING_READS: usize = 16_384;
@@ -33,11 +33,11 @@ type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 /// The expected duration of a read; each has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadKind {
-    /// A few rows.
+    /// A point read: a few rows.
     Quick,
-    /// Up to thousands of rows.
+    /// A list: up to thousands of rows.
     Long,
-    /// Possibly all rows: no other read should wait behind it.
+    /// A scan: possibly all rows, so no other kind of read waits behind it.
     Endless,
 }
 

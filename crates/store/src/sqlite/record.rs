@@ -120,7 +120,7 @@ fn record_attempt(
     let endpoint = after.facts().endpoint;
     let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
-    changes.came(endpoint, status_of(after));
+    changes.add(endpoint, status_of(after));
     if let Some(health) = &attempt.health {
         endpoints::update_health(context.conn, before.endpoint_no, health)?;
     }
@@ -158,7 +158,7 @@ pub(super) fn put(
     let endpoint = after.facts().endpoint;
     let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
-    changes.came(endpoint, status_of(after));
+    changes.add(endpoint, status_of(after));
     Ok(())
 }
 

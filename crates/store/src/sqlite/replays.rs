@@ -54,6 +54,11 @@ pub(super) struct ReplayTargets {
 }
 
 impl ReplayTargets {
+    /// The number of targets.
+    pub(super) fn count(&self) -> u64 {
+        self.targets.len() as u64
+    }
+
     /// The size of the packed targets, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.targets.len() * TARGET_BYTES

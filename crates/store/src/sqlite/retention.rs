@@ -17,7 +17,7 @@ use super::codes::{Code, RowStatus};
 use super::delivery_rows::{endpoint_id, from_json};
 use super::event_rows::DeliveryList;
 use super::group_commit::{WriteContext, set_number};
-use super::key_ranges::{Run, runs};
+use super::key_ranges::{KeyRange, ranges_of};
 use super::row_keys::{Key, key_of};
 use super::schema::meta;
 use super::{alerts, audit, fan_out, sessions, stats, usage};
@@ -122,7 +122,7 @@ pub(super) fn step(
     progress
         .skip_ranges
         .examined(above, last, expired.until.known());
-    let mut deleted = act(context, now, &events, &ends, &expired)?;
+    let mut deleted = delete_expired(context, now, &events, &ends, &expired)?;
     let replays = if more {
         0
     } else {
@@ -365,7 +365,7 @@ fn select_expired(
 }
 
 /// Deletes what was selected.
-fn act(
+fn delete_expired(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[ScannedEvent],
@@ -378,7 +378,7 @@ fn act(
     }
     let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
     let mut payloads = 0;
-    for run in runs(&keys, |key| expired.payloads.contains(&key)) {
+    for run in ranges_of(&keys, |key| expired.payloads.contains(&key)) {
         payloads += conn
             .prepare_cached(
                 "UPDATE events SET payload = x'', payload_removed_at = ?3 \
@@ -388,7 +388,7 @@ fn act(
     }
     let mut attempts = 0;
     for key in &expired.attempts {
-        let gone = remove_attempts(conn, Run::of(*key))?;
+        let gone = remove_attempts(conn, KeyRange::of(*key))?;
         attempts += usize::from(gone > 0);
     }
     Ok(RetentionStepResult {
@@ -413,7 +413,7 @@ fn remove(
         for (key, end) in ends.of_event(event) {
             tenant_of.insert(key, event.tenant_no);
             if ends.in_range.binary_search(&key).is_err() {
-                scattered.push(Run::of(key));
+                scattered.push(KeyRange::of(key));
             }
             if end.status == RowStatus::Failed {
                 let endpoint = conn
@@ -429,7 +429,7 @@ fn remove(
             .execute((event.tenant_no, key, event.key))?;
         }
     }
-    let side_by_side = runs(&ends.in_range, |key| tenant_of.contains_key(&key));
+    let side_by_side = ranges_of(&ends.in_range, |key| tenant_of.contains_key(&key));
     for run in side_by_side.into_iter().chain(scattered) {
         let mut scopes: FxHashSet<i64> = FxHashSet::default();
         for key in run.keys(&ends.in_range) {
@@ -441,8 +441,8 @@ fn remove(
         remove_deliveries(conn, run, &scopes)?;
     }
     let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
-    for run in runs(&keys, |key| gone.contains(&key)) {
-        let among = events.iter().filter(|event| run.holds(event.key));
+    for run in ranges_of(&keys, |key| gone.contains(&key)) {
+        let among = events.iter().filter(|event| run.contains(event.key));
         let tenants: FxHashSet<i64> = among.map(|event| event.tenant_no).collect();
         context.history.forget_events(run.first..=run.last);
         remove_events(conn, run, &tenants)?;
@@ -451,7 +451,11 @@ fn remove(
 }
 
 /// Deletes all deliveries of a key range, which belong to these tenants and endpoints.
-fn remove_deliveries(conn: &Connection, run: Run, scopes: &FxHashSet<i64>) -> rusqlite::Result<()> {
+fn remove_deliveries(
+    conn: &Connection,
+    run: KeyRange,
+    scopes: &FxHashSet<i64>,
+) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM deliveries WHERE key >= ?1 AND key <= ?2")?
         .execute((run.first, run.last))?;
     remove_attempts(conn, run)?;
@@ -459,7 +463,11 @@ fn remove_deliveries(conn: &Connection, run: Run, scopes: &FxHashSet<i64>) -> ru
 }
 
 /// Deletes all events of a key range, which belong to these tenants.
-fn remove_events(conn: &Connection, run: Run, tenants: &FxHashSet<i64>) -> rusqlite::Result<()> {
+fn remove_events(
+    conn: &Connection,
+    run: KeyRange,
+    tenants: &FxHashSet<i64>,
+) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM events WHERE key >= ?1 AND key <= ?2")?
         .execute((run.first, run.last))?;
     forget(conn, "event_history", run, tenants)
@@ -468,7 +476,7 @@ fn remove_events(conn: &Connection, run: Run, tenants: &FxHashSet<i64>) -> rusql
 fn forget(
     conn: &Connection,
     history: &str,
-    run: Run,
+    run: KeyRange,
     scopes: &FxHashSet<i64>,
 ) -> rusqlite::Result<()> {
     let sql = format!("DELETE FROM {history} WHERE scope = ?1 AND key >= ?2 AND key <= ?3");
@@ -480,7 +488,7 @@ fn forget(
 }
 
 /// Deletes the attempts of the deliveries in a key range, except the last of each, which is stored with the delivery.
-fn remove_attempts(conn: &Connection, run: Run) -> rusqlite::Result<usize> {
+fn remove_attempts(conn: &Connection, run: KeyRange) -> rusqlite::Result<usize> {
     conn.prepare_cached("DELETE FROM attempts WHERE delivery_key >= ?1 AND delivery_key <= ?2")?
         .execute((run.first, run.last))
 }

@@ -385,6 +385,12 @@ impl Store for SqliteStore {
         answer
     }
 
+    fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
+        self.read(ReadKind::Endless, move |conn| {
+            Ok(replays::plan(conn, &tenant, &filter)?.count())
+        })
+    }
+
     fn step_replay(
         &self,
         now: Timestamp,

@@ -1,9 +1,9 @@
 //! The writer: the only thread that writes.
 //!
 //! [`Writer`] takes operations from the write queue, in turns between tenants, writes them in one transaction until the
-//! budget of a group is used up, passes the accepted deliveries to the hand-over, and answers. There is
-//! no timer: while one commit runs, the next group collects. Between two groups it extends the history and checkpoints the WAL, a
-//! little at a time.
+//! budget of a group is used up, passes the accepted deliveries to the hand-over, and answers. There is no timer: while
+//! one commit runs, the next group collects. Between two groups it extends the history and checkpoints the WAL, a little
+//! at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +15,7 @@ use rusqlite::Connection;
 use super::checkpoint::Checkpoints;
 use super::counts::DeliveryCounts;
 use super::faults::Faults;
+use super::group_budget::{BYTES_PER_ROW, GroupBudget};
 use super::group_commit::{
     SideEffects, WriteContext, WriterCache, is_commit_uncertain, is_damage, store_error,
 };
@@ -28,7 +29,6 @@ use super::usage::UsageCounters;
 use super::write_queue::{DequeuedOperation, Waiting, WriteQueue};
 use crate::reply::stopped;
 use crate::thread_end::ThreadEnd;
-use crate::write_group::GroupBudget;
 use crate::{HandOver, StoreError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -264,6 +264,7 @@ impl Writer {
                 let rows = (context.conn.total_changes() - before) * taken.item.row_cost();
                 let rows = rows + std::mem::take(&mut context.effects.other_work);
                 budget.spend(rows);
+                let rows = rows + (taken.item.bytes() / BYTES_PER_ROW) as u64;
                 self.queue.charge(&taken.class, rows.saturating_sub(1));
                 ran?;
                 if taken.item.continues() {

@@ -67,7 +67,7 @@ fn deleted_changes_are_reported_as_missed() {
     assert_eq!(
         missed(),
         1,
-        "nobody was told of anything before the first look"
+        "no node got a notification before the first look"
     );
     fixture
         .database
@@ -95,7 +95,7 @@ fn work_is_reported_after_the_listener_connection_was_lost() {
     let a = fixture.node("a", LONG);
     let listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%LISTEN posthaste%' \
          AND datname = current_database() AND pid <> pg_backend_pid()";
-    fixture.until("somebody listening", || {
+    fixture.until("a node that listens", || {
         !fixture.database.run(listening).is_empty()
     });
     let work = |number: u128| ClusterEvent::Work(vec![(EndpointId(number), Timestamp(77))]);
@@ -107,7 +107,7 @@ fn work_is_reported_after_the_listener_connection_was_lost() {
     fixture
         .database
         .run(&format!("SELECT pg_terminate_backend({})", before[0]));
-    fixture.until("somebody else listening", || {
+    fixture.until("another node that listens", || {
         let now = fixture.database.run(listening);
         !now.is_empty() && now != before
     });

@@ -9,9 +9,9 @@ use posthaste_core::rng::Rng;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    Answer, Change, Cluster, ClusterEvents, Done, HandOver, HandedOver, Store, StoreError,
-    StoreSettings,
+    Answer, Change, Cluster, ClusterEvents, Done, Store, StoreError, StoreSettings,
 };
+use posthaste_store_testing::NoHandOver;
 use serde_json::{Value, json};
 
 use crate::link::DatabaseLink;
@@ -60,15 +60,6 @@ pub(crate) struct Node {
 struct EventForwarder {
     name: &'static str,
     log: Arc<(Mutex<Log>, Condvar)>,
-}
-
-struct NoHandOver;
-
-impl HandOver for NoHandOver {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-    fn broken(&self, why: &StoreError) {
-        panic!("the store has failed: {why}");
-    }
 }
 
 /// Waits for an answer.
@@ -146,10 +137,10 @@ impl Fixture {
                 "{what} never came: {:?}",
                 self.short()
             );
-            let log = log.lock().expect("nobody panicked");
+            let log = log.lock().expect("the mutex is not poisoned");
             // Most conditions change with an event. The others are polled.
             let waited = changed.wait_timeout(log, Duration::from_millis(20));
-            drop(waited.expect("nobody panicked"));
+            drop(waited.expect("the mutex is not poisoned"));
         }
     }
 
@@ -228,16 +219,16 @@ impl Fixture {
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
-        self.log.0.lock().expect("nobody panicked")
+        self.log.0.lock().expect("the mutex is not poisoned")
     }
 }
 
 impl EventForwarder {
     fn log_event(&self, event: ClusterEvent) {
         let (log, changed) = &*self.log;
-        let mut log = log.lock().expect("nobody panicked");
+        let mut log = log.lock().expect("the mutex is not poisoned");
         while log.frozen.contains(&self.name) {
-            log = changed.wait(log).expect("nobody panicked");
+            log = changed.wait(log).expect("the mutex is not poisoned");
         }
         log.events.push((self.name, event));
         changed.notify_all();
@@ -251,7 +242,7 @@ impl ClusterEvents for EventForwarder {
 
     fn revoked(&self, shards: Vec<Shard>, done: Done<()>) {
         self.log_event(ClusterEvent::Revoked(shards.clone()));
-        let mut log = self.log.0.lock().expect("nobody panicked");
+        let mut log = self.log.0.lock().expect("the mutex is not poisoned");
         if log.keepers.contains(&self.name) {
             let [shard] = shards[..] else {
                 panic!("each shard is recalled by itself");
@@ -283,7 +274,7 @@ impl ClusterEvents for EventForwarder {
     fn asked(&self, question: Value, done: Done<Value>) {
         self.log_event(ClusterEvent::Asked(question.clone()));
         let silent = {
-            let log = self.log.0.lock().expect("nobody panicked");
+            let log = self.log.0.lock().expect("the mutex is not poisoned");
             log.silent.contains(&self.name)
         };
         if silent {

@@ -25,7 +25,7 @@ struct State {
 impl DatabaseLink {
     pub(crate) fn set_shut(&self, shut: bool) {
         let waiting = {
-            let mut state = self.0.lock().expect("nobody panicked");
+            let mut state = self.0.lock().expect("the mutex is not poisoned");
             state.shut = shut;
             std::mem::take(&mut state.waiting)
         };
@@ -38,7 +38,7 @@ impl DatabaseLink {
     /// restart whose closing packets have not arrived yet. New connections work.
     pub(crate) fn kill_unnoticed(&self) {
         let waiting = {
-            let mut state = self.0.lock().expect("nobody panicked");
+            let mut state = self.0.lock().expect("the mutex is not poisoned");
             state.generation += 1;
             std::mem::take(&mut state.waiting)
         };
@@ -49,7 +49,7 @@ impl DatabaseLink {
 
     /// Wakes this task when connections are killed or the gate is opened.
     fn wake_on_change(&self, context: &Context<'_>) {
-        let mut state = self.0.lock().expect("nobody panicked");
+        let mut state = self.0.lock().expect("the mutex is not poisoned");
         let is_known = |known: &Waker| known.will_wake(context.waker());
         if !state.waiting.iter().any(is_known) {
             state.waiting.push(context.waker().clone());
@@ -57,11 +57,11 @@ impl DatabaseLink {
     }
 
     fn generation(&self) -> u64 {
-        self.0.lock().expect("nobody panicked").generation
+        self.0.lock().expect("the mutex is not poisoned").generation
     }
 
     fn poll_open(&self, context: &Context<'_>) -> Poll<()> {
-        let mut state = self.0.lock().expect("nobody panicked");
+        let mut state = self.0.lock().expect("the mutex is not poisoned");
         if state.shut {
             state.waiting.push(context.waker().clone());
             return Poll::Pending;

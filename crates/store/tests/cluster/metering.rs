@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AcceptResult, Content, Limits, NewEvent, Quotas, Store, Tenant};
+use posthaste_store::{AcceptResult, Content, NewEvent, Quotas, Store, Tenant};
 
 use crate::fixture::{ClusterEvent, Fixture, wait};
 
@@ -15,18 +14,7 @@ const LEASE: u64 = 5_000;
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 fn tenant() -> Tenant {
-    Tenant {
-        plan: None,
-        id: "acme".parse().expect("a name"),
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: NOW,
-        revision: 0,
-    }
+    Tenant::new("acme".parse().expect("a name"), "Acme".to_owned(), NOW)
 }
 
 fn event() -> NewEvent {
@@ -64,7 +52,7 @@ fn shards_are_released_after_metered_writes() {
     let mut waits = accept();
     let waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
                    AND wait_event_type = 'Lock' AND query LIKE '%FROM meters%'";
-    fixture.until("somebody waiting for the meter", || {
+    fixture.until("a session that waits for the meter", || {
         !fixture.database.run(waiting).is_empty()
     });
     let b = fixture.node("b", LEASE);

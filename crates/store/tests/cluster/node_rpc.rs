@@ -35,12 +35,12 @@ fn a_dead_or_silent_node_does_not_block_questions() {
     let a = fixture.node("a", LONG);
     let b = fixture.node("b", LONG);
     let gone = wait(a.cluster.ask(NodeNo(99), json!(1), WITHIN));
-    let why = gone.expect_err("nobody is there").to_string();
+    let why = gone.expect_err("the node does not exist").to_string();
     assert!(why.contains("gone"), "{why}");
     fixture.silence("b");
     let within = Duration::from_millis(300);
     let silent = wait(a.cluster.ask(b.cluster.me(), json!(2), within));
-    let why = silent.expect_err("nobody answers").to_string();
+    let why = silent.expect_err("the node does not answer").to_string();
     assert!(why.contains("did not respond"), "{why}");
 }
 
@@ -69,7 +69,7 @@ fn expired_questions_are_not_executed() {
     let given_up = a.cluster.ask(b.cluster.me(), json!("bag"), within);
     std::thread::sleep(within * 2);
     a.link.set_shut(false);
-    wait(given_up).expect_err("nobody heard it in time");
+    wait(given_up).expect_err("no node read it in time");
     let (me, other) = (b.cluster.me().0, a.cluster.me().0);
     fixture.database.run(&format!(
         "INSERT INTO mail (receiver, sender, reference, answer, body, expires_at) \

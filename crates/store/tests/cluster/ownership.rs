@@ -8,14 +8,13 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{Delivery, RetrySettings};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{EndpointStatus, LimitOverrides, ProtectionOverrides, RETRY_AFTER_CAP};
+use posthaste_core::lane::{EndpointStatus, RETRY_AFTER_CAP};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    AcceptResult, Answer, AttemptDetail, Content, Endpoint, Limits, NewEvent, Owner, Store, Tenant,
-    Written,
+    AcceptResult, Answer, AttemptDetail, Content, Endpoint, NewEvent, Owner, Store, Tenant, Written,
 };
 
 use crate::fixture::{ClusterEvent, Fixture, Node, wait};
@@ -25,37 +24,17 @@ const SHORT: u64 = 3_000;
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 fn make(node: &Node, endpoint: EndpointId) {
-    let tenant = Tenant {
-        plan: None,
-        id: "acme".parse().expect("a name"),
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: NOW,
-        revision: 0,
-    };
+    let tenant = Tenant::new("acme".parse().expect("a name"), "Acme".to_owned(), NOW);
     let endpoint = Endpoint {
-        id: endpoint,
-        tenant: tenant.id.clone(),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
         event_types: vec!["*".parse().expect("a pattern")],
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
         signature_style: SignatureStyle::GitHub,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: NOW,
-        revision: 0,
+        ..Endpoint::new(
+            endpoint,
+            tenant.id.clone(),
+            "https://example.com/hook".to_owned(),
+            NOW,
+        )
     };
     wait(node.store.create_tenant(NOW, tenant)).expect("a tenant");
     wait(node.store.create_endpoint(NOW, endpoint, 10)).expect("an endpoint");

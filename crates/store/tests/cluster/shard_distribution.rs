@@ -26,7 +26,7 @@ fn shards_are_divided_and_taken_over_when_a_node_leaves() {
         shares.sort_unstable();
         shares == [85, 85, 86]
     });
-    fixture.until("everybody knowing who owns what", || {
+    fixture.until("every node knowing who owns what", || {
         Shard::all().all(|shard| {
             let owner = [&a, &b, &c].map(|node| match node.cluster.owner(shard) {
                 Owner::Me => Some(node.cluster.me()),
@@ -126,7 +126,7 @@ fn a_takeover_waits_for_the_last_commit_of_a_dead_node() {
         "SELECT 1 FROM nodes WHERE no = {number} FOR SHARE"
     ));
     a.link.set_shut(true);
-    fixture.until("somebody waiting for the commit", || {
+    fixture.until("a session that waits for the commit", || {
         let waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
              AND query LIKE '%strike_off%' AND datname = current_database()";
         !fixture.database.run(waiting).is_empty()
@@ -149,7 +149,7 @@ fn an_api_node_owns_nothing() {
     assert_eq!(api.owns(), 0);
     assert_ne!(api.cluster.me(), NodeNo(0));
     wait(worker.cluster.retire()).expect("it goes");
-    fixture.until("knowing that nobody does", || {
+    fixture.until("knowing that no node does", || {
         Shard::all().all(|shard| api.cluster.owner(shard) == Owner::None)
     });
 }

@@ -116,8 +116,8 @@ impl Database {
                 let pump = tokio::spawn(connection);
                 let begin = format!("BEGIN; {sql}");
                 client.batch_execute(&begin).await.expect("it begins");
-                begun.send(()).expect("somebody waits");
-                finishes.recv().expect("somebody finishes it");
+                begun.send(()).expect("the caller waits");
+                finishes.recv().expect("the test ends it");
                 client.batch_execute("COMMIT").await.expect("it commits");
                 drop(client);
                 pump.await.expect("it ends").expect("in peace");

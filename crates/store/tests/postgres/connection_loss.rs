@@ -31,7 +31,7 @@ struct State {
 impl TcpProxy {
     /// Cuts all connections and refuses new ones.
     fn cut(&self) {
-        let mut state = self.state.lock().expect("nobody panics here");
+        let mut state = self.state.lock().expect("the mutex is not poisoned");
         state.cut = true;
         for flow in state.flows.drain(..) {
             flow.abort();
@@ -40,12 +40,12 @@ impl TcpProxy {
 
     /// Refuses new connections; open ones continue to work, as at a server's connection limit.
     fn refuse_new(&self) {
-        self.state.lock().expect("nobody panics here").cut = true;
+        self.state.lock().expect("the mutex is not poisoned").cut = true;
     }
 
     /// Accepts new connections again.
     fn mend(&self) {
-        self.state.lock().expect("nobody panics here").cut = false;
+        self.state.lock().expect("the mutex is not poisoned").cut = false;
     }
 }
 
@@ -56,7 +56,7 @@ impl Dial for ByCable {
         let cable = self.0.clone();
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {
-            if cable.state.lock().expect("nobody panics here").cut {
+            if cable.state.lock().expect("the mutex is not poisoned").cut {
                 return Err(io::Error::other("the cable is cut"));
             }
             let mut far = dialled.await?;
@@ -64,7 +64,7 @@ impl Dial for ByCable {
             let flow = tokio::spawn(async move {
                 let _ = tokio::io::copy_bidirectional(&mut middle, &mut far).await;
             });
-            let mut state = cable.state.lock().expect("nobody panics here");
+            let mut state = cable.state.lock().expect("the mutex is not poisoned");
             state.flows.push(flow.abort_handle());
             let wire: Box<dyn Wire> = Box::new(near);
             Ok(wire)
@@ -214,7 +214,7 @@ fn stats_with_a_lost_commit_answer_are_not_added_again() {
          FOR EACH ROW EXECUTE FUNCTION wait_there()",
     );
     let held = database.hold("SELECT pg_advisory_xact_lock(77)");
-    let somebody_waits = |locktype: &str| {
+    let a_session_waits = |locktype: &str| {
         let waiting = format!(
             "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
              WHERE NOT granted AND locktype = '{locktype}' AND a.datname = current_database()"
@@ -239,14 +239,14 @@ fn stats_with_a_lost_commit_answer_are_not_added_again() {
         )
     };
     let unheard = flush(1);
-    somebody_waits("advisory");
+    a_session_waits("advisory");
     cable.cut();
     assert!(is_unavailable(run(unheard)));
     cable.mend();
     await_recovery(&node);
     // The second try waits for the outcome of the first.
     let again = flush(1);
-    somebody_waits("transactionid");
+    a_session_waits("transactionid");
     held.finish();
     assert_eq!(run(again), Ok(()));
     assert_eq!(run(flush(1)), Ok(()));

@@ -9,14 +9,12 @@ use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
     AcceptResult, AcceptedOrStored, Answer, AttemptDetail, Content, CreateResult, Endpoint,
-    Idempotency, Limits, NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
+    Idempotency, NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
 use posthaste_store_testing::contract::Recorder;
 
@@ -110,40 +108,13 @@ pub(crate) fn acme() -> TenantId {
 }
 
 pub(crate) fn tenant(id: TenantId) -> Tenant {
-    Tenant {
-        plan: None,
-        id,
-        name: "Acme".to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: NOW,
-        revision: 0,
-    }
+    Tenant::new(id, "Acme".to_owned(), NOW)
 }
 
 pub(crate) fn endpoint(id: EndpointId) -> Endpoint {
     Endpoint {
-        id,
-        tenant: acme(),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: NOW,
-        revision: 0,
+        ..Endpoint::new(id, acme(), "https://example.com/hook".to_owned(), NOW)
     }
 }
 
@@ -204,7 +175,7 @@ pub(crate) fn hand_in_success(
         endpoint_changes: Vec::new(),
     }));
     let (sent, received) = std::sync::mpsc::channel();
-    let done = Box::new(move |written| sent.send(written).expect("somebody waits"));
+    let done = Box::new(move |written| sent.send(written).expect("the caller waits"));
     store.record(NOW, record, AttemptDetail::default(), done);
     received
 }

@@ -15,7 +15,7 @@ fn a_failing_operation_is_not_retried_with_every_other() {
         "CREATE SEQUENCE tries; \
          CREATE FUNCTION stand_in_the_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          PERFORM nextval('tries'), pg_sleep(0.02); \
-         RAISE EXCEPTION 'somebody holds it' USING ERRCODE = '55P03'; END $$; \
+         RAISE EXCEPTION 'the lock is taken' USING ERRCODE = '55P03'; END $$; \
          CREATE TRIGGER in_the_way BEFORE INSERT ON events FOR EACH STATEMENT \
          EXECUTE FUNCTION stand_in_the_way()",
     );

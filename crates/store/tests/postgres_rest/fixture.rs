@@ -8,17 +8,17 @@ use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides, RETRY_AFTER_CAP};
+use posthaste_core::lane::RETRY_AFTER_CAP;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::rng::Rng;
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    AcceptResult, AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver,
-    HandedOver, Idempotency, Limits, Lists, NewEvent, Retention, RetentionStepResult, Store,
-    StoreError, StoreSettings, Tenant, Written,
+    AcceptResult, AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint,
+    Idempotency, Limits, Lists, NewEvent, Retention, RetentionStepResult, Store, StoreError,
+    StoreSettings, Tenant, Written,
 };
+use posthaste_store_testing::NoHandOver;
 
 use crate::engines::{Database, IgnoreClusterEvents, settings};
 
@@ -30,16 +30,6 @@ pub(crate) const DAY: u64 = 24 * HOUR;
 /// Returns the time `ms` milliseconds after the first midnight.
 pub(crate) fn at(ms: u64) -> Timestamp {
     Timestamp(MIDNIGHT + ms)
-}
-
-/// A hand-over that drops everything.
-struct NoHandOver;
-
-impl HandOver for NoHandOver {
-    fn accepted(&self, _: Vec<HandedOver>) {}
-    fn broken(&self, why: &StoreError) {
-        panic!("the store broke: {why}");
-    }
 }
 
 /// A store in its own database, with tenant `acme` and its endpoint 1.
@@ -103,19 +93,11 @@ impl Fixture {
 
     pub(crate) fn add_tenant(&self, name: &str, retention: Option<Span>) {
         let tenant = Tenant {
-            plan: None,
-            id: id(name),
-            name: name.to_owned(),
-            default_retry_policy: None,
-            sealed_keys: Vec::new(),
             limits: Limits {
                 retention,
                 ..Limits::default()
             },
-            endpoint_defaults: LimitOverrides::default(),
-            protection: ProtectionOverrides::default(),
-            created_at: at(0),
-            revision: 0,
+            ..Tenant::new(id(name), name.to_owned(), at(0))
         };
         let made = run(self.store.create_tenant(at(0), tenant));
         assert_eq!(made, Ok(CreateResult::Created));
@@ -168,7 +150,7 @@ impl Fixture {
             endpoint_changes: Vec::new(),
         }));
         let (sent, received) = std::sync::mpsc::channel();
-        let done = Box::new(move |written| sent.send(written).expect("somebody waits"));
+        let done = Box::new(move |written| sent.send(written).expect("the caller waits"));
         self.store
             .record(now, record, AttemptDetail::default(), done);
         assert_eq!(received.recv().expect("an answer"), Ok(Written::Applied));
@@ -226,24 +208,13 @@ pub(crate) fn id(tenant: &str) -> TenantId {
 
 pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
     Endpoint {
-        id: EndpointId(number),
-        tenant: id(tenant),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: at(0),
-        revision: 0,
+        ..Endpoint::new(
+            EndpointId(number),
+            id(tenant),
+            "https://example.com/hook".to_owned(),
+            at(0),
+        )
     }
 }
 

@@ -42,7 +42,7 @@ fn fill(fixture: &Fixture) {
          INSERT INTO tally SELECT endpoint_no, 31, count(*), 0 FROM whose GROUP BY 1; \
          UPDATE tally SET dead = 60 WHERE slot = 31; \
          UPDATE ended SET reason = 0 WHERE status = 3; \
-         INSERT INTO audit SELECT made(n, 4), w.created_at, 'somebody', NULL, 0, NULL, 'a', t.id, t.no, '/', \
+         INSERT INTO audit SELECT made(n, 4), w.created_at, 'admin', NULL, 0, NULL, 'a', t.id, t.no, '/', \
          NULL, NULL FROM whose w JOIN tenants t ON t.no = w.tenant_no; \
          INSERT INTO passes SELECT made(n, 5), decode(lpad(to_hex(n), 64, '0'), 'hex'), tenant_no, NULL, \
          created_at, created_at + {forever} FROM whose; \
@@ -204,5 +204,5 @@ pub(crate) fn wait_for_quiet(database: &crate::engines::Database) {
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    panic!("somebody is still connected");
+    panic!("a session is still connected");
 }

@@ -8,14 +8,12 @@ use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{LimitOverrides, ProtectionOverrides};
 use posthaste_core::rng::Rng;
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::sqlite::{Faults, SqliteStore};
 use posthaste_store::{
     AcceptResult, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver,
-    Limits, NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
+    NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -166,40 +164,18 @@ pub(crate) fn id(tenant: &str) -> TenantId {
 }
 
 pub(crate) fn tenant(name: &str) -> Tenant {
-    Tenant {
-        plan: None,
-        id: id(name),
-        name: name.to_owned(),
-        default_retry_policy: None,
-        sealed_keys: Vec::new(),
-        limits: Limits::default(),
-        endpoint_defaults: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        created_at: NOW,
-        revision: 0,
-    }
+    Tenant::new(id(name), name.to_owned(), NOW)
 }
 
 pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
     Endpoint {
-        id: EndpointId(number),
-        tenant: id(tenant),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: NOW,
-        revision: 0,
+        ..Endpoint::new(
+            EndpointId(number),
+            id(tenant),
+            "https://example.com/hook".to_owned(),
+            NOW,
+        )
     }
 }
 

@@ -5,8 +5,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// One eviction removes the capacity divided by this number, so that a stream of new keys does not pay for a search
-/// each.
+/// Divisor of the capacity: the number of entries that one eviction removes, so that not every new key causes a search.
 const EVICTED_SHARE: usize = 8;
 
 /// A map with a maximum number of entries.

@@ -169,7 +169,7 @@ impl CollectorClient {
                 false => tracing::warn!(target: LOG_TARGET,
                     path = self.target,
                     error = why(),
-                    "the collector does not accept data; spans and readings that do not fit into the queue are dropped and counted"
+                    "the collector does not accept data; spans and metrics that do not fit into the queue are dropped and counted"
                 ),
             }
         }

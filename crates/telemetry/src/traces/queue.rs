@@ -1,4 +1,7 @@
 //! Bounded queue of spans for the collector.
+//!
+//! [`Queue`] never blocks: a span that does not fit is dropped and counted. The exporter takes up to [`BATCH`] spans
+//! at a time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

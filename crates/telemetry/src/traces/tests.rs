@@ -1,3 +1,5 @@
+//! Tests of spans and their parents, of sampling, of the queue, and of the OTLP encoding.
+
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::time::{Now, Span as Length, Tick};
 use serde_json::{Value, json};

@@ -1,4 +1,7 @@
 //! A page in a browser, which a test opens, reads, clicks and types into.
+//!
+//! [`Page`] waits for what a test asks for: an element to click on, a script that returns true, a URL that has loaded.
+//! Its log collects complaints, and tests assert that there are none.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,7 @@
 //! Tests of the reasons and the order of endpoints that need attention.
 
 use posthaste_core::id::EndpointId;
-use posthaste_core::lane::{Health, LimitOverrides, ProtectionOverrides, StoredTrip};
-use posthaste_core::sign::SignatureStyle;
+use posthaste_core::lane::{Health, StoredTrip};
 use posthaste_store::Endpoint;
 
 use super::*;
@@ -11,24 +10,14 @@ const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
 fn candidate(id: u128, status: EndpointStatus) -> Candidate {
     let endpoint = Endpoint {
-        id: EndpointId(id),
-        tenant: "acme".parse().expect("a name"),
-        url: "https://example.com/".to_owned(),
-        description: String::new(),
-        event_types: Vec::new(),
-        retry_policy: None,
-        limits: LimitOverrides::default(),
-        protection: ProtectionOverrides::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: b"nobody can open this".to_vec(),
-        signature_style: SignatureStyle::default(),
-        sealed_credentials: Vec::new(),
-        owner_email: None,
+        sealed_keys: b"unreadable keys".to_vec(),
         owner_email_confirmed: true,
-        is_origin: false,
-        created_at: NOON,
-        revision: 0,
+        ..Endpoint::new(
+            EndpointId(id),
+            "acme".parse().expect("a name"),
+            "https://example.com/".to_owned(),
+            NOON,
+        )
     };
     Candidate {
         row: EndpointRow {
@@ -39,6 +28,7 @@ fn candidate(id: u128, status: EndpointStatus) -> Candidate {
         },
         recent: RecentAttempts::default(),
         alert: None,
+        limited: None,
         pending: 0,
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of idle connections, of the limits per peer, and of the slots that are reserved for health checks.
+
 use super::*;
 
 #[tokio::test]
@@ -21,6 +23,40 @@ async fn an_idle_connection_is_closed_but_none_with_a_request_in_progress() {
     assert!(answer.ends_with("waited"), "{answer}");
     assert_eq!(waiting.read_to_end().await, "");
     listening.until_open(0).await;
+}
+
+#[tokio::test]
+async fn the_time_limit_of_heads_does_not_end_an_idle_connection() {
+    let limit = Duration::from_millis(100);
+    let listening = Listening::start(|settings| {
+        settings.idle_timeout = Duration::from_mins(1);
+        settings.head_timeout = limit;
+    })
+    .await;
+    let mut idle = listening.connect().await;
+    assert!(idle.get("/").await.ends_with("anything"));
+    // The first head must arrive in time, and so must one that has begun.
+    let mut silent = listening.connect().await;
+    assert_eq!(silent.read_to_end().await, "");
+    let mut slow = listening.connect().await;
+    assert!(slow.get("/").await.ends_with("anything"));
+    tokio::time::sleep(2 * limit).await;
+    slow.send("GET / HTTP/1.1\r\nHost").await;
+    assert_eq!(slow.read_to_end().await, "");
+    assert!(idle.get("/").await.ends_with("anything"));
+    // A slow response or body is no slow head.
+    idle.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n")
+        .await;
+    tokio::time::sleep(2 * limit).await;
+    listening.release.notify_one();
+    idle.send("Host: a\r\n\r\n").await;
+    assert!(idle.read_answer().await.ends_with("waited"));
+    assert!(idle.read_answer().await.ends_with("anything"));
+    idle.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n1")
+        .await;
+    tokio::time::sleep(2 * limit).await;
+    idle.send("2").await;
+    assert!(idle.read_answer().await.ends_with("12"));
 }
 
 #[tokio::test]

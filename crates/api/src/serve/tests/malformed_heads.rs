@@ -1,3 +1,5 @@
+//! Tests of the rules for heads: which heads are refused, and what becomes of their connection.
+
 use super::*;
 
 const LINE: &str = "POST /echo HTTP/1.1\r\nHost: a\r\n";

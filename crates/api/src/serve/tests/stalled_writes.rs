@@ -1,3 +1,5 @@
+//! Tests of callers that do not read: a write without progress fails, and other connections get their turn.
+
 use tokio::io::DuplexStream;
 use tokio::time::Instant;
 
@@ -13,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[tokio::test(start_paused = true)]
 async fn a_write_without_progress_fails_after_the_limit() {
     let (server, mut caller) = tokio::io::duplex(10);
-    let mut io = ConnectionIo::new(server, LIMIT, RefusedHead::default());
+    let mut io = ConnectionIo::new(server, LIMIT, LIMIT, RefusedHead::default(), Arc::default());
     let begin = Instant::now();
     let mut received = [0; 5];
     let writing = io.write_all(b"0123456789abcdef");
@@ -34,7 +36,7 @@ async fn a_write_without_progress_fails_after_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_caller_is_not_cut_off() {
     let (server, mut caller) = tokio::io::duplex(10);
-    let mut io = ConnectionIo::new(server, LIMIT, RefusedHead::default());
+    let mut io = ConnectionIo::new(server, LIMIT, LIMIT, RefusedHead::default(), Arc::default());
     let writing = io.write_all(&[b'x'; 100]);
     let reading = async {
         for _ in 0..90 {
@@ -112,7 +114,7 @@ async fn a_connection_with_a_large_body_gives_others_a_turn() {
     caller.write_all(head.as_bytes()).await.expect("room");
     caller.write_all(&body).await.expect("room");
     caller.shutdown().await.expect("an open stream");
-    let mut io = ConnectionIo::new(server, LIMIT, RefusedHead::default());
+    let mut io = ConnectionIo::new(server, LIMIT, LIMIT, RefusedHead::default(), Arc::default());
     let mut nothing = tokio::io::sink();
     let reads = waits(tokio::io::copy(&mut io, &mut nothing)).await;
     assert!(reads >= 15, "{reads} waits");

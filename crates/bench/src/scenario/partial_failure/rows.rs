@@ -35,7 +35,7 @@ const WAVE_EVENTS: usize = 500;
 const MAX_REFUSED: u64 = 100 + 10;
 /// Rate of the row with poison events, in events per second.
 const POISON_PACE: f64 = 40.0;
-/// One in this number of events is poison.
+/// Number of events of which one is poison.
 const POISON_ONE_IN: usize = 20;
 /// Number of attempts of the policy in that row.
 const POISON_ATTEMPTS: u32 = 3;

@@ -355,7 +355,7 @@ fn shards_are_divided_by_capacity() {
     assert_eq!(
         with(&[Some(0), Some(0), Some(0)]),
         [86, 85, 85],
-        "not to nobody"
+        "to some node"
     );
     assert_eq!(
         with(&[Some(4), Some(0), None]),

@@ -427,7 +427,7 @@ impl Bench {
         std::mem::take(&mut self.issued)
     }
 
-    /// Returns the notices since the last call.
+    /// Returns the endpoint changes that were issued since the last call.
     pub(super) fn endpoint_changes(&mut self) -> Vec<EndpointChange> {
         let issued = self.take_commands().into_iter();
         issued.filter_map(|command| change_of(&command)).collect()

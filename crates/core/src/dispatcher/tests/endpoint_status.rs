@@ -302,7 +302,7 @@ fn gone_disables_in_the_same_record_and_sweeps_after_it() {
         [EndpointChange::Disabled(DisableCause::Gone)]
     );
     bench.take_sent();
-    // The second attempt in flight gets the same response, which causes no second notice.
+    // The second attempt in flight gets the same response, which causes no second endpoint change.
     bench.finish(ids[1], gone());
     assert_eq!(record(&bench).disable, None);
     assert_eq!(bench.endpoint_changes(), []);

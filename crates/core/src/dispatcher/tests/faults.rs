@@ -72,7 +72,7 @@ fn an_internal_fault_does_not_change_the_breaker_or_window() {
 }
 
 #[test]
-fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
+fn a_failed_record_is_repeated_and_only_single_attempts_start_until_then() {
     let mut bench = Bench::new();
     bench.manual.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -101,7 +101,7 @@ fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
         Some(&record),
         "the same record is requested again"
     );
-    assert_eq!(bench.take_sent().len(), 1, "one trial attempt is sent");
+    assert_eq!(bench.take_sent().len(), 1, "a single attempt is sent");
     bench.answer_record();
     assert_eq!(bench.take_sent().len(), 2);
     assert_eq!(bench.disk.status(first), Status::Retrying);

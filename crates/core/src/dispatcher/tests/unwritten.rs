@@ -16,7 +16,7 @@ fn held(bench: &Bench) -> Vec<DeliveryId> {
 fn deliver_one(bench: &mut Bench, endpoint: EndpointId) {
     let delivery = bench.accept_one(endpoint);
     if !bench.flying.contains_key(&delivery) {
-        // It is sent as a trial.
+        // It is sent as a single attempt.
         bench.advance(STORE_PAUSE);
     }
     bench.finish(delivery, ok());

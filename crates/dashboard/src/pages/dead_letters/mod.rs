@@ -21,7 +21,9 @@ use self::advice::advice;
 use super::delivery::status_text;
 use super::endpoint_lookup::EndpointLookup;
 use super::replays;
-use crate::components::{BadgeKind, badge, copyable, csrf_field, empty_list, pager, time};
+use crate::components::{
+    BadgeKind, badge, copyable, csrf_field, empty_list, pager, time, url_text,
+};
 use crate::form::Form;
 use crate::page::{ActionResult, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -41,10 +43,8 @@ const DEFAULT_LINK_LIFETIME: &str = "24h";
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Tenant, "/dead-letters", show)];
 
-pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
-    action_route!(Tenant, "/dead-letters/replay", replay),
-    action_route!(Tenant, "/dead-letters/link", create_link),
-];
+pub(super) const ACTIONS: &[Route<ActionHandler>] =
+    &[action_route!(Tenant, "/dead-letters/link", create_link)];
 
 /// Returns the number of deliveries of a group, as text.
 fn count_text(group: &DeadLetterGroup) -> String {
@@ -112,7 +112,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
                     p.hint { "Filtered by endpoint. " a href=(request.tenant_link("/dead-letters")) { "Show all" } }
                 }
                 @if groups.data.is_empty() { (empty_list(empty_list_text(endpoint, cursor, next_cursor.is_some()))) }
-                @for group in &groups.data { (card(&request, group)) }
+                div data-list="calm" { @for group in &groups.data { (card(&request, group)) } }
                 (pager(cursor, next_cursor, link))
             },
         );
@@ -150,7 +150,7 @@ pub(super) async fn summary(request: &PageRequest) -> Result<Markup, Problem> {
                 caption.unseen { "Failed deliveries by endpoint and cause" }
                 thead { tr { th scope="col" { "Endpoint" } th scope="col" { "Cause" } th.number scope="col" { "Count" } th scope="col" { "Newest" } } }
                 tbody { @for group in &groups.data { tr {
-                    th scope="row" { a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (group.endpoint_url) } }
+                    th scope="row" { a href=(request.tenant_link(&format!("/dead-letters?endpoint={}", group.endpoint_id))) { (url_text(&group.endpoint_url)) } }
                     td data-label="Cause" { (badge(BadgeKind::Bad, group.error_kind.map_or("unknown error", status_text::failure_kind))) }
                     td.number data-label="Count" { (count_text(group)) }
                     td data-label="Newest" { (time(&group.newest_at)) }
@@ -172,13 +172,13 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
     let newest_link = request.tenant_link(&format!("/deliveries/{}", group.newest.id));
     let endpoint_link = request.tenant_link(&format!("/endpoints/{}", group.endpoint_id));
     html! {
-        section.card.group {
+        section.card.group data-key=(element_id(group, "group")) {
             h2 {
                 @match endpoint_status {
-                    _ if group.newest.request.is_some() => span { (group.endpoint_url) },
-                    EndpointStatus::Deleted => span { (group.endpoint_url) },
+                    _ if group.newest.request.is_some() => span { (url_text(&group.endpoint_url)) },
+                    EndpointStatus::Deleted => span { (url_text(&group.endpoint_url)) },
                     EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => {
-                        a href=(endpoint_link) { (group.endpoint_url) }
+                        a href=(endpoint_link) { (url_text(&group.endpoint_url)) }
                     }
                 }
                 " " (badge(BadgeKind::Bad, cause))
@@ -211,7 +211,7 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
             }
             div.actions {
                 @if can_be_replayed(group) {
-                    (replay_form(request, group))
+                    (replay_link(request, group))
                 }
                 a.button href=(request.tenant_link(&deliveries_path(&group.endpoint_id, kind_name(group)))) { "Select deliveries" }
                 @if !request.is_portal() { (link_form(request, group)) }
@@ -220,17 +220,16 @@ fn card(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
     }
 }
 
-fn replay_form(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
-    let count = count_text(group);
-    let question = format!(
-        "Replay {count} to {}? The endpoint's limits apply.",
-        group.endpoint_url
-    );
+/// Renders the link to the question before a replay of the group.
+fn replay_link(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
+    let path = replays::confirm_path(&[
+        ("status", "failed"),
+        ("endpoint", &group.endpoint_id),
+        ("error_kind", kind_name(group)),
+    ]);
     html! {
-        form.act method="post" action=(request.tenant_link("/dead-letters/replay")) data-ask=(question) {
-            (csrf_field(request))
-            (group_fields(group))
-            button.primary #(element_id(group, "replay")) type="submit" { "Replay all " (count) }
+        a.button.primary #(element_id(group, "replay")) href=(request.tenant_link(&path)) {
+            "Replay all " (count_text(group)) "…"
         }
     }
 }
@@ -258,14 +257,6 @@ fn link_form(request: &PageRequest, group: &DeadLetterGroup) -> Markup {
             button #(element_id(group, "link")) type="submit" { "Create link for the customer" }
         }
     }
-}
-
-async fn replay(request: PageRequest, form: Form) -> Result<ActionResult, Problem> {
-    let mut filter = json!({"status": "failed", "endpoint": form.text("endpoint")});
-    if let Some(kind) = form.filled("error_kind") {
-        filter["error_kind"] = json!(kind);
-    }
-    replays::start_replay(&request, filter).await
 }
 
 /// Creates a portal link that opens on this group. It gives no access to other tenants' data.

@@ -118,8 +118,8 @@ impl Filters {
                 (state.field("endpoint", "Endpoint", state.endpoint("any", endpoints)))
                 (state.field("event_type", "Event type", state.text("event_type", "invoice.paid")))
                 (state.field("error_kind", "Failure reason", state.failure_kind("any")))
-                (state.field("since", "Since", state.text("since", "2h, or 2026-11-15 14:30")))
-                (state.field("until", "Until", state.text("until", "2026-11-15 15:00")))
+                (state.time_field("since", "Since"))
+                (state.time_field("until", "Until"))
                 (state.field("id", "Id or id prefix", state.text("id", "dlv_…, evt_…, ep_…")))
                 div.do {
                     button.primary type="submit" { "Apply" }

@@ -30,7 +30,7 @@ pub(in crate::pages) fn table(
 ) -> Markup {
     let is_selectable = style == TableStyle::Selectable;
     html! {
-        table.stack.deliveries {
+        table.stack.deliveries data-list="hold" {
             caption { (caption) }
             thead {
                 tr {
@@ -66,7 +66,7 @@ fn row(
     let endpoint = lookup.get(&delivery.endpoint_id);
     let link = request.tenant_link(&format!("/deliveries/{}", delivery.id));
     html! {
-        tr {
+        tr data-key=(delivery.id) {
             @if is_selectable {
                 td {
                     label.choice {

@@ -13,7 +13,7 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
 use super::status_text;
-use crate::components::{BadgeKind, badge, duration, time};
+use crate::components::{BadgeKind, badge, duration, time, time_with_ms};
 
 /// Maximum number of attempts in the table; the newest are shown.
 const MAX_SHOWN: usize = 100;
@@ -198,7 +198,7 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
     html! {
         tr {
             th.number scope="row" { span.unseen { "Attempt " } (attempt.number) }
-            td data-label="Started" { (time(&attempt.started_at)) }
+            td data-label="Started" { (time_with_ms(&attempt.started_at)) }
             td data-label="Outcome" {
                 @match attempt.error_kind {
                     None => (badge(BadgeKind::Good, "delivered")),

@@ -1,7 +1,6 @@
 //! The page of one endpoint: status, health, stats, settings, and forms for its actions.
 //!
-//! [`show`] loads what the page shows, each part through the API. A form that failed is shown again on the same page,
-//! with its errors and the values that were typed.
+//! [`show`] loads what the page shows, each part through the API.
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
@@ -11,7 +10,6 @@ use posthaste_api::resources::{
 };
 use posthaste_api::route::Verb;
 use posthaste_core::classify::FailureKind;
-use posthaste_core::time::{Span, Timestamp};
 
 use super::description::{
     backlog_text, badges, breaker_text, held_back, is_passing, latency_text, lowered_limits_text,
@@ -20,11 +18,12 @@ use super::description::{
 use super::secret;
 use super::subpage::path;
 use crate::components::{
-    Field, FieldErrors, PolicyPreview, action_button, copyable, csrf_field, delivery_badge,
-    empty_list, humanize, time, to_the_second,
+    Field, FieldErrors, PolicyPreview, action_button, copyable, delivery_badge, empty_list,
+    humanize, time, to_the_second,
 };
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
+use crate::pages::events::test_buttons;
 use crate::pages::stats::{self, Window};
 use crate::urls::query_string;
 
@@ -33,18 +32,13 @@ const FAILURES_SHOWN: usize = 5;
 /// Number of held deliveries that are searched for failures. Only a delivery that was attempted before can have one.
 const HELD_SEARCHED: usize = 50;
 /// Default range of a replay of missed events.
-const DEFAULT_MISSED_RANGE: Span = Span::from_hours(24);
+const DEFAULT_MISSED_RANGE: &str = "1d";
 
 pub(super) async fn show(request: PageRequest) -> Result<PageResult, Problem> {
-    Ok(page(&request, &FieldErrors::default(), None).await?.into())
+    Ok(page(&request).await?.into())
 }
 
-/// Renders the page. After a replay request that failed, it shows the errors and the time that was typed.
-pub(super) async fn page(
-    request: &PageRequest,
-    errors: &FieldErrors,
-    since: Option<&str>,
-) -> Result<Page, Problem> {
+async fn page(request: &PageRequest) -> Result<Page, Problem> {
     let path = path(request);
     let endpoint: Endpoint = request.tenant_get(&path).await?;
     let health: EndpointHealth = request.tenant_get(&format!("{path}/health")).await?;
@@ -60,11 +54,9 @@ pub(super) async fn page(
         .await?;
     let failures = recent_failures(request, &endpoint, &health).await?;
     let attention_reason = attention_reason(request, &endpoint).await?;
-    let since = since.map_or_else(|| default_missed_since(request.now), str::to_owned);
     let link = request.tenant_link(&path);
     Ok(Page::new(Tab::Endpoints, endpoint.url.clone())
         .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
-        .with_status(errors.status())
         .live(
             "state",
             status_section(request, &endpoint, &health, attention_reason.as_deref()),
@@ -74,7 +66,10 @@ pub(super) async fn page(
             html! {
                 div.titled { h2 { "Health" } (window.choice(&link)) }
                 (stats::charts(&series, window))
-                (stats::cards(&stats, window, &series, request.dashboard.settings.min_samples))
+                // The ratios are the operator's; a customer sees the attempts.
+                @if !request.is_portal() {
+                    (stats::cards(&stats, window, &series, request.dashboard.settings.min_samples))
+                }
             },
         )
         .live(
@@ -90,16 +85,9 @@ pub(super) async fn page(
             } },
         )
         .live("settings", settings_section(request, &endpoint))
-        .static_section("missed", missed_form(request, &since, errors))
+        .static_section("missed", missed_form(request, &endpoint))
         .static_section("secret", secret::section(request))
         .static_section("danger", stop_section(request)))
-}
-
-/// Returns the default begin of a replay of missed events, for a browser's time field: UTC, to the minute.
-fn default_missed_since(now: Timestamp) -> String {
-    let since_ms = now.0.saturating_sub(DEFAULT_MISSED_RANGE.as_millis());
-    let text = Timestamp(since_ms).to_string();
-    text.get(..16).unwrap_or(&text).to_owned()
 }
 
 async fn recent_failures(
@@ -173,13 +161,13 @@ fn status_section(
             div.actions {
                 @match endpoint.status {
                     EndpointStatus::Enabled => {
-                        (action_button(request, &link("test"), "primary", "Send test event"))
+                        (test_buttons(request, &endpoint.id, "primary"))
                         (action_button(request, &link("pause"), "", "Pause"))
                         @if !is_passing(&health.breaker) { (action_button(request, &link("resume"), "", "Close breaker")) }
                     }
                     EndpointStatus::Paused => {
                         (action_button(request, &link("resume"), "primary", "Resume"))
-                        (action_button(request, &link("test"), "", "Send test event"))
+                        (test_buttons(request, &endpoint.id, ""))
                     }
                     EndpointStatus::Disabled | EndpointStatus::Deleted => { (action_button(request, &link("enable"), "primary", "Enable")) }
                 }
@@ -334,22 +322,24 @@ fn protection_text(endpoint: &Endpoint) -> String {
     settings.join(", ")
 }
 
-fn missed_form(request: &PageRequest, since: &str, errors: &FieldErrors) -> Markup {
+fn missed_form(request: &PageRequest, endpoint: &Endpoint) -> Markup {
+    let none = FieldErrors::default();
+    let hint = "A duration such as 2h, or a time in UTC such as 2026-11-15 14:30. Finds failed deliveries, and events that \
+                the endpoint is subscribed to but never received.";
     let field = Field::new(
-        "since",
-        "Since (UTC)",
-        "Sends every matching event since then that the endpoint has not received. The endpoint's limits apply.",
-        since,
-        errors,
+        "missed_since",
+        "Missed since (UTC)",
+        hint,
+        DEFAULT_MISSED_RANGE,
+        &none,
     );
     html! {
         div.card #missed-form {
             h2 { "Replay missed events" }
-            (errors.summary())
-            form.narrow method="post" action=(request.tenant_link(&format!("{}/missed", path(request)))) {
-                (csrf_field(request))
-                (field.line("datetime-local"))
-                div.actions { button type="submit" { "Replay missed events" } }
+            form.narrow action=(request.tenant_link("/replays/confirm")) {
+                input type="hidden" name="endpoint" value=(endpoint.id);
+                (field.line("text"))
+                div.actions { button type="submit" { "Continue" } span.hint { "Shows how many match, and asks before it starts." } }
             }
         }
     }

@@ -10,47 +10,55 @@ use posthaste_api::route::Verb;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::auth_fields;
 use super::form::{EndpointForm, errors_in_form};
 use super::secret::secret_text;
 use super::subpage::path;
-use crate::components::{FieldErrors, csrf_field};
+use crate::components::{Field, FieldErrors, csrf_field};
 use crate::form::Form;
 use crate::page::{ActionResult, FlashMessage, Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::pages::policy_presets::{policy_choices, policy_presets};
+use crate::pages::inherited_limits::InheritedLimits;
+use crate::pages::policy_presets::policy_presets;
+use crate::pages::setting_fields::{policy_fields, protection_fields};
 
 pub(super) async fn new(request: PageRequest) -> Result<PageResult, Problem> {
-    let form = EndpointForm::new();
-    Ok(new_page(&request, &form, &FieldErrors::default())
-        .await?
-        .into())
+    let inherited = InheritedLimits::load(&request).await?;
+    let form = EndpointForm::new(&inherited);
+    Ok(
+        new_page(&request, &form, &inherited, &FieldErrors::default())
+            .await?
+            .into(),
+    )
 }
 
 async fn new_page(
     request: &PageRequest,
     form: &EndpointForm,
+    inherited: &InheritedLimits,
     errors: &FieldErrors,
 ) -> Result<Page, Problem> {
     let presets = policy_presets(request).await?;
-    let page = Page::new(Tab::Endpoints, "Add endpoint");
-    Ok(with_form(
-        request,
-        page,
+    let page = Page::new(Tab::Endpoints, "Add endpoint")
+        .breadcrumb("Endpoints", request.tenant_link("/endpoints"));
+    let parts = FormParts {
         form,
         errors,
-        &presets,
-        &request.tenant_link("/endpoints/new"),
-        true,
-    ))
+        presets: &presets,
+        inherited,
+        is_new: true,
+    };
+    Ok(parts.add_to(request, page, &request.tenant_link("/endpoints/new")))
 }
 
 pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let form = EndpointForm::read(&sent);
-    let document = form.document(true);
+    let inherited = InheritedLimits::load(&request).await?;
+    let form = EndpointForm::read(&sent, None);
+    let document = form.document(true, &inherited);
     let created: CreatedEndpoint = match call(&request, Verb::Post, "/endpoints", document).await? {
         Ok(created) => created,
         Err(errors) => {
-            let page = new_page(&request, &form, &errors).await?;
+            let page = new_page(&request, &form, &inherited, &errors).await?;
             return Ok(ActionResult::Page(page));
         }
     };
@@ -71,8 +79,10 @@ pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionRes
 
 pub(super) async fn edit(request: PageRequest) -> Result<PageResult, Problem> {
     let endpoint: Endpoint = request.tenant_get(&path(&request)).await?;
+    let inherited = InheritedLimits::load(&request).await?;
     let form = EndpointForm::from_endpoint(&endpoint);
-    let page = edit_page(&request, &endpoint, &form, &FieldErrors::default()).await?;
+    let none = FieldErrors::default();
+    let page = edit_page(&request, &endpoint, &form, &inherited, &none).await?;
     Ok(page.into())
 }
 
@@ -80,6 +90,7 @@ async fn edit_page(
     request: &PageRequest,
     endpoint: &Endpoint,
     form: &EndpointForm,
+    inherited: &InheritedLimits,
     errors: &FieldErrors,
 ) -> Result<Page, Problem> {
     let presets = policy_presets(request).await?;
@@ -88,23 +99,29 @@ async fn edit_page(
     let page = page
         .breadcrumb("Endpoints", request.tenant_link("/endpoints"))
         .breadcrumb(endpoint.url.clone(), link.clone());
-    let action = format!("{link}/edit");
-    Ok(with_form(
-        request, page, form, errors, &presets, &action, false,
-    ))
+    let parts = FormParts {
+        form,
+        errors,
+        presets: &presets,
+        inherited,
+        is_new: false,
+    };
+    Ok(parts.add_to(request, page, &format!("{link}/edit")))
 }
 
 pub(super) async fn change(request: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let form = EndpointForm::read(&sent);
     let path = path(&request);
-    match call::<Value>(&request, Verb::Patch, &path, form.document(false)).await? {
+    let endpoint: Endpoint = request.tenant_get(&path).await?;
+    let inherited = InheritedLimits::load(&request).await?;
+    let form = EndpointForm::read(&sent, Some(&endpoint));
+    let document = form.document(false, &inherited);
+    match call::<Value>(&request, Verb::Patch, &path, document).await? {
         Ok(_) => {
             let link = request.tenant_link(&path);
             Ok(ActionResult::Redirect(link, FlashMessage::Saved))
         }
         Err(errors) => {
-            let endpoint: Endpoint = request.tenant_get(&path).await?;
-            let page = edit_page(&request, &endpoint, &form, &errors).await?;
+            let page = edit_page(&request, &endpoint, &form, &inherited, &errors).await?;
             Ok(ActionResult::Page(page))
         }
     }
@@ -127,140 +144,126 @@ async fn call<T: DeserializeOwned>(
     }
 }
 
-fn with_form(
-    request: &PageRequest,
-    page: Page,
-    form: &EndpointForm,
-    errors: &FieldErrors,
-    presets: &[String],
-    action: &str,
+/// The parts of the form.
+struct FormParts<'a> {
+    form: &'a EndpointForm,
+    errors: &'a FieldErrors,
+    presets: &'a [String],
+    inherited: &'a InheritedLimits,
     is_new: bool,
-) -> Page {
-    let label = if is_new { "Create endpoint" } else { "Save" };
-    let body = html! {
-        (errors.summary())
-        form.narrow method="post" action=(action) {
-            (csrf_field(request))
-            (destination_fields(form, errors, request.dashboard.sends_email()))
-            (retry_fields(form, errors, presets, &request.tenant_link("/lab")))
-            (limit_fields(form, errors))
-            (protection_fields(form, errors))
-            (authentication_fields(form, errors, is_new))
-            div.actions {
-                button.primary type="submit" { (label) }
-                a href=(action.trim_end_matches("/edit").trim_end_matches("/new")) { "Cancel" }
+}
+
+impl FormParts<'_> {
+    /// Adds the form to a page: the few fields that matter first, the others under "Advanced".
+    fn add_to(&self, request: &PageRequest, page: Page, action: &str) -> Page {
+        let (form, errors) = (self.form, self.errors);
+        let label = if self.is_new {
+            "Create endpoint"
+        } else {
+            "Save"
+        };
+        // The retry lab is not part of the portal.
+        let lab = (!request.is_portal()).then(|| request.tenant_link("/lab"));
+        let body = html! {
+            (errors.summary())
+            form.narrow method="post" action=(action) {
+                (csrf_field(request))
+                (self.first_fields(request.dashboard.sends_email()))
+                details #advanced open[EndpointForm::has_advanced_errors(errors)] {
+                    summary { "Advanced: retries, limits, signatures, authentication, headers" }
+                    (policy_fields(&form.values, errors, self.presets, &self.inherited.policy, lab.as_deref()))
+                    (self.limit_fields())
+                    (protection_fields(&form.values, errors))
+                    (self.signature_fields())
+                    (auth_fields::fields(&form.values, errors))
+                    (self.header_fields())
+                }
+                div.actions {
+                    button.primary type="submit" { (label) }
+                    a href=(action.trim_end_matches("/edit").trim_end_matches("/new")) { "Cancel" }
+                }
             }
-        }
-    };
-    page.static_section("form", body)
-        .with_status(errors.status())
-}
-
-fn destination_fields(form: &EndpointForm, errors: &FieldErrors, sends_email: bool) -> Markup {
-    let owner_hint = match sends_email {
-        true => "Gets an email when the endpoint fails, will be disabled or recovers.",
-        false => "Contact for problems with this endpoint. This server sends no emails.",
-    };
-    html! {
-        fieldset {
-            legend { "Destination" }
-            (form.field("url", "URL", "Deliveries are sent to this URL.", errors).line("url"))
-            (form.field("description", "Description", "", errors).line("text"))
-            (form.field("event_types", "Event types",
-                "One per line, for example invoice.paid or invoice.*. Empty means all.", errors).lines(3))
-            (form.field("owner_email", "Owner email", owner_hint, errors).line("email"))
-        }
+        };
+        page.static_section("form", body)
+            .with_status(errors.status())
     }
-}
 
-fn retry_fields(
-    form: &EndpointForm,
-    errors: &FieldErrors,
-    presets: &[String],
-    lab: &str,
-) -> Markup {
-    let choices: Vec<(&str, &str)> = [("", "Default")]
-        .into_iter()
-        .chain(policy_choices(presets))
-        .collect();
-    html! {
-        fieldset {
-            legend { "Retries" }
-            (form.field("policy", "Retry policy", "", errors).choice(&choices))
-            p.hint { a href=(lab) { "Compare policies in the retry lab" } }
-            (form.field("retry_policy", "Policy as JSON", "Used only if “Custom JSON” is selected above.", errors).lines(6))
-        }
+    fn field<'f>(&'f self, name: &'f str, label: &'f str, hint: &'f str) -> Field<'f> {
+        self.form.values.field(name, label, hint, self.errors)
     }
-}
 
-fn limit_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
-    html! {
-        fieldset {
-            legend { "Rate limits" }
-            (form.field("timeout", "Timeout per attempt", "1s to 60s. Empty means the default.", errors).line("text"))
-            (form.field("max_in_flight", "Max concurrent requests", "Empty means the default.", errors).line("text"))
-            (form.field("per_second", "Max requests per second", "Empty means the default.", errors).line("text"))
-            (form.field("burst", "Burst size", "Empty means two seconds at the rate limit.", errors).line("text"))
-            label.choice {
-                input type="checkbox" name="ordered" value="yes" checked[form.is_ordered];
-                " Ordered delivery (per ordering key)"
+    fn first_fields(&self, sends_email: bool) -> Markup {
+        let owner_hint = match sends_email {
+            true => "Gets an email when the endpoint fails, will be disabled or recovers.",
+            false => "Contact for problems with this endpoint. This server sends no emails.",
+        };
+        html! {
+            fieldset {
+                legend { "Destination" }
+                (self.field("url", "URL", "Deliveries are sent to this URL.").line("url"))
+                (self.field("event_types", "Event types",
+                    "One per line, for example invoice.paid or invoice.*. Empty means all.").lines(3))
+                (self.field("description", "Description", "").line("text"))
+                (self.field("owner_email", "Owner email", owner_hint).line("email"))
             }
         }
     }
-}
 
-fn protection_fields(form: &EndpointForm, errors: &FieldErrors) -> Markup {
-    let on_gone = [
-        ("", "Default"),
-        ("true", "Disable the endpoint"),
-        ("false", "Keep it enabled"),
-    ];
-    html! {
-        fieldset {
-            legend { "Protection" }
-            p.hint { "When deliveries are held, and when the endpoint is disabled. Empty means the default of the tenant or server." }
-            (form.field("refusals", "Hold deliveries after this many refusals",
-                "Without a success in between, for example 401, 404 or 422.", errors).line("text"))
-            (form.field("consecutive_failures", "Hold deliveries after this many failures in a row",
-                "For example 503 or a timeout.", errors).line("text"))
-            (form.field("disable_after", "Disable after failing for", "A duration, for example 5d.", errors).line("text"))
-            (form.field("warn_before", "Warn the owner in advance by", "A duration, for example 1d.", errors).line("text"))
-            (form.field("on_gone", "When the receiver responds with 410 Gone", "", errors).choice(&on_gone))
+    fn limit_fields(&self) -> Markup {
+        let default = |name: &str| format!("Default: {}.", self.inherited.of(name));
+        let (timeout, in_flight, rate, burst) = (
+            format!("1s to 60s. {}", default("timeout")),
+            default("max_in_flight"),
+            default("per_second"),
+            format!(
+                "Requests allowed at once after an idle period. {}",
+                default("burst")
+            ),
+        );
+        html! {
+            fieldset #limits {
+                legend { "Limits" }
+                p.hint { "A limit that keeps the default value follows later changes of the default." }
+                (self.field("timeout", "Timeout per attempt", &timeout).line("text"))
+                (self.field("max_in_flight", "Max concurrent requests", &in_flight).line("text"))
+                (self.field("per_second", "Max requests per second", &rate).line("text"))
+                (self.field("burst", "Burst size", &burst).line("text"))
+                label.choice {
+                    input type="checkbox" name="ordered" value="yes" checked[self.form.is_ordered];
+                    " Ordered delivery (per ordering key)"
+                }
+            }
         }
     }
-}
 
-fn authentication_fields(form: &EndpointForm, errors: &FieldErrors, is_new: bool) -> Markup {
-    let styles = [
-        ("standard", "Standard Webhooks"),
-        ("github", "Standard Webhooks and GitHub"),
-        ("stripe", "Standard Webhooks and Stripe"),
-    ];
-    let kinds = [
-        ("", "Shared secret (hmac)"),
-        ("ed25519", "Key pair (ed25519)"),
-    ];
-    let if_empty = match is_new {
-        true => "Empty means none.",
-        false => "Empty keeps the current value; null removes it.",
-    };
-    let auth_hint = format!(
-        "As JSON: {{\"kind\": \"bearer\", \"token\": \"…\"}}, {{\"kind\": \"basic\", \"username\": \"…\", \"password\": \"…\"}}, or oauth2. {if_empty}"
-    );
-    let certificate_hint = format!(
-        "As JSON: {{\"certificate\": \"-----BEGIN…\", \"private_key\": \"-----BEGIN…\"}}. {if_empty}"
-    );
-    html! {
-        fieldset {
-            legend { "Authentication" }
-            (form.field("signature_style", "Signatures", "", errors).choice(&styles))
-            @if is_new {
-                (form.field("secret_kind", "Signing secret", "Generated, and shown after the endpoint is created.", errors).choice(&kinds))
-                (form.field("secret", "Import a secret", "whsec_… or whsk_…. Empty generates a new one.", errors).line("text"))
+    fn signature_fields(&self) -> Markup {
+        let styles = [
+            ("standard", "Standard Webhooks"),
+            ("github", "Standard Webhooks and GitHub"),
+            ("stripe", "Standard Webhooks and Stripe"),
+        ];
+        let kinds = [
+            ("", "Shared secret (hmac)"),
+            ("ed25519", "Key pair (ed25519)"),
+        ];
+        html! {
+            fieldset {
+                legend { "Signatures" }
+                (self.field("signature_style", "Signature headers", "").choice(&styles))
+                @if self.is_new {
+                    (self.field("secret_kind", "Signing secret", "Generated, and shown after the endpoint is created.").choice(&kinds))
+                    (self.field("secret", "Import a secret", "whsec_… or whsk_…. Empty generates a new one.").line("text"))
+                }
             }
-            (form.field("headers", "Custom headers", "One per line, for example X-Team: billing", errors).lines(3))
-            (form.field("auth", "Authorization", &auth_hint, errors).lines(3))
-            (form.field("client_certificate", "Client certificate", &certificate_hint, errors).lines(3))
+        }
+    }
+
+    fn header_fields(&self) -> Markup {
+        html! {
+            fieldset {
+                legend { "Headers" }
+                (self.field("headers", "Custom headers", "One per line, for example X-Team: billing").lines(3))
+            }
         }
     }
 }

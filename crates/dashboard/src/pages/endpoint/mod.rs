@@ -1,6 +1,7 @@
 //! The pages of one endpoint: its status, health, stats and settings; the forms to create and change it; its actions.
 
 mod actions;
+mod auth_fields;
 pub(super) mod description;
 mod detail;
 mod form;
@@ -24,16 +25,6 @@ pub(super) const ACTIONS: &[Route<ActionHandler>] = &[
     action_route!(Tenant, "/endpoints/{endpoint}/enable", actions::enable),
     action_route!(Tenant, "/endpoints/{endpoint}/disable", actions::disable),
     action_route!(Tenant, "/endpoints/{endpoint}/delete", actions::delete),
-    action_route!(
-        Tenant,
-        "/endpoints/{endpoint}/test",
-        actions::send_test_event
-    ),
-    action_route!(
-        Tenant,
-        "/endpoints/{endpoint}/missed",
-        actions::replay_missed
-    ),
     action_route!(
         Tenant,
         "/endpoints/{endpoint}/confirm-owner",

@@ -6,6 +6,8 @@
 use maud::Markup;
 use posthaste_api::resources::{Replay, ReplayFilter};
 use posthaste_charts::format::count;
+use posthaste_core::classify::FailureKind;
+use posthaste_core::delivery::Status;
 use posthaste_store::ReplayStatus;
 
 use crate::components::{BadgeKind, badge};
@@ -32,7 +34,7 @@ pub(super) fn progress_text(replay: &Replay) -> String {
                 skipped => format!(", {} skipped", count(skipped)),
             };
             let total = count(total.max(replayed));
-            format!("{} of {total} processed{skipped}", count(replayed))
+            format!("{} of {total} started{skipped}", count(replayed))
         }
     }
 }
@@ -77,6 +79,23 @@ pub(super) fn deliveries_query(filter: &ReplayFilter) -> String {
     query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
 }
 
+/// Builds the query with the complete filter, for the form of another replay.
+pub(super) fn filter_query(filter: &ReplayFilter) -> String {
+    let value = |field: &Option<String>| field.clone().unwrap_or_default();
+    let kind = filter.error_kind.map_or("", FailureKind::name).to_owned();
+    let status = filter.status.map_or("", Status::name).to_owned();
+    let fields = [
+        ("status", status),
+        ("endpoint", value(&filter.endpoint)),
+        ("event_type", value(&filter.event_type)),
+        ("error_kind", kind),
+        ("since", value(&filter.since)),
+        ("until", value(&filter.until)),
+        ("missed_since", value(&filter.missed_since)),
+    ];
+    query_string(fields.iter().map(|(name, text)| (*name, text.as_str())))
+}
+
 /// Formats a time as plain text for use inside a link, where no relative time is added.
 fn plain(at: &str) -> String {
     let at = at.split('.').next().unwrap_or(at);
@@ -111,6 +130,11 @@ mod tests {
             "?endpoint=ep_1&event_type=a.b&since=2026-11-15T12%3A00%3A00.000Z\
              &until=2026-11-15T13%3A00%3A00.000Z"
         );
+        assert_eq!(
+            filter_query(&one),
+            "?status=failed&endpoint=ep_1&event_type=a.b&error_kind=timeout\
+             &since=2026-11-15T12%3A00%3A00.000Z&until=2026-11-15T13%3A00%3A00.000Z"
+        );
         let missed =
             filter(json!({"endpoint": "ep_1", "missed_since": "2026-11-15T12:00:00.000Z"}));
         assert_eq!(
@@ -131,13 +155,13 @@ mod tests {
             created_at: String::new(),
             finished_at: None,
         };
-        assert_eq!(progress_text(&replay(1_500, 20)), "20 of 1,500 processed");
-        assert_eq!(progress_text(&replay(10, 12)), "12 of 12 processed");
+        assert_eq!(progress_text(&replay(1_500, 20)), "20 of 1,500 started");
+        assert_eq!(progress_text(&replay(10, 12)), "12 of 12 started");
         assert_eq!(progress_text(&replay(0, 0)), "no matching deliveries");
         let passed_over = Replay {
             skipped: 3,
             ..replay(10, 7)
         };
-        assert_eq!(progress_text(&passed_over), "7 of 10 processed, 3 skipped");
+        assert_eq!(progress_text(&passed_over), "7 of 10 started, 3 skipped");
     }
 }

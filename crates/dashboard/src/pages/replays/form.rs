@@ -9,7 +9,6 @@ use posthaste_api::problem::Problem;
 use posthaste_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::components::csrf_field;
 use crate::page_request::PageRequest;
 use crate::pages::endpoint_lookup::EndpointLookup;
 use crate::pages::form_state::FormState;
@@ -66,6 +65,18 @@ impl ReplayForm {
         (!self.state.has_errors()).then_some(Value::Object(document))
     }
 
+    /// Builds the query of a page with these values.
+    pub(super) fn page_query(&self) -> String {
+        self.state.page_query("")
+    }
+
+    /// Returns the values with exact times, for the form that starts the replay that was counted at `now`.
+    pub(super) fn counted_fields(&self, now: Timestamp) -> Vec<(&'static str, String)> {
+        let mut fields = self.state.api_fields(&TIME_FIELDS, now);
+        fields.retain(|(_, text)| !text.is_empty());
+        fields
+    }
+
     /// Records the errors that the API returned. Returns whether they concern the form.
     pub(super) fn add_api_errors(&mut self, problem: &Problem) -> bool {
         let has_endpoint = !self.state.value("endpoint").is_empty();
@@ -80,8 +91,7 @@ impl ReplayForm {
         let state = &self.state;
         let is_missed = !state.value("missed_since").is_empty();
         html! {
-            form.card.narrow #new-replay method="post" action=(request.tenant_link("/replays/begin")) {
-                (csrf_field(request))
+            form.card.narrow #new-replay action=(request.tenant_link("/replays/confirm")) {
                 h2 { "New replay" }
                 p.hint {
                     "Sends matching deliveries again, in the background. Receivers get the same "
@@ -91,17 +101,17 @@ impl ReplayForm {
                 (state.field("endpoint", "Endpoint", state.endpoint("all endpoints", endpoints)))
                 (state.field("event_type", "Event type", state.text("event_type", "invoice.paid")))
                 (state.field("error_kind", "Failure reason", state.failure_kind("any")))
-                (state.field("since", "Accepted since", state.text("since", "2h, or 2026-11-15 14:30")))
-                (state.field("until", "Accepted before", state.text("until", "2026-11-15 15:00")))
+                (state.time_field("since", "Accepted since"))
+                (state.time_field("until", "Accepted before"))
                 details #missed open[is_missed] {
                     summary { "Or replay the events that an endpoint missed" }
                     p.hint {
                         "Failed deliveries, and events that the endpoint is subscribed to now but never received. Requires an endpoint; "
                         "status and failure reason are ignored."
                     }
-                    (state.field("missed_since", "Missed since", state.text("missed_since", "1d, or 2026-11-14 09:00")))
+                    (state.time_field("missed_since", "Missed since"))
                 }
-                div.actions { button.primary type="submit" { "Start replay" } }
+                div.actions { button.primary type="submit" { "Continue" } span.hint { "Shows how many deliveries match, and asks before it starts." } }
             }
         }
     }

@@ -1,9 +1,12 @@
-//! The pages of replays: list, progress, start and cancellation.
+//! The pages of replays: list, question, start, progress and cancellation.
 //!
-//! The form is in `form`, the text in `description`. The progress of a running replay is updated live.
+//! The form is in `form`, the question before a start in `confirm`, the text in `description`, and the results in
+//! `outcome`. The progress of a running replay is updated live.
 
+mod confirm;
 mod description;
 mod form;
+mod outcome;
 
 use maud::{Markup, html};
 use posthaste_api::problem::Problem;
@@ -12,8 +15,9 @@ use posthaste_api::route::Verb;
 use posthaste_store::ReplayStatus;
 use serde_json::Value;
 
-use self::description::{deliveries_query, filter_text, progress_text, status_badge};
+use self::description::{deliveries_query, filter_query, filter_text, progress_text, status_badge};
 use self::form::ReplayForm;
+use self::outcome::Outcome;
 use super::endpoint_lookup::EndpointLookup;
 use crate::components::{copyable, csrf_field, empty_list, pager, time};
 use crate::form::Form;
@@ -27,6 +31,7 @@ const PER_PAGE: usize = 50;
 
 pub(super) const PAGES: &[Route<PageHandler>] = &[
     page_route!(Tenant, "/replays", show_list),
+    page_route!(Tenant, "/replays/confirm", confirm::show),
     page_route!(Tenant, "/replays/{replay}", show_one),
 ];
 
@@ -79,7 +84,7 @@ pub(super) async fn look_up_endpoints(
 /// Renders replays as a table.
 pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &EndpointLookup) -> Markup {
     html! {
-        table.stack {
+        table.stack data-list="hold" {
             caption { "Replays, newest first" }
             thead {
                 tr {
@@ -91,7 +96,7 @@ pub(super) fn table(request: &PageRequest, replays: &[Replay], lookup: &Endpoint
             }
             tbody {
                 @for replay in replays {
-                    tr {
+                    tr data-key=(replay.id) {
                         th scope="row" {
                             a href=(request.tenant_link(&format!("/replays/{}", replay.id))) {
                                 (filter_text(&replay.filter, lookup))
@@ -123,9 +128,21 @@ async fn show_one(request: PageRequest) -> Result<PageResult, Problem> {
     let replay: Replay = request.tenant_get(&path(&request, "")).await?;
     let mut lookup = EndpointLookup::empty();
     look_up_endpoints(&request, &mut lookup, std::slice::from_ref(&replay)).await?;
+    // Final results are not counted again by live updates.
+    let outcome = match request.cached_value.get() {
+        Some(text) => text.clone(),
+        None => {
+            let outcome = Outcome::load(&request, &replay).await?;
+            let text = outcome.text(replay.skipped);
+            if outcome.is_final(&replay) {
+                let _ = request.cached_value.set(text.clone());
+            }
+            text
+        }
+    };
     let page = Page::new(Tab::Replays, "Replay")
         .breadcrumb("Replays", request.tenant_link("/replays"))
-        .live("now", progress_section(&request, &replay))
+        .live("now", progress_section(&request, &replay, &outcome))
         .static_section("facts", facts_section(&request, &replay, &lookup));
     Ok(page.into())
 }
@@ -134,16 +151,19 @@ fn path(request: &PageRequest, suffix: &str) -> String {
     format!("/replays/{}{suffix}", request.path_param("replay"))
 }
 
-fn progress_section(request: &PageRequest, replay: &Replay) -> Markup {
+fn progress_section(request: &PageRequest, replay: &Replay, outcome: &str) -> Markup {
     html! {
         div.card.verdict {
             p { (status_badge(replay.status)) " " (progress(replay)) }
+            @if replay.total > 0 { p { strong { (outcome) } } }
             p.hint {
                 @match (&replay.finished_at, replay.status) {
                     (Some(at), ReplayStatus::Cancelled) => { "Stopped at " (time(at)) ". Deliveries that it already started continue." }
                     (Some(at), ReplayStatus::Running | ReplayStatus::Done) => {
-                        "Done at " (time(at)) ". Deliveries are skipped if they were sent again in the meantime or their endpoint is disabled or deleted. "
-                        "The list of deliveries shows the results."
+                        "All started at " (time(at)) "."
+                        @if replay.skipped > 0 {
+                            " Deliveries are skipped if they were sent again in the meantime or their endpoint is disabled or deleted."
+                        }
                     }
                     (None, _) => "The endpoint's limits apply, and new deliveries are sent first.",
                 }
@@ -164,6 +184,10 @@ fn progress_section(request: &PageRequest, replay: &Replay) -> Markup {
 fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup) -> Markup {
     let deliveries =
         request.tenant_link(&format!("/deliveries{}", deliveries_query(&replay.filter)));
+    let again = request.tenant_link(&format!(
+        "/replays{}#new-replay",
+        filter_query(&replay.filter)
+    ));
     html! {
         div.card {
             h2 { "Details" }
@@ -172,7 +196,8 @@ fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup
                 dt { "Replay" } dd { (copyable(&replay.id, "replay id")) }
                 dt { "Started" } dd { (time(&replay.created_at)) }
             }
-            p { a href=(deliveries) { "View matching deliveries" } }
+            p { a href=(deliveries) { "View matching deliveries" } ", whatever their status now" }
+            p { a href=(again) { "Use this filter again" } }
         }
     }
 }
@@ -193,16 +218,18 @@ async fn start(request: PageRequest, form: Form) -> Result<ActionResult, Problem
 }
 
 /// Starts a replay and redirects to its page.
-pub(super) async fn start_replay(
-    request: &PageRequest,
-    filter: Value,
-) -> Result<ActionResult, Problem> {
+async fn start_replay(request: &PageRequest, filter: Value) -> Result<ActionResult, Problem> {
     let call = request.tenant_call(Verb::Post, "/replays", Some(filter));
     let replay: Replay = call.await?;
     request.redirect(
         &format!("/replays/{}", replay.id),
         FlashMessage::ReplayBegun,
     )
+}
+
+/// Returns the path of the question before a replay with these fields of its filter.
+pub(super) fn confirm_path(fields: &[(&str, &str)]) -> String {
+    format!("/replays/confirm{}", query_string(fields.iter().copied()))
 }
 
 async fn cancel(request: PageRequest, _: Form) -> Result<ActionResult, Problem> {

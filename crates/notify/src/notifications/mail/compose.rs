@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use super::address::{self, AddressError, Sender};
 use super::text::{
-    NotificationKind, alert, describe, sanitized, short_topic, topic, with_separators,
+    NotificationKind, alert_name, describe, runbook_alert, sanitized, short_topic, topic,
+    with_separators,
 };
 use crate::runbook;
 
@@ -43,7 +44,7 @@ pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
     let mut text = String::new();
     for group in &groups {
         text.push_str(&format!("{}.\n", group.sentence()));
-        for fact in group.facts() {
+        for fact in group.facts(base_url) {
             text.push_str(&format!("  {fact}\n"));
         }
         for link in base_url.into_iter().flat_map(|url| group.links(url)) {
@@ -208,7 +209,9 @@ fn grouped_by_topic(lines: &[EmailLine]) -> Vec<Group<'_>> {
     for line in lines {
         let topic = topic(line);
         let same = |group: &&mut Group<'_>| {
-            group.topic == topic && group.lines[0].endpoint == line.endpoint
+            group.topic == topic
+                && group.lines[0].endpoint == line.endpoint
+                && alert_name(group.lines[0]) == alert_name(line)
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.lines.push(line),
@@ -249,7 +252,7 @@ impl Group<'_> {
     }
 
     /// Returns the time, the endpoint, and the runbook link.
-    fn facts(&self) -> Vec<String> {
+    fn facts(&self, base_url: Option<&str>) -> Vec<String> {
         let times = || self.lines.iter().map(|line| line.at);
         let (first, last) = (times().min(), times().max());
         let mut facts = vec![match first.zip(last) {
@@ -261,8 +264,9 @@ impl Group<'_> {
         }];
         let endpoint = self.lines[0].endpoint.as_deref();
         facts.extend(endpoint.map(|id| sanitized(id, MAX_ID_BYTES)));
-        let raised = self.lines.iter().find_map(|line| alert(line));
-        facts.extend(raised.map(|name| format!("runbook: {}", runbook::section(name))));
+        let alert = self.lines.iter().find_map(|line| runbook_alert(line));
+        let path = alert.map(runbook::section);
+        facts.extend(path.map(|path| format!("runbook: {}{path}", base_url.unwrap_or_default())));
         facts
     }
 
@@ -370,6 +374,7 @@ mod tests {
                 "{first} (timeout 1,000).\n  \
                  at 2026-11-05 19:04:05 UTC\n  \
                  ep1\n  \
+                 runbook: {PAGE}/docs/operations#dead_letters_growing\n  \
                  {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
                  {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
                  {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
@@ -414,8 +419,8 @@ mod tests {
         assert!(
             lines[0].contains("ep2.example.com") && lines[0].contains("; 5 deliveries failed.")
         );
-        assert!(lines[4].contains("ep1.example.com"), "{lines:#?}");
-        let [below, first, .., last, _, more] = &lines[8..=14] else {
+        assert!(lines[5].contains("ep1.example.com"), "{lines:#?}");
+        let [below, first, .., last, _, more] = &lines[9..=15] else {
             panic!("{lines:#?}");
         };
         assert_eq!(*below, "Timeline:");
@@ -474,11 +479,15 @@ mod tests {
         let raised = line("alert.raised", "ep1", json!({"name": "queue_age"}));
         let mut again = raised.clone();
         again.at = Timestamp(again.at.0 + 60_000);
-        let text = email_text(&email(vec![raised, again]), None).text;
+        let lines = vec![raised, again];
+        let linked = email_text(&email(lines.clone()), Some(PAGE)).text;
+        let link = format!("  runbook: {PAGE}/docs/operations#queue_age\n");
+        assert!(linked.contains(&link), "{linked}");
+        let text = email_text(&email(lines), None).text;
         for fact in [
             "  from 2026-11-05 19:04:05 UTC to 2026-11-05 19:05:05 UTC\n",
             "  ep1\n",
-            "  runbook: docs/operations.md#queue_age\n",
+            "  runbook: /docs/operations#queue_age\n",
         ] {
             assert!(text.contains(fact), "no {fact:?} in {text}");
         }

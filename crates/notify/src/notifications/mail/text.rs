@@ -9,6 +9,7 @@ use posthaste_core::alert::AlertName;
 use posthaste_store::{EMAIL_LIMIT_REACHED, EmailLine};
 use serde_json::Value;
 
+use crate::alert_text::message_of;
 use crate::notifications::public_url::{host_of, without_secrets};
 
 /// Maximum length of an endpoint URL, in characters.
@@ -83,12 +84,7 @@ fn topic_with(line: &EmailLine, url: Option<String>) -> String {
         (None, Some(tenant)) => Some(format!("tenant {tenant}")),
         (None, None) => None,
     };
-    match (alert_name(line), scope) {
-        (Some(alert), Some(scope)) => format!("Alert {alert}, {scope}"),
-        (Some(alert), None) => format!("Alert {alert}"),
-        (None, Some(scope)) => capitalised(&scope),
-        (None, None) => "Server".to_owned(),
-    }
+    scope.map_or_else(|| "Server".to_owned(), |scope| capitalised(&scope))
 }
 
 /// Describes what happened in a few words. Merges several notifications of the same kind and topic.
@@ -121,8 +117,14 @@ pub(super) fn describe(lines: &[&EmailLine]) -> String {
             "reached its daily limit of emails to endpoint owners; more are dropped until 00:00 UTC"
                 .to_owned()
         }
-        NotificationKind::AlertRaised => format!("raised{times}{}", alert_details(last)),
-        NotificationKind::AlertResolved => format!("resolved{}", repeat_suffix(lines.len())),
+        NotificationKind::AlertRaised => {
+            format!("{}{}", alert_details(last), repeat_suffix(lines.len()))
+        }
+        NotificationKind::AlertResolved => {
+            let what = alert(last).map(alert_meaning);
+            let what = what.map_or_else(|| alert_name(last).unwrap_or_default(), str::to_owned);
+            format!("resolved: {what}{}", repeat_suffix(lines.len()))
+        }
         NotificationKind::Unknown => {
             let details = in_brackets(&details(&last.detail, &[]));
             format!("{}{times}{details}", short_text(&last.name))
@@ -211,7 +213,7 @@ fn details(detail: &Value, without: &[&str]) -> Vec<String> {
 }
 
 /// Returns the name of the alert, if the notification is about one.
-fn alert_name(line: &EmailLine) -> Option<String> {
+pub(super) fn alert_name(line: &EmailLine) -> Option<String> {
     if !line.name.starts_with("alert.") {
         return None;
     }
@@ -220,18 +222,37 @@ fn alert_name(line: &EmailLine) -> Option<String> {
 }
 
 /// Returns the alert, if this version knows its name.
-pub(super) fn alert(line: &EmailLine) -> Option<AlertName> {
+fn alert(line: &EmailLine) -> Option<AlertName> {
     alert_name(line)?.parse().ok()
 }
 
-/// Describes the meaning of an alert and its values.
+/// Returns the alert whose section of the runbook says what to do about a notification.
+pub(super) fn runbook_alert(line: &EmailLine) -> Option<AlertName> {
+    match NotificationKind::of(line) {
+        NotificationKind::AlertRaised | NotificationKind::AlertResolved => alert(line),
+        NotificationKind::Disabled => Some(AlertName::EndpointDisabled),
+        NotificationKind::DisableWarning => Some(AlertName::DisableWarning),
+        NotificationKind::BreakerTripped => Some(AlertName::BreakerTripped),
+        NotificationKind::DeliveryFailed => Some(AlertName::DeadLettersGrowing),
+        NotificationKind::EmailLimitReached
+        | NotificationKind::Unknown
+        | NotificationKind::Recovered => None,
+    }
+}
+
+/// Describes an alert and its values.
 fn alert_details(line: &EmailLine) -> String {
-    let meaning = alert(line).map_or_else(String::new, |name| format!(": {}", alert_meaning(name)));
-    let shown_elsewhere = ["alert", "name", "notice", "raised_at"];
-    format!(
-        "{meaning}{}",
-        in_brackets(&details(&line.detail, &shown_elsewhere))
-    )
+    match alert(line) {
+        Some(name) => {
+            let message = message_of(name, &line.detail);
+            short_text(&uncapitalised(message.trim_end_matches('.')))
+        }
+        None => {
+            let shown_elsewhere = ["alert", "name", "notice", "raised_at"];
+            let details = in_brackets(&details(&line.detail, &shown_elsewhere));
+            format!("alert {}{details}", alert_name(line).unwrap_or_default())
+        }
+    }
 }
 
 fn alert_meaning(name: AlertName) -> &'static str {
@@ -339,6 +360,14 @@ pub(super) fn with_separators(number: u64) -> String {
     shown
 }
 
+fn uncapitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
 fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {
@@ -412,7 +441,7 @@ mod tests {
                             "value": 0.23456, "threshold": 0.2, "window": "1h"});
         assert_eq!(
             text_of("alert.raised", raised),
-            "Alert retry_ratio, endpoint https://hooks.example.com/in of acme: raised: retry rate too high (value 0.235, threshold 0.2, window 1h)"
+            "Endpoint https://hooks.example.com/in of acme: retry rate is 23.5 % over the last hour (threshold 20 %)"
         );
         let everywhere = EmailLine {
             tenant: None,
@@ -423,11 +452,14 @@ mod tests {
                 json!({"alert": "al_1", "name": "queue_age"}),
             )
         };
-        assert_eq!(topic(&everywhere), "Alert queue_age");
-        assert_eq!(describe(&[&everywhere]), "resolved");
+        assert_eq!(topic(&everywhere), "Server");
+        let resolved = "resolved: deliveries wait too long";
+        assert_eq!(describe(&[&everywhere]), resolved);
         for name in AlertName::ALL {
-            let text = text_of("alert.raised", json!({"name": name.name()}));
+            let text = text_of("alert.resolved", json!({"name": name.name()}));
             assert!(text.contains(alert_meaning(name)), "{text}");
+            let text = text_of("alert.raised", json!({"name": name.name()}));
+            assert!(text.len() > topic(&everywhere).len() + 4, "{text}");
         }
     }
 

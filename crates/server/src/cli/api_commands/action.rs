@@ -3,11 +3,14 @@
 //! Each [`Action`] is one command: its request, its fields, and the layout of the answer. Arguments,
 //! requests and tables are all derived from it.
 
+use std::path::Path;
+
 use http::Method;
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cli::input;
+use crate::cli::policy::source::parse_document;
 
 /// A kind of API object, and the actions on it.
 #[derive(Debug)]
@@ -129,7 +132,7 @@ impl Kind {
     pub fn value_name(self) -> &'static str {
         match self {
             Kind::Text => "TEXT",
-            Kind::OneOf(_) => "WORD",
+            Kind::OneOf(_) => "VALUE",
             Kind::Integer | Kind::IntegerOrDefault => "COUNT",
             Kind::Number => "NUMBER",
             Kind::Duration | Kind::DurationOrDefault => "DURATION",
@@ -283,7 +286,9 @@ fn parse_policy(text: &str) -> Result<Value, String> {
         "null" => Ok(Value::Null),
         json if json.starts_with('{') => read(json),
         file if file.starts_with('@') => {
-            read(&input::read_text(&file[1..]).map_err(|error| error.to_string())?)
+            let file = &file[1..];
+            let text = input::read_text(file).map_err(|error| error.to_string())?;
+            parse_document(Path::new(file), &text)
         }
         preset => Ok(json!({ "preset": preset })),
     }
@@ -308,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_a_preset_or_json() {
-        let read = |text| Kind::Policy.read(text, NOW);
+        let read = |text: &str| Kind::Policy.read(text, NOW);
         assert_eq!(read("swift"), Ok(json!({"preset": "swift"})));
         assert_eq!(
             read(r#"{"preset":"swift","max_attempts":3}"#).unwrap()["max_attempts"],
@@ -317,6 +322,26 @@ mod tests {
         assert_eq!(read("null"), Ok(Value::Null));
         assert!(read("{oops").is_err_and(|error| error.contains("JSON")));
         assert!(read("@/no/such/file").is_err_and(|error| error.contains("/no/such/file")));
+        let folder = tempfile::tempdir().unwrap();
+        let swift = Ok(json!({"preset": "swift", "max_attempts": 3}));
+        for (name, policy) in [
+            ("policy.toml", "preset = \"swift\"\nmax_attempts = 3\n"),
+            ("policy.json", r#"{"preset": "swift", "max_attempts": 3}"#),
+            ("policy", "preset = \"swift\"\nmax_attempts = 3\n"),
+        ] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, policy).unwrap();
+            let argument = format!("@{}", file.display());
+            assert_eq!(read(&argument), swift, "{name}");
+        }
+        let file = folder.path().join("wrong.toml");
+        std::fs::write(&file, "preset = ").unwrap();
+        let argument = format!("@{}", file.display());
+        let wrong = read(&argument).unwrap_err();
+        assert!(
+            wrong.contains("TOML") && wrong.contains("line 1"),
+            "{wrong}"
+        );
     }
 
     #[test]

@@ -158,7 +158,13 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
     let mut command = command;
     if action.path.contains("{id}") {
         let id = Arg::new(ID).value_name(resource.noun).required(true);
-        command = command.arg(id.help("Id"));
+        // What is deleted is always named.
+        let is_from_environment =
+            action.path.starts_with("/v1/tenants/{id}") && action.method != Method::DELETE;
+        command = command.arg(match is_from_environment {
+            true => id.help("Tenant id").env("POSTHASTE_TENANT"),
+            false => id.help("Id"),
+        });
     }
     let has_body = action.fields.iter().any(|field| match field.location {
         Location::Body(_) | Location::Positional(..) => true,

@@ -7,7 +7,6 @@
 pub mod action;
 pub mod args;
 pub mod build;
-pub mod confirm;
 pub mod connection_args;
 pub mod follow;
 pub mod id_kind;
@@ -66,7 +65,7 @@ async fn act(mut invocation: Invocation) -> Result<(), CommandError> {
         return Err(CommandError::Input(suggestion));
     }
     if invocation.action.method == Method::DELETE && !invocation.is_confirmed {
-        confirm::confirm(&format!("{} ({id})", invocation.action.about))?;
+        crate::cli::confirm::confirm(&format!("{} ({id})", invocation.action.about))?;
     }
     let mut client = invocation.connect.client()?;
     loop {

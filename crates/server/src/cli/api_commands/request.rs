@@ -23,57 +23,58 @@ const REQUEST_EXAMPLES: &str = "\
 Examples:
   posthaste request https://api.example.com/orders '{\"id\": 42}' --tenant acme --watch
   posthaste request https://api.example.com/orders/42 --method DELETE --tenant acme
-  posthaste request https://api.example.com/reports --file report.csv --content-type text/csv --tenant acme
+  posthaste request https://api.example.com/reports --file report.csv \\
+    --content-type text/csv --tenant acme
   posthaste request https://api.example.com/remind '{}' --delay 2h --tenant acme
-  posthaste request https://api.example.com/sync '{}' --header 'X-Team: billing' --retry-policy swift --tenant acme";
+  posthaste request https://api.example.com/sync '{}' --retry-policy swift --tenant acme";
 
 /// `request`.
 #[derive(Debug, Args)]
 #[command(after_help = REQUEST_EXAMPLES)]
 pub struct RequestArgs {
-    /// Where it goes
+    /// URL to send the request to
     #[arg(value_name = "URL")]
     pub url: String,
-    /// Its body, as JSON; - reads standard input [default: {}, or none for GET and DELETE]
+    /// Body as JSON; - reads standard input [default: {}, or none for GET and DELETE]
     #[arg(value_name = "PAYLOAD", allow_hyphen_values = true)]
     pub payload: Option<String>,
-    /// Its body, in a file
+    /// Body from a file
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
     pub file: Option<String>,
-    /// Send the bytes as they are, as this kind of content, instead of JSON
+    /// Send raw bytes with this content type, instead of JSON
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// Its method: GET, POST, PUT, PATCH or DELETE
+    /// HTTP method: GET, POST, PUT, PATCH or DELETE
     #[arg(long, value_name = "METHOD", default_value = "POST", value_parser = method)]
     pub method: RequestMethod,
-    /// A header of it, such as "X-Team: billing"; may be given several times
+    /// Custom header, such as "X-Team: billing"; may be repeated
     #[arg(long, value_name = "HEADER", value_parser = checked(Kind::Headers))]
     pub header: Vec<String>,
-    /// Not before this time
+    /// Send at this time or later; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due, conflicts_with = "delay")]
     pub deliver_at: Option<String>,
-    /// So long after it was accepted, such as 10m
+    /// Send after this delay, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = checked(Kind::Duration))]
     pub delay: Option<String>,
-    /// When it is retried: a preset, JSON, or @FILE
+    /// Retry policy: a preset, JSON, or @FILE (JSON or TOML)
     #[arg(long, value_name = "POLICY", value_parser = checked(Kind::Policy))]
     pub retry_policy: Option<String>,
-    /// The time limit of each attempt, 1s to 60s
+    /// Timeout of an attempt, 1s to 60s
     #[arg(long, value_name = "DURATION", value_parser = checked(Kind::Duration))]
     pub timeout: Option<String>,
-    /// Sent twice with the same key, it is one request
+    /// Requests with the same key create one delivery
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// Stay in order with others of this key to the same origin
+    /// Send in order with other requests of this key to the same origin
     #[arg(long, value_name = "KEY")]
     pub ordering_key: Option<String>,
-    /// Follow its delivery to its end
+    /// Follow the delivery until it is finished
     #[arg(long)]
     pub watch: bool,
-    /// Whose request it is.
+    /// The tenant.
     #[command(flatten)]
     pub tenant: TenantArgs,
-    /// Where the server is.
+    /// Connection options.
     #[command(flatten)]
     pub connect: ConnectArgs,
 }

@@ -91,8 +91,8 @@ async fn run_demo(args: &DemoArgs) -> Result<(), CommandError> {
         started = RunningDemo::start(scenario, args.listen) => started?,
         () = signals.recv() => return Ok(()),
     };
-    let mut printer = DemoPrinter::new(args.json);
-    printer.open(&addresses(&demo, &scenario, args.listen), &scenario)?;
+    let mut printer = DemoPrinter::new(args.json, addresses(&demo, &scenario, args.listen));
+    printer.open(&scenario)?;
     let result = tokio::select! {
         result = play(&demo, scenario, &mut printer) => result,
         () = sleep_for(args.duration) => Ok(()),
@@ -192,7 +192,7 @@ enum OutputMode {
 /// Prints messages and the table.
 struct DemoPrinter {
     mode: OutputMode,
-    width: usize,
+    addresses: DemoAddresses,
     last: Option<Snapshot>,
     /// Number of screen lines that the table occupies.
     table_lines: usize,
@@ -200,7 +200,7 @@ struct DemoPrinter {
 }
 
 impl DemoPrinter {
-    fn new(json: bool) -> DemoPrinter {
+    fn new(json: bool, addresses: DemoAddresses) -> DemoPrinter {
         let stdout = std::io::stdout();
         // Without colour support, cursor movement is not assumed either.
         let moves_cursor = stdout.is_terminal()
@@ -212,14 +212,15 @@ impl DemoPrinter {
         };
         DemoPrinter {
             mode,
-            width: output::width(),
+            addresses,
             last: None,
             table_lines: 0,
             snapshot_count: 0,
         }
     }
 
-    fn open(&self, addresses: &DemoAddresses, scenario: &Scenario) -> Result<(), CommandError> {
+    fn open(&self, scenario: &Scenario) -> Result<(), CommandError> {
+        let addresses = &self.addresses;
         match self.mode {
             OutputMode::Json => {
                 output::print_raw(&format!("{}\n", render::opening_json(addresses)))
@@ -245,9 +246,11 @@ impl DemoPrinter {
     }
 
     fn text(&mut self, found: &[Transition], snapshot: &Snapshot) -> String {
+        // Read each time, because the size of the terminal can change.
+        let width = output::width();
         let messages = found
             .iter()
-            .map(|it| render::transition(it, snapshot.at, self.width));
+            .map(|it| render::transition(it, snapshot.at, width));
         match self.mode {
             OutputMode::Json => {
                 let transitions = found.iter().map(|it| it.as_json(snapshot.at));
@@ -256,14 +259,18 @@ impl DemoPrinter {
             }
             OutputMode::Appended => {
                 let table = match self.snapshot_count % SNAPSHOTS_PER_TABLE {
-                    0 if self.snapshot_count > 0 => format!("\n{}\n", render::status(snapshot)),
+                    0 if self.snapshot_count > 0 => {
+                        format!("\n{}\n", render::status(snapshot, width))
+                    }
                     _ => String::new(),
                 };
                 messages.chain([table]).collect()
             }
             OutputMode::Redrawn => {
                 let messages: String = messages.collect();
-                let table = format!("\n{}", render::status(snapshot));
+                let width = output::terminal_columns().unwrap_or(width);
+                let status = render::status(snapshot, width);
+                let table = format!("\n{status}{}", render::sign_in(&self.addresses));
                 let redrawn = redraw(self.table_lines, &messages, &table);
                 self.table_lines = table.lines().count();
                 redrawn
@@ -278,7 +285,7 @@ impl DemoPrinter {
                 output::print_raw(&format!("{}\n", render::closing_json(last)))
             }
             (Some(last), OutputMode::Redrawn | OutputMode::Appended) => {
-                output::print(&render::closing(last, self.width))
+                output::print(&render::closing(last, output::width()))
             }
         }
     }

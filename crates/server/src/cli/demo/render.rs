@@ -14,6 +14,10 @@ use crate::demo::transition::{Change, Transition};
 
 /// Width of the time and the endpoint's name before a message.
 const MARGIN: usize = 15;
+/// Width of the status table without the bars.
+const WIDTH_BESIDE_BARS: usize = 72;
+/// Minimum number of bars.
+const MIN_BARS: usize = 8;
 const STEPS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Addresses and keys of the running demo.
@@ -113,18 +117,36 @@ pub fn transition(transition: &Transition, at: Span, width: usize) -> String {
     )
 }
 
-/// The status table.
-pub fn status(snapshot: &Snapshot) -> String {
-    let max = snapshot
-        .endpoints
-        .iter()
-        .flat_map(|endpoint| &endpoint.recent)
-        .max();
-    let max = max.copied().unwrap_or(0).max(1);
+/// The lines below the table, so that address and key stay on the screen.
+pub fn sign_in(addresses: &DemoAddresses) -> String {
+    format!(
+        "\n{}\nkey {}   {}\n",
+        styled(STRONG, &format!("{}/dashboard", addresses.server)),
+        addresses.key,
+        styled(QUIET, "Ctrl-C stops")
+    )
+}
+
+/// The status table, for a terminal of this width.
+pub fn status(snapshot: &Snapshot, width: usize) -> String {
+    let bars = width
+        .saturating_sub(WIDTH_BESIDE_BARS)
+        .clamp(MIN_BARS, RECENT);
+    let shown = |endpoint: &EndpointSnapshot| {
+        let skipped = endpoint.recent.len().saturating_sub(bars);
+        endpoint.recent[skipped..].to_vec()
+    };
+    let max = snapshot.endpoints.iter().flat_map(shown).max();
+    let max = max.unwrap_or(0).max(1);
     let rows: Vec<Vec<Cell>> = snapshot
         .endpoints
         .iter()
-        .map(|endpoint| row(endpoint, max))
+        .map(|endpoint| {
+            row(
+                endpoint,
+                &format!("{:>bars$}", sparkline(&shown(endpoint), max)),
+            )
+        })
         .collect();
     let heads = [
         "",
@@ -144,7 +166,7 @@ pub fn status(snapshot: &Snapshot) -> String {
     format!("{head}\n{}", table(&heads, &rows))
 }
 
-fn row(endpoint: &EndpointSnapshot, max: u64) -> Vec<Cell> {
+fn row(endpoint: &EndpointSnapshot, bars: &str) -> Vec<Cell> {
     let state = &endpoint.state;
     vec![
         Cell::new(state.kind.name()),
@@ -154,11 +176,7 @@ fn row(endpoint: &EndpointSnapshot, max: u64) -> Vec<Cell> {
         Cell::number(&endpoint.held().to_string()),
         Cell::number(&format_count(state.dead)),
         Cell::new(state.breaker.name()),
-        Cell::new(&format!(
-            "{} {}/s",
-            sparkline(&endpoint.recent, max),
-            endpoint.rate()
-        )),
+        Cell::new(&format!("{bars} {}/s", endpoint.rate())),
     ]
 }
 
@@ -166,8 +184,7 @@ fn row(endpoint: &EndpointSnapshot, max: u64) -> Vec<Cell> {
 fn sparkline(numbers: &[u64], max: u64) -> String {
     let full = STEPS.len() as u64 - 1;
     let bar = |number: &u64| STEPS[(number * full).div_ceil(max).min(full) as usize];
-    let bars: String = numbers.iter().map(bar).collect();
-    format!("{bars:>width$}", width = RECENT)
+    numbers.iter().map(bar).collect()
 }
 
 fn format_count(count: Count) -> String {
@@ -277,7 +294,7 @@ mod tests {
     #[test]
     fn the_table_shows_every_endpoint() {
         let (_, now) = two_snapshots();
-        let table = strip_str(&status(&now)).to_string();
+        let table = strip_str(&status(&now, 80)).to_string();
         let expected = "  1:02 20 events accepted
          DELIVERED  WAITING  RETRYING  HELD  DEAD  BREAKER  ARRIVALS
 healthy         19        0         0     0     0  passing         █ 20/s
@@ -287,6 +304,9 @@ down             0        0         0     0     0  passing           0/s
 ";
         assert_eq!(table, expected);
         assert!(table.lines().all(|line| line.chars().count() <= 80));
+        let wide = strip_str(&status(&now, 120)).to_string();
+        let widest = wide.lines().map(|line| line.chars().count()).max();
+        assert!(widest > Some(100) && widest <= Some(120), "{wide}");
     }
 
     #[test]

@@ -120,6 +120,15 @@ pub fn load_policy(args: &PolicyArgs) -> Result<NamedPolicy, CommandError> {
     })
 }
 
+/// Parses a JSON or TOML document, whose format is that of the file or else that of its content.
+pub fn parse_document(path: &Path, text: &str) -> Result<Value, String> {
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let format = Format::of(path, text);
+    let parsed = format.parse(text);
+    parsed.map_err(|message| format!("is not valid {format}: {}", printable(&message)))
+}
+
 /// Parses a policy file. The error names the source.
 fn parse_policy(name: &str, path: &Path, bytes: Vec<u8>) -> Result<RetryPolicy, CommandError> {
     let invalid = |message: String| CommandError::Input(format!("{name} {message}"));
@@ -130,13 +139,7 @@ fn parse_policy(name: &str, path: &Path, bytes: Vec<u8>) -> Result<RetryPolicy, 
         )));
     }
     let text = String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8".to_owned()))?;
-    // Some editors begin a file with a byte order mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let format = Format::of(path, text);
-    let document = format.parse(text).map_err(|message| {
-        let message = printable(&message);
-        invalid(format!("is not valid {format}: {message}"))
-    })?;
+    let document = parse_document(path, &text).map_err(invalid)?;
     RetryPolicy::from_json(&document).map_err(|errors| invalid(not_a_policy(&errors)))
 }
 

@@ -268,7 +268,7 @@ fn every_error_is_reported_at_once_with_its_source() {
         ),
         (
             "FILE line 2, listenn: ",
-            "is not a known field; known fields: listen,",
+            "is not a known field; did you mean listen?",
         ),
         ("POSTHASTE_STORE: ", "verify-full"),
         ("POSTHASTE_ALLOW_HTTP: ", "must be true or false"),
@@ -501,7 +501,7 @@ fn help_names_every_flag_s_variable_and_default() {
             setting.flag()
         })
         .collect();
-    flags.extend(["--config".to_owned(), "--set".to_owned()]);
+    flags.extend(["--check", "--config", "--set"].map(str::to_owned));
     flags.sort();
     let command = command();
     let mut known: Vec<String> = command

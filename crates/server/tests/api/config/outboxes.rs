@@ -41,7 +41,7 @@ fn every_error_in_an_outbox_is_reported_with_its_field() {
         ("FILE line 4, outbox[0].table: ", "name of a table"),
         ("FILE line 5, outbox[0].tenant: ", "must"),
         ("FILE line 6, outbox[0].keep: ", "true or false"),
-        ("FILE line 7, outbox[0].tenants: ", "known fields: name"),
+        ("FILE line 7, outbox[0].tenants: ", "did you mean tenant?"),
         ("FILE line 8, outbox[1].name: ", "is required"),
         ("FILE line 8, outbox[1].database: ", "is required"),
     ];

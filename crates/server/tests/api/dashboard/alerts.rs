@@ -36,7 +36,8 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     };
     raise(1, AlertName::RetryRatio, SubjectScope::Everything).await;
     let endpoint = SubjectScope::Endpoint(id.parse().expect("an id"));
-    raise(2, AlertName::BreakerTripped, endpoint).await;
+    raise(2, AlertName::BreakerTripped, endpoint.clone()).await;
+    raise(4, AlertName::DeadLetterRatio, endpoint).await;
     raise(3, AlertName::StoreSlow, SubjectScope::Everything).await;
     let over = server
         .app
@@ -45,25 +46,38 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     assert!(over.await.is_ok_and(|over| over.is_some()));
     for path in ["/dashboard", "/dashboard/alerts"] {
         let page = server.page(path).await;
+        // Nothing was measured in the last hour, so the alert clears after the calm time.
         page.says("Retry rate is 25 %")
+            .says("Normal again, clears at")
+            .says("The breaker passes again.")
+            .says("http://127.0.0.1:9999/")
             .says("breaker tripped")
             .says("acme");
     }
     let page = server.page("/dashboard/alerts").await;
+    assert_eq!(
+        page.link("Runbook for retry rate"),
+        "/docs/operations#retry_ratio"
+    );
     assert!(page.section("resolved").contains("store slow"));
     assert!(!page.section("open").contains("store slow"));
     let some = server
         .page("/dashboard/alerts?name=retry_ratio&tenant=acme")
         .await;
-    some.assert_no_text("Endpoint down");
+    assert!(!some.section("open").contains("breaker tripped"));
     // A tenant sees its own alerts only.
     for path in ["/dashboard/t/acme", "/dashboard/t/acme/alerts"] {
         let page = server.page(path).await;
-        page.says("Endpoint down")
-            .assert_no_text("of the attempts within");
+        page.says("The breaker passes again.");
+        let html = page.section_html(if path.ends_with("alerts") {
+            "open"
+        } else {
+            "alerts"
+        });
+        assert!(!html.contains("retry rate"), "{html}");
     }
     let theirs = server.page_as(&key, "/dashboard/t/other/alerts").await;
-    theirs.assert_no_text("Endpoint down");
+    theirs.assert_no_text("The breaker passes again.");
     assert_eq!(server.page_as(&key, "/dashboard/alerts").await.status, 404);
     let wrong = server.page("/dashboard/alerts?since=soon").await;
     assert_eq!(wrong.status, 422);

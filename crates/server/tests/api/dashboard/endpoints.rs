@@ -99,9 +99,7 @@ async fn an_endpoint_page_shows_health_limits_and_last_failure() {
         format!("/dashboard/t/acme/deliveries/{delivery}")
     );
     assert!(page.section("health").contains("1 attempts, 0 succeeded"));
-    for verb in [
-        "pause", "test", "missed", "secret", "rotate", "disable", "delete",
-    ] {
+    for verb in ["pause", "test", "secret", "rotate", "disable", "delete"] {
         let form = format!("/dashboard/t/acme/endpoints/{id}/{verb}");
         assert!(page.forms().contains(&form), "{verb}: {:?}", page.forms());
     }
@@ -229,8 +227,8 @@ async fn the_edit_form_changes_only_edited_fields() {
         "headers",
         "owner_email",
         "signature_style",
-        "auth",
-        "client_certificate",
+        "auth_kind",
+        "certificate_choice",
     ];
     let mut fields: Vec<(&str, String)> =
         names.iter().map(|name| (*name, form.field(name))).collect();
@@ -338,32 +336,100 @@ async fn a_test_event_leads_to_its_delivery() {
 }
 
 #[tokio::test]
+async fn a_test_event_can_have_a_chosen_payload() {
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let (path, _) = one(
+        &server,
+        json!({"url": receiver.url(), "event_types": ["nothing.else"]}),
+    )
+    .await;
+    let page = server.page(&path).await;
+    let form = server.page(&page.link("Test with payload…")).await;
+    assert_eq!(form.field("type"), "posthaste.test");
+    let wrong = [("type", "invoice.paid"), ("payload", "{\"n\": ")];
+    let refused = server.submit(&format!("{path}/test"), &wrong).await;
+    assert_eq!(refused.status, 422);
+    assert!(refused.wrong("payload").contains("not valid JSON"));
+    assert_eq!(refused.field("type"), "invoice.paid");
+    let payload = "{\"total\": 1.50, \"a\": 1}";
+    let chosen = [("type", "invoice.paid"), ("payload", payload)];
+    let sent = server.submit(&format!("{path}/test"), &chosen).await;
+    assert!(sent.redirect().ends_with("?done=tested"));
+    let arrivals = receiver.arrivals(1).await;
+    assert_eq!(arrivals[0].body, payload.as_bytes(), "byte for byte");
+}
+
+#[tokio::test]
+async fn limits_are_shown_with_their_defaults_and_stay_inherited() {
+    let server = TestServer::start().await;
+    let form = server.page("/dashboard/t/acme/endpoints/new").await;
+    for (name, default) in [
+        ("timeout", "30s"),
+        ("max_in_flight", "10"),
+        ("per_second", "100"),
+    ] {
+        assert_eq!(form.field(name), default, "{name}");
+    }
+    form.says("Default: recommended (server)");
+    let fields = [
+        ("url", "http://127.0.0.1:9999/"),
+        ("timeout", "30s"),
+        ("max_in_flight", "11"),
+        ("per_second", "100"),
+        ("burst", "200"),
+        ("signature_style", "standard"),
+        ("auth_kind", "basic"),
+        ("auth_username", "ann"),
+        ("auth_password", "s3cret"),
+    ];
+    let made = server
+        .submit("/dashboard/t/acme/endpoints/new", &fields)
+        .await;
+    let link = made.link("Open endpoint");
+    let id = link.rsplit('/').next().expect("an id");
+    let api = format!("/v1/tenants/acme/endpoints/{id}");
+    let shown = server.get(&api).await.ok(200);
+    assert_eq!(shown["timeout_from"], "server");
+    assert_eq!(shown["rate_limit_from"], "server");
+    assert_eq!(
+        (&shown["max_in_flight"], &shown["max_in_flight_from"]),
+        (&json!(11), &json!("endpoint"))
+    );
+    assert_eq!(shown["auth"], json!({"kind": "basic", "username": "ann"}));
+    let edit = server.page(&format!("{link}/edit")).await;
+    edit.assert_no_text("s3cret");
+    assert_eq!(edit.field("auth_kind"), "keep");
+    // An invalid credential is reported at its own field.
+    let wrong = [
+        ("url", "http://127.0.0.1:9999/"),
+        ("signature_style", "standard"),
+        ("auth_kind", "bearer"),
+        ("auth_token", ""),
+    ];
+    let refused = server.submit(&format!("{link}/edit"), &wrong).await;
+    assert_eq!(refused.status, 422);
+    assert!(!refused.wrong("auth_token").is_empty());
+    assert!(refused.html.contains("<details id=\"advanced\" open>"));
+}
+
+#[tokio::test]
 async fn missed_events_are_replayed_since_a_time() {
     let server = TestServer::start().await;
     let (path, id) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let page = server.page(&path).await;
+    assert_eq!(page.field("missed_since"), "1d");
+    let confirm = "/dashboard/t/acme/replays/confirm";
     let refused = server
-        .submit(&format!("{path}/missed"), &[("since", "yesterday")])
+        .page(&format!("{confirm}?endpoint={id}&missed_since=yesterday"))
         .await;
     assert_eq!(refused.status, 422);
-    assert_eq!(refused.field("since"), "yesterday");
-    assert!(!refused.wrong("since").is_empty());
-    let begun = server
-        .submit(&format!("{path}/missed"), &[("since", "2026-01-02T03:04")])
+    assert_eq!(refused.field("missed_since"), "yesterday");
+    assert!(!refused.wrong("missed_since").is_empty());
+    let none = server
+        .page(&format!("{confirm}?endpoint={id}&missed_since=2h"))
         .await;
-    let link = begun.redirect();
-    let replay = link
-        .strip_prefix("/dashboard/t/acme/replays/")
-        .expect("a replay");
-    let replay = replay.split('?').next().expect("an id");
-    let shown = server
-        .get(&format!("/v1/tenants/acme/replays/{replay}"))
-        .await
-        .ok(200);
-    let shown = shown.to_string();
-    assert!(
-        shown.contains(&id) && shown.contains("2026-01-02T03:04:00.000Z"),
-        "{shown}"
-    );
+    none.says("No deliveries match this filter.");
 }
 
 #[tokio::test]

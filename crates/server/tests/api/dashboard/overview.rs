@@ -21,6 +21,9 @@ async fn endpoints_that_need_attention_are_listed_first() {
         assert!(text.find("Needs attention") < text.find("Health"), "{text}");
         let attention = page.section("attention");
         assert!(attention.contains("paused manually"), "{attention}");
+        assert!(attention.contains("held"), "{attention}");
+        let resume = format!("/dashboard/t/acme/endpoints/{id}/resume");
+        assert!(page.forms().contains(&resume), "one action");
         let link = format!("/dashboard/t/acme/endpoints/{id}");
         assert_eq!(page.link(&broken.url()), link);
         page.says("Healthy below 5 %, alert above 10 %.");
@@ -43,6 +46,71 @@ async fn an_empty_tenant_sees_the_first_steps() {
         .says("curl -X POST")
         .says("/v1/tenants/acme/events");
     assert_eq!(page.link("Add endpoint"), "/dashboard/t/acme/endpoints/new");
+}
+
+#[tokio::test]
+async fn the_first_steps_stay_until_a_delivery_succeeded() {
+    let server = TestServer::start().await;
+    let paths = ["/dashboard", "/dashboard/t/acme"];
+    let receiver = Receiver::start(|_| Answer::status(500)).await;
+    let event = json!({"type": "a.b", "payload": 1});
+    server.event(&event).await.ok(202);
+    server.endpoint(json!({"url": receiver.url()})).await;
+    for path in paths {
+        let steps = server.page(path).await.section("start");
+        assert!(steps.contains("See that it was delivered"), "{steps}");
+        let endpoint = steps.find("Add an endpoint").expect("a step");
+        assert!(steps[endpoint..].contains("done"), "{steps}");
+    }
+    let failing = server.deliver(&event).await;
+    server.until_status(&failing, "retrying").await;
+    for path in paths {
+        server.page(path).await.says("Get started");
+    }
+    receiver.answer(200);
+    let delivered = server.deliver(&event).await;
+    server.until_status(&delivered, "succeeded").await;
+    for path in paths {
+        server.page(path).await.assert_no_text("Get started");
+    }
+}
+
+#[tokio::test]
+async fn the_portal_shows_no_ratios_and_no_alerts() {
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let id = server.endpoint(json!({"url": receiver.url()})).await;
+    let delivery = server.deliver(json!({"type": "a.b", "payload": 1})).await;
+    server.until_status(&delivery, "succeeded").await;
+    let link = server
+        .post("/v1/tenants/acme/portal-links", &json!({}))
+        .await
+        .ok(201);
+    let url = link["url"].as_str().expect("a URL");
+    let portal = &url[url.find("/portal/").expect("a portal")..];
+    for path in ["", &format!("/endpoints/{id}")] {
+        let page = server.page_as("", &format!("{portal}{path}")).await;
+        assert_eq!(page.status, 200, "{path}");
+        page.says("Attempts per minute");
+        for words in ["Retry rate", "Dead-letter rate", "Alerts", "Usage", "/docs"] {
+            page.assert_no_text(words);
+        }
+    }
+    for path in ["/alerts", "/events", "/events/new", "/keys", "/settings"] {
+        let page = server.page_as("", &format!("{portal}{path}")).await;
+        assert_eq!(page.status, 404, "{path}");
+    }
+    for path in ["/events/new", "/keys", "/settings", "/settings/delete"] {
+        let fields = [("sure", "yes"), ("id", "acme"), ("type", "a.b")];
+        let done = server
+            .submit_as("", &format!("{portal}{path}"), &fields)
+            .await;
+        assert!(
+            [403, 404].contains(&done.status.as_u16()),
+            "{path}: {}",
+            done.status
+        );
+    }
 }
 
 #[tokio::test]
@@ -191,6 +259,9 @@ async fn the_audit_page_shows_actor_and_action() {
         "{list}"
     );
     assert_eq!(some.field("tenant"), "other");
+    let none = server.page("/dashboard/audit?until=2001-01-01").await;
+    none.says("No matching entries.");
+    server.page("/dashboard/audit?since=2h").await.says("API");
     let none = server.page("/dashboard/audit?until=2001-01-01T00:00").await;
     none.says("No matching entries.");
     let wrong = server.page("/dashboard/audit?since=soon").await;

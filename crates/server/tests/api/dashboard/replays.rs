@@ -33,6 +33,29 @@ async fn a_replay_is_started_by_a_form_and_its_progress_is_shown() {
     assert!(seen.wrong("endpoint").contains("is required"));
     let none = server.page(&format!("{HERE}/replays")).await;
     none.says("No replays yet.");
+    // The question says how many match, and nothing is sent before it is answered.
+    let confirm = format!("{HERE}/replays/confirm");
+    let query = format!("status=failed&endpoint={id}&error_kind=http&since=1h");
+    let question = server.page(&format!("{confirm}?{query}")).await;
+    question.says("1 delivery match").says("Replay 1 delivery");
+    assert_eq!(question.field("sure"), "yes");
+    let counted_since = question.field("since");
+    assert!(counted_since.ends_with('Z'), "{counted_since}");
+    let back = question.link("Cancel");
+    assert_eq!(back, format!("{HERE}/replays?{query}#new-replay"));
+    assert_eq!(server.page(&back).await.field("error_kind"), "http");
+    let succeeded = server.page(&format!("{confirm}?status=succeeded")).await;
+    succeeded.says("No deliveries match this filter.");
+    let preview = "/v1/tenants/acme/replays/preview";
+    let wanted = json!({"status": "failed"});
+    let counted = server.post(preview, &wanted).await.ok(200);
+    assert_eq!(counted, json!({"total": 1}));
+    let unknown = json!({"endpoint": "ep_00000000000000000000000000"});
+    assert_eq!(server.post(preview, &unknown).await.status, 404);
+    server
+        .page(&format!("{HERE}/replays"))
+        .await
+        .says("No replays yet.");
     receiver.answer(200);
     let asked = [
         ("status", "failed"),
@@ -51,7 +74,11 @@ async fn a_replay_is_started_by_a_form_and_its_progress_is_shown() {
         .await;
     let seen = server.page(page).await;
     let url = receiver.url();
-    seen.says("1 of 1 processed").says("done");
+    seen.says("1 of 1 started").says("done");
+    seen.says("1 delivered, 0 failed, 0 waiting");
+    let again = seen.link("Use this filter again");
+    assert!(again.contains("status=failed&endpoint="), "{again}");
+    assert!(again.contains("error_kind=http&since=20"), "{again}");
     seen.says(&format!(
         "All failed deliveries to {url} (HTTP error), since 20"
     ));

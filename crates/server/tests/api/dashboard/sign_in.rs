@@ -342,21 +342,26 @@ async fn a_portal_link_works_until_it_expires() {
 }
 
 #[tokio::test]
-async fn a_portal_link_is_listed_and_revoked_on_the_tenant_page() {
+async fn a_portal_link_is_listed_and_revoked_on_the_page_of_keys() {
     let server = TestServer::start().await;
     let (id, path) = link(&server, json!({})).await;
-    let page = server.page("/dashboard/t/acme").await;
-    page.says("Active links").says(&id);
+    let page = server.page("/dashboard/t/acme/keys").await;
+    page.says("Active portal links").says(&id);
     let token = path.strip_prefix("/portal/").unwrap();
     page.assert_no_text(token);
     let portal = server.page(&path).await;
     assert_eq!(portal.status, 200);
-    portal.assert_no_text("Active links").assert_no_text(&id);
+    portal
+        .assert_no_text("Active portal links")
+        .assert_no_text(&id);
     let done = server
         .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
         .await;
-    assert_eq!(done.redirect(), "/dashboard/t/acme?done=link-ended");
-    server.page("/dashboard/t/acme").await.assert_no_text(&id);
+    assert_eq!(done.redirect(), "/dashboard/t/acme/keys?done=link-ended");
+    server
+        .page("/dashboard/t/acme/keys")
+        .await
+        .assert_no_text(&id);
     assert_eq!(server.page(&path).await.status, 401);
 }
 
@@ -403,7 +408,7 @@ async fn a_portal_link_cannot_use_routes_for_keys_or_admins() {
             },
             verb: route.verb,
             target,
-            document: (route.verb != Verb::Get).then(|| json!({})),
+            body: (route.verb != Verb::Get).then(|| "{}".into()),
         });
         let problem = answered.await.expect_err(route.name);
         assert_eq!(problem.code.as_str(), refused, "{}", route.name);

@@ -40,6 +40,24 @@ async fn requests_without_a_valid_key_are_refused() {
 }
 
 #[tokio::test]
+async fn a_missing_key_and_a_wrong_key_are_told_apart() {
+    let server = TestServer::without_tenants().await;
+    let missing = server.call("GET", "/v1/stats", "", Value::Null).await;
+    assert!(missing.field("detail").contains("has no API key"));
+    // The second time the key is known to be wrong.
+    for _ in 0..2 {
+        let wrong = server
+            .call("GET", "/v1/stats", "ph_unknown", Value::Null)
+            .await;
+        assert!(
+            wrong
+                .field("detail")
+                .contains("unknown or has been revoked")
+        );
+    }
+}
+
+#[tokio::test]
 async fn another_tenants_path_is_not_found() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;

@@ -77,9 +77,12 @@ async fn an_alert_names_its_endpoint_and_reason() {
             "id": ids[2], "name": "retry_ratio",
             "scope": {"kind": "everything", "tenant_id": null, "endpoint_id": null},
             "state": "open", "raised_at": "2020-01-01T00:00:00.001Z", "resolved_at": null,
-            "value": 0.25, "threshold": 0.1,
+            "value": 0.25, "threshold": 0.1, "current": null, "peak": 0.25,
+            // Nothing is measured, so the value is normal.
+            "clears_at": "2026-01-02T03:04:05.678Z",
+            "clears_when": "when the value has been at most 10 % for 5 min",
             "message": "Retry rate is 25 % over the last hour (threshold 10 %).",
-            "runbook": "docs/operations.md#retry_ratio",
+            "runbook": "/docs/operations#retry_ratio",
             "detail": {"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480},
         })
     );

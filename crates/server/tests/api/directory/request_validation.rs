@@ -228,3 +228,44 @@ fn anything(rng: &mut Rng, names: &[&str], depth: u64) -> Value {
         }
     }
 }
+
+#[tokio::test]
+async fn a_misspelt_name_gets_a_suggestion() {
+    let server = TestServer::with_acme().await;
+    let message = |answer: ApiResponse| {
+        let errors = answer.json["errors"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        errors[0]["message"].as_str().expect("a message").to_owned()
+    };
+    let field = server.post("/v1/tenants", json!({"nmae": "x"})).await;
+    assert_eq!(message(field), "is not a known field; did you mean name?");
+    let event = json!({"type": "a", "payload": 1, "idempotency-key": "k"});
+    let field = server.post("/v1/tenants/acme/events", event).await;
+    assert_eq!(
+        message(field),
+        "is not a known field; did you mean idempotency_key?"
+    );
+    let parameter = server.get("/v1/tenants/acme/deliveries?event_typ=a").await;
+    assert_eq!(
+        message(parameter),
+        "is not a known parameter; did you mean event_type?"
+    );
+}
+
+#[tokio::test]
+async fn whole_numbers_may_have_a_decimal_point_and_times_may_be_old() {
+    let server = TestServer::with_acme().await;
+    let policy =
+        json!({"preset": "swift", "max_attempts": 3.0, "rules": [{"on": 404.0, "then": "fail"}]});
+    let explained = server.post("/v1/policies/preview", &policy).await.ok(200);
+    assert_eq!(explained["attempts"].as_array().map(Vec::len), Some(3));
+    assert_eq!(explained["policy"]["rules"][0]["on"], "404");
+    let policy = json!({"preset": "swift", "max_attempts": 3.5});
+    let refused = server.post("/v1/policies/preview", &policy).await;
+    assert_eq!(refused.problem(422, "invalid"), ["max_attempts"]);
+    let old =
+        "/v1/tenants/acme/deliveries?since=0001-01-01T00:00:00Z&until=9999-12-31T23:59:59-01:00";
+    server.get(old).await.ok(200);
+}

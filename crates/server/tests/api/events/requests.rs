@@ -258,3 +258,16 @@ async fn the_pages_show_method_and_url() {
         .await;
     page.says("DELETE");
 }
+
+#[tokio::test]
+async fn null_counts_as_absent_also_for_the_body_of_a_get() {
+    let server = TestServer::without_engine().await;
+    let request = json!({
+        "url": "https://api.example/orders/7", "method": "GET", "body_base64": null, "content_type": null,
+    });
+    server.post(REQUESTS, &request).await.ok(202);
+    let mut post = request;
+    post["method"] = Value::Null;
+    let refused = server.post(REQUESTS, &post).await;
+    assert_eq!(refused.problem(422, "invalid"), ["payload"]);
+}

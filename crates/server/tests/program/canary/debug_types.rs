@@ -72,7 +72,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "ReceivedRequest",
         "posthaste listen shows what it hears; that is what it is for",
     ),
-    ("Ledger", "the simulator's, which has no secrets"),
     ("Tables", "ids of keys"),
 ];
 

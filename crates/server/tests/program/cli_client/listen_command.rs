@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use posthaste_core::sign::{SharedSecret, SigningKey, SigningKeys};
+use posthaste_testbed::Answer;
 use serde_json::Value;
 
 use super::fixture::*;
@@ -230,4 +231,48 @@ fn an_invalid_secret_is_not_repeated() {
         2,
     );
     assert!(message.contains("shared secret must have"), "{message}");
+}
+
+#[test]
+fn requests_are_forwarded_and_answered_with_the_response() {
+    let target = ScriptedServer::scripted(vec![
+        Answer::text(418, "teapot").with_header("retry-after", "7"),
+    ]);
+    let url = format!("{}/webhooks", target.url());
+    let mut listener = ListenCommand::start(&format!("--json --first 1 --forward {url}"));
+    let (_, keys) = keys(1);
+    // The first attempt fails here, and is not forwarded.
+    let failed = listener.post(&signed(&keys, 1, "{}"), "{}");
+    assert!(failed.starts_with("HTTP/1.1 503"), "{failed}");
+    let body = r#"{"amount":1}"#;
+    let headers = signed(&keys, 2, body) + "authorization: Bearer t\r\n";
+    let answered = listener.post(&headers, body);
+    assert!(answered.starts_with("HTTP/1.1 418"), "{answered}");
+    assert!(
+        answered.contains("retry-after: 7") && answered.ends_with("teapot"),
+        "{answered}"
+    );
+    let requests = target.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].line, "POST /webhooks");
+    assert_eq!(requests[0].body, body);
+    assert_eq!(requests[0].header("posthaste-attempt"), Some("2"));
+    assert_eq!(requests[0].header("authorization"), Some("Bearer t"));
+    let statuses = [listener.any_line(), listener.any_line()].map(|line| {
+        let line: Value = serde_json::from_str(&line).expect("JSON");
+        line["status_code"].clone()
+    });
+    assert_eq!(statuses, [503, 418]);
+}
+
+#[test]
+fn a_request_that_cannot_be_forwarded_is_answered_502() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let mut listener = ListenCommand::start(&format!("--forward http://{address}"));
+    let answered = listener.post("", "{}");
+    assert!(answered.starts_with("HTTP/1.1 502"), "{answered}");
+    let line = listener.line();
+    assert!(line.contains("not forwarded: "), "{line}");
 }

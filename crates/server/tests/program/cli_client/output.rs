@@ -17,9 +17,9 @@ fn a_list_is_a_table_with_the_next_cursor() {
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(
         stdout(output),
-        "ID     STATUS     ACCEPTED              TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          HELD BACK BY  ENDPOINT\n\
-         dlv_2  retrying   2026-11-15 11:58:00Z      3  invoice.paid  http   -       2026-11-15 12:00:00Z  rate_limit    ep_1\n\
-         dlv_1  succeeded  2026-11-15 11:57:30Z     12  a             -      -       -                     -             ep_2\n"
+        "ID     STATUS     ACCEPTED              ATTEMPTS  TYPE          ERROR  REASON  NEXT ATTEMPT          HELD BACK BY  ENDPOINT\n\
+         dlv_2  retrying   2026-11-15 11:58:00Z         3  invoice.paid  http   -       2026-11-15 12:00:00Z  rate_limit    ep_1\n\
+         dlv_1  succeeded  2026-11-15 11:57:30Z        12  a             -      -       -                     -             ep_2\n"
     );
     assert_eq!(
         remark,

@@ -15,6 +15,8 @@ const LINES: &[(&str, &str, &str)] = &[
         "",
     ),
     ("tenants show acme", "GET /v1/tenants/acme", ""),
+    // The tenant of the environment.
+    ("tenants show", "GET /v1/tenants/acme", ""),
     ("tenants usage acme", "GET /v1/tenants/acme/usage", ""),
     ("tenants plans", "GET /v1/plans", ""),
     (

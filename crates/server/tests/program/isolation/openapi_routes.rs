@@ -75,7 +75,8 @@ const FOREIGN: [&str; 1] = ["client_id"];
 pub(crate) fn routes(document: &Value) -> Vec<Route> {
     let paths = document["paths"].as_object().expect("paths");
     let mut routes = Vec::new();
-    for (path, operations) in paths {
+    // Pages of the documentation belong to no tenant and name no resource.
+    for (path, operations) in paths.iter().filter(|(path, _)| !path.starts_with("/docs")) {
         for (verb, operation) in operations.as_object().expect("operations") {
             routes.push(route(document, path, verb, operation));
         }

@@ -109,7 +109,7 @@ fn missing_mail_settings_are_reported_before_sending() {
         ),
         (
             &format!(
-                "server = '{url}'\nfrom = 'nobody'\nto = ['x', 'a@b.example']\ntls = 'maybe'\n"
+                "server = '{url}'\nfrom = 'sender'\nto = ['x', 'a@b.example']\ntls = 'maybe'\n"
             ),
             &[],
             2,

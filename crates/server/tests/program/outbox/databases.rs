@@ -73,6 +73,6 @@ async fn an_outbox_that_cannot_be_read_raises_an_alert_and_is_logged_once() {
     assert!(
         node.log()
             .iter()
-            .any(|line| line.contains("the outbox is read again"))
+            .any(|line| line.contains("reading the outbox again"))
     );
 }

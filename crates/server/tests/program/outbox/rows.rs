@@ -89,6 +89,19 @@ async fn kept_rows_name_their_events() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_any_time_are_read() {
+    let outbox = Outbox::with(Store::Sqlite, "keep = true");
+    let (_node, _api) = outbox.start_with_tenant().await;
+    outbox.database.query(
+        "INSERT INTO posthaste_outbox (type, payload, created_at) SELECT 'order.paid', '1', at::timestamptz FROM \
+         unnest(ARRAY['294276-12-31', '4713-01-02 BC', 'infinity', '-infinity']) AS times (at)",
+    );
+    outbox.until_empty().await;
+    let events = "SELECT count(*) FROM posthaste_outbox WHERE event_id IS NOT NULL";
+    assert_eq!(outbox.database.number(events), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_cannot_be_accepted_gets_its_error_and_blocks_no_other() {
     let outbox = Outbox::with(Store::Sqlite, "keep = true");
     let (_node, mut api) = outbox.start_with_tenant().await;

@@ -46,13 +46,19 @@ const OF_ALL: [&str; 6] = [
     "/dashboard/nodes",
     "/dashboard/audit",
 ];
-const OF_A_TENANT: [&str; 13] = [
+const OF_A_TENANT: [&str; 19] = [
     "",
     "/alerts",
     "/endpoints",
     "/endpoints/new",
     "/endpoints/{ep}",
     "/endpoints/{ep}/edit",
+    "/endpoints/{ep}/test",
+    "/events",
+    "/events/new",
+    "/keys",
+    "/settings",
+    "/replays/confirm",
     "/deliveries",
     "/deliveries/{dlv}",
     "/events/{evt}",

@@ -5,7 +5,7 @@ use posthaste_testbed::browser::{Locator, Page};
 use serde_json::json;
 
 use super::fixture::PagesFixture;
-use super::page_checks::assert_no_errors;
+use super::page_checks::{assert_no_errors, check_page};
 
 /// Sets a marker that a reload of the page would remove.
 pub(crate) async fn put_marker(page: &Page) {
@@ -105,7 +105,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
         says(watching, "succeeded").await;
         says_no_more(watching, "Failed at").await;
         assert_marker(watching).await;
-        assert_no_errors(watching, "the delivery, mended");
+        assert_no_errors(watching, "the delivery, repaired");
     }
     fixture
         .api
@@ -174,14 +174,18 @@ async fn dead_letters_are_replayed_and_the_progress_is_shown() {
     // Then all others, with the progress on the replay's page.
     acts.open(&fixture.url("/dashboard/t/acme/dead-letters"))
         .await;
-    // A large replay needs a confirmation, and the user can decline.
-    acts.click(Locator::with_text("main button", "Replay all 4"))
+    // A replay says how many deliveries match and needs a confirmation, and the user can decline.
+    acts.follow(Locator::with_text("main a", "Replay all 4"))
         .await;
-    acts.click(Locator::with_text("dialog button", "No")).await;
-    acts.until("!document.querySelector('dialog')").await;
-    acts.click(Locator::with_text("main button", "Replay all 4"))
+    says(&acts, "4 deliveries match").await;
+    check_page(&acts, "the question before a replay").await;
+    acts.follow(Locator::with_text("main a", "Cancel")).await;
+    assert_eq!(fixture.receiver.count(), 16, "nothing was sent");
+    acts.open(&fixture.url("/dashboard/t/acme/dead-letters"))
         .await;
-    acts.follow(Locator::with_text("dialog button", "Yes"))
+    acts.follow(Locator::with_text("main a", "Replay all 4"))
+        .await;
+    acts.follow(Locator::with_text("main button", "Replay 4 deliveries"))
         .await;
     assert!(
         acts.url().await.contains("/replays/rpl_"),
@@ -190,6 +194,7 @@ async fn dead_letters_are_replayed_and_the_progress_is_shown() {
     );
     put_marker(&acts).await;
     says(&acts, "4 of 4").await;
+    says(&acts, "4 delivered, 0 failed, 0 waiting").await;
     says(&acts, "done").await;
     assert_marker(&acts).await;
     for invoice in &invoices {

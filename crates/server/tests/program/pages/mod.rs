@@ -6,6 +6,7 @@ mod every_page;
 mod failed_delivery;
 mod fixture;
 mod http_client;
+mod live_lists;
 mod page_checks;
 mod portal;
 mod screenshots;

@@ -21,6 +21,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     // Errors appear beside their fields, and the entered values stay.
     page.fill(Locator::labelled("URL"), "http://example.com/hook")
         .await;
+    page.click(Locator::with_text("summary", "Advanced")).await;
     page.fill(Locator::labelled("Timeout per attempt"), "61s")
         .await;
     page.fill(Locator::labelled("Description"), "Orders of the shop")
@@ -106,7 +107,9 @@ async fn every_action_works_without_javascript() {
     fixture
         .receiver
         .answer_at(&format!("{}/billing", mark("acme")), Answer::status(200));
-    page.follow(Locator::with_text("main button", "Replay all 3"))
+    page.follow(Locator::with_text("main a", "Replay all 3"))
+        .await;
+    page.follow(Locator::with_text("main button", "Replay 3 deliveries"))
         .await;
     assert!(page.url().await.contains("/replays/rpl_"));
     fixture

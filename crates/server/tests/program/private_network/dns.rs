@@ -115,23 +115,27 @@ impl NameServer {
             again,
             lookups: 0,
         };
-        let mut zone = self.0.lock().expect("nobody panics with it");
+        let mut zone = self.0.lock().expect("the mutex is not poisoned");
         zone.scripts.insert(name.to_owned(), script);
     }
 
     /// Every name that was queried, once per query.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.0.lock().expect("nobody panics with it").asked.clone()
+        self.0
+            .lock()
+            .expect("the mutex is not poisoned")
+            .asked
+            .clone()
     }
 
     /// Number of queries over TCP.
     pub(crate) fn over_tcp(&self) -> usize {
-        self.0.lock().expect("nobody panics with it").over_tcp
+        self.0.lock().expect("the mutex is not poisoned").over_tcp
     }
 
     /// Every address that any name has had.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        let zone = self.0.lock().expect("nobody panics with it");
+        let zone = self.0.lock().expect("the mutex is not poisoned");
         let replies = zone.scripts.values().flat_map(|script| &script.replies);
         replies
             .flat_map(|reply| match reply {
@@ -177,7 +181,7 @@ impl NameServer {
         let Some(question) = Question::read(question) else {
             return Vec::new();
         };
-        let mut zone = self.0.lock().expect("nobody panics with it");
+        let mut zone = self.0.lock().expect("the mutex is not poisoned");
         zone.asked.push(question.name.clone());
         zone.over_tcp += usize::from(over_tcp);
         // A lookup queries IPv4 first, then IPv6, and repeats a query over TCP if needed.

@@ -180,7 +180,7 @@ fn malformed_heads() -> Vec<Fault> {
             saying!(format!("HTTP/1.1 102 Processing\r\n\r\n{OK}")),
         ),
         fault(
-            "a change of protocol that nobody asked for (101)",
+            "a change of protocol without a request for it (101)",
             ExpectedOutcome::Exhausted("http"),
             last_saying!(
                 "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"

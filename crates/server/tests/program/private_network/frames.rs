@@ -151,7 +151,7 @@ pub(crate) fn receivers_that_violate_http2_do_no_harm() -> Vec<Fault> {
             saying!(frame(HEADERS, END_STREAM | END_HEADERS, 7, OK)),
         ),
         fault(
-            "HTTP/2: pushes what nobody wants (PUSH_PROMISE)",
+            "HTTP/2: pushes a response without a request (PUSH_PROMISE)",
             broken,
             saying!(frame(
                 PUSH_PROMISE,

@@ -164,7 +164,11 @@ async fn every_name() {
         let fields = json!({"timeout": case.timeout});
         endpoints.push(network.endpoint("acme", &url, fields).await);
     }
-    assert_eq!(network.names.asked(), [""; 0], "registering asks nobody");
+    assert_eq!(
+        network.names.asked(),
+        [""; 0],
+        "registering makes no lookup"
+    );
     let ended = network.deliver("acme", "one", &json!({})).await;
 
     let columns = ["DNS answer", "Expected", "Result"];
@@ -190,7 +194,7 @@ async fn every_name() {
     let strangers: Vec<_> = visited.difference(&may_be_visited).collect();
     assert!(
         strangers.is_empty(),
-        "nobody else is visited: {strangers:?}"
+        "no other receiver gets a request: {strangers:?}"
     );
     network.assert_no_address_visible("acme").await;
     rebind(&mut network, &mut table).await;

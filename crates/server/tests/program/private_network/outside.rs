@@ -156,7 +156,7 @@ impl RecordingReceivers {
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, ReceiverState>> {
-        self.0.places.lock().expect("nobody panics with it")
+        self.0.places.lock().expect("the mutex is not poisoned")
     }
 
     async fn accept(self, listener: TcpListener) {
@@ -242,7 +242,7 @@ impl RecordingReceivers {
     }
 
     fn config(&self, name: &str) -> Arc<ServerConfig> {
-        let mut configs = self.0.configs.lock().expect("nobody panics with it");
+        let mut configs = self.0.configs.lock().expect("the mutex is not poisoned");
         let make = || self.0.authority.receiver(name, VALID);
         configs.entry(name.to_owned()).or_insert_with(make).clone()
     }

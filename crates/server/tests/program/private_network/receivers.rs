@@ -163,7 +163,10 @@ async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fa
     let visited = records.addresses();
     places.push(HEALTHY.parse().expect("an address"));
     let strays: Vec<_> = visited.iter().filter(|one| !places.contains(one)).collect();
-    assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
+    assert!(
+        strays.is_empty(),
+        "no other receiver gets a request: {strays:?}"
+    );
 
     let columns = ["Receiver", "Expected", "Result"];
     let mut table = Table::new(group, module_path!(), &columns);

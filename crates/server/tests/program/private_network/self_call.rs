@@ -33,7 +33,7 @@ fn the_servers_own_listeners_are_never_called() {
             let (refused, delivered) = (None, Some(ExpectedOutcome::Delivered));
             let by_name = Some(ExpectedOutcome::Unsafe);
             // No server listens there, but it is not posthaste.
-            let nobody = Some(ExpectedOutcome::Exhausted("connection"));
+            let no_server = Some(ExpectedOutcome::Exhausted("connection"));
             let one = [
                 case(OURS, PORT, refused),
                 case("[::ffff:45.70.0.1]", PORT, refused),
@@ -41,7 +41,7 @@ fn the_servers_own_listeners_are_never_called() {
                 case("also-ours.customer.com", PORT, by_name),
                 case(OURS, 443, delivered),
                 case("ours.customer.com", 443, delivered),
-                case("theirs.customer.com", PORT, nobody),
+                case("theirs.customer.com", PORT, no_server),
             ];
             let mut network = PrivateNetwork::listening_on(&format!("{OURS}:{PORT}")).await;
             for (name, list) in [
@@ -54,7 +54,7 @@ fn the_servers_own_listeners_are_never_called() {
             }
             try_all(&mut network, OURS, &one, &mut table).await;
             // In this network every address belongs to this machine.
-            for (everywhere, by_ipv6) in [("0.0.0.0", nobody), ("[::]", by_name)] {
+            for (everywhere, by_ipv6) in [("0.0.0.0", no_server), ("[::]", by_name)] {
                 let all = [
                     case(OURS, PORT, refused),
                     case(THEIRS, PORT, refused),

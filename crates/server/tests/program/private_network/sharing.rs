@@ -93,7 +93,7 @@ fn a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again() 
         let second = network.deliver_one("acme").await;
         second.expect("over the kept connection", ExpectedOutcome::Delivered);
         assert_eq!(visit_of(&network.outside.records(), &second), 0);
-        assert_eq!(network.names.asked().len(), lookups, "nobody was asked");
+        assert_eq!(network.names.asked().len(), lookups, "no lookup is made");
 
         // The program closes the idle connection, long before the receiver would.
         network

@@ -180,7 +180,10 @@ fn token_requests_follow_the_same_egress_rules() {
             }
             let stray = |one: &&IpAddr| !may_be_visited.contains(one);
             let strays: Vec<_> = visited.iter().filter(stray).collect();
-            assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
+            assert!(
+                strays.is_empty(),
+                "no other receiver gets a request: {strays:?}"
+            );
             network.assert_no_address_visible("acme").await;
             table.publish();
         },

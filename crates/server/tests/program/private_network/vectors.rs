@@ -122,7 +122,11 @@ async fn register_and_call_every_vector() {
         };
         rows.push((vector, result));
     }
-    assert_eq!(network.names.asked(), [""; 0], "registering asks nobody");
+    assert_eq!(
+        network.names.asked(),
+        [""; 0],
+        "registering makes no lookup"
+    );
     assert!(network.outside.records().visits.is_empty());
 
     let ended = network.deliver("acme", "one", &json!({"n": 1})).await;
@@ -157,7 +161,7 @@ async fn register_and_call_every_vector() {
     assert_eq!(
         records.addresses(),
         may_be_visited,
-        "nobody else is visited"
+        "no other receiver gets a request"
     );
     for visit in &records.visits {
         let named = visit

@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_secs(1);
 /// A proxy that closes every connection until it is fixed.
 struct Proxy {
     url: String,
-    mended: Arc<AtomicBool>,
+    repaired: Arc<AtomicBool>,
     /// One message for each connection.
     visits: mpsc::UnboundedReceiver<()>,
 }
@@ -27,9 +27,9 @@ impl Proxy {
     async fn broken() -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound address");
-        let mended = Arc::new(AtomicBool::new(false));
+        let repaired = Arc::new(AtomicBool::new(false));
         let (came, visits) = mpsc::unbounded_channel();
-        let works = mended.clone();
+        let works = repaired.clone();
         tokio::spawn(async move {
             while let Ok((visitor, _)) = listener.accept().await {
                 let _ = came.send(());
@@ -40,7 +40,7 @@ impl Proxy {
         });
         Proxy {
             url: format!("http://canary-user:canary-word@{address}"),
-            mended,
+            repaired,
             visits,
         }
     }
@@ -101,7 +101,7 @@ async fn deliveries_wait_for_a_broken_proxy_without_using_attempts() {
     assert_eq!(health["breaker"]["state"], "passing", "{health}");
     assert_eq!(receiver.count(), 0);
 
-    proxy.mended.store(true, Ordering::SeqCst);
+    proxy.repaired.store(true, Ordering::SeqCst);
     let arrival = receiver.arrivals(1).await.remove(0);
     assert_eq!(
         (arrival.attempt(), arrival.delivery()),

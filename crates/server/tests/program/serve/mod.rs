@@ -1,6 +1,7 @@
 //! Tests of the whole program, from a sent event to the webhook that arrives. The tests record the requests outside the
 //! program.
 
+mod admin_key;
 mod alerts;
 mod credentials;
 mod custom_headers;

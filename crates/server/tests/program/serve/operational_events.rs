@@ -26,8 +26,9 @@ const SETTINGS: [&str; 12] = [
 ];
 /// Number of deliveries that fail until the endpoint is disabled.
 const UNTIL_DISABLED: usize = 100;
-/// Duration of failure until the warning, and from the warning until the endpoint is disabled.
-const FAILING: Duration = Duration::from_secs(2);
+/// Duration of failure until the warning, and from the warning until the endpoint is disabled (`protection` below). A
+/// tenth of a second longer than these, because the clocks of two nodes may differ by some milliseconds.
+const FAILING: Duration = Duration::from_millis(2_100);
 
 const HOOK: &str = "hook";
 const OPS: &str = "ops";
@@ -98,6 +99,8 @@ impl OperatorFixture {
         changed.expect(200);
         self.hook_answers(400);
         self.send(UNTIL_DISABLED - 20).await;
+        // The duration of failure counts from the first refusal.
+        self.until_listed("failed", UNTIL_DISABLED - 20).await;
         tokio::time::sleep(FAILING).await;
         self.send(1).await;
         self.until_received_type("endpoint.disable_warning").await;
@@ -111,9 +114,14 @@ impl OperatorFixture {
 
     /// Waits until this number of deliveries has succeeded.
     async fn until_delivered(&self, count: usize) {
-        let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
+        self.until_listed("succeeded", count).await;
+    }
+
+    /// Waits until this number of deliveries has this status.
+    async fn until_listed(&self, status: &str, count: usize) {
+        let path = format!("/v1/tenants/acme/deliveries?status={status}&limit=250");
         let all = |page: &Value| page["data"].as_array().expect("a list").len() == count;
-        self.api().until(path, all).await;
+        self.api().until(&path, all).await;
     }
 
     /// Waits until the operational events are as wanted, and returns them.

@@ -6,6 +6,8 @@
     reason = "the fixture is compiled a second time, and these tests use a part of it"
 )]
 
+#[path = "../serve/admin_key.rs"]
+mod admin_key;
 #[path = "../serve/alerts.rs"]
 mod alerts;
 #[path = "../serve/endpoint_actions.rs"]

@@ -196,7 +196,7 @@ async fn execute(
             let (node_no, seen) = (node.0 as i64, *beat as i64);
             let row = conn.query_one(REMOVE_NODE, &[&node_no, &seen, &me]).await?;
             if row.get(0) {
-                tracing::warn!(target: LOG_TARGET, %node, "a node is dead: the others take over its endpoints");
+                tracing::warn!(target: LOG_TARGET, %node, "a node has failed; other nodes take over its endpoints");
             }
             Ok(Input::Fenced)
         }

@@ -107,7 +107,7 @@ async fn share(
     me: i64,
     demands: &[TenantDemand],
 ) -> Result<(Vec<ShareGrant>, bool), DbError> {
-    let numbers = hold(conn, demands).await?;
+    let numbers = lock_tenants(conn, demands).await?;
     let tenants: Vec<i64> = numbers.values().copied().collect();
     let mut lives = false;
     let mut others: FxHashMap<i64, Vec<NodeShare>> = FxHashMap::default();
@@ -152,7 +152,7 @@ async fn share(
 }
 
 /// Begins a transaction and locks the tenants that exist. Returns their numbers.
-async fn hold(
+async fn lock_tenants(
     conn: &PgConnection,
     demands: &[TenantDemand],
 ) -> Result<FxHashMap<String, i64>, DbError> {

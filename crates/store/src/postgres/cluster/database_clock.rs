@@ -100,10 +100,10 @@ fn log_jump(jump: ClockJump) {
             tracing::warn!(target: LOG_TARGET, %by, "the database's clock is ahead of this node's time, which follows it");
         }
         ClockJump::Held(by) => {
-            tracing::warn!(target: LOG_TARGET, %by, "the database's clock was set back; the nodes' time goes on and runs slower until it is met");
+            tracing::warn!(target: LOG_TARGET, %by, "the database's clock was set back; the nodes' time runs slower until both agree");
         }
         ClockJump::Back(by) => {
-            tracing::error!(target: LOG_TARGET, %by, limit = %MAX_CLOCK_LEAD, "the database's clock was set back by more than the limit, and so is the nodes' time: waiting deliveries are delayed");
+            tracing::error!(target: LOG_TARGET, %by, limit = %MAX_CLOCK_LEAD, "the database's clock was set back by more than the limit; the nodes' time follows it, and waiting deliveries are delayed");
         }
     }
 }

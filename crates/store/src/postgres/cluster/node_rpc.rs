@@ -299,9 +299,9 @@ mod tests {
         let first = node_rpc.ask(NodeNo(3), &json!("who"), within);
         let soon = node_rpc
             .fail_expired(Instant::now())
-            .expect("somebody waits");
+            .expect("the caller waits");
         assert!(node_rpc.fail_expired(soon).is_none());
-        let why = first.await.expect_err("nobody answered");
+        let why = first.await.expect_err("the other node did not answer");
         assert!(why.to_string().contains("node 3 did not respond"), "{why}");
         let waiting: Vec<_> = (0..MAX_OPEN_QUESTIONS)
             .map(|_| node_rpc.ask(NodeNo(3), &json!("who"), within))

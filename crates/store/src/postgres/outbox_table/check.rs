@@ -1,4 +1,7 @@
 //! Checks an outbox table for the operator: connection, table, columns, rights, index, trigger, and a trial run.
+//!
+//! [`check`] makes the checks of `posthaste outbox check` in order and stops after a failure without which the later
+//! ones make no sense. It changes nothing: the trial run locks a row and rolls back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,14 +106,18 @@ impl Checks {
             // The next statement on the connection reports its end.
             let _ = driver.await;
         });
-        let found = self.look(source, &conn).await;
+        let found = self.read_catalog(source, &conn).await;
         driver.abort();
         found?;
-        self.trial(source).await
+        self.try_batch(source).await
     }
 
     /// Reads the catalog.
-    async fn look(&mut self, source: &OutboxSource, conn: &PgConnection) -> Result<(), Stop> {
+    async fn read_catalog(
+        &mut self,
+        source: &OutboxSource,
+        conn: &PgConnection,
+    ) -> Result<(), Stop> {
         let version = conn
             .query_one(
                 "SELECT current_setting('server_version'), current_setting('server_encoding'), current_user::text",
@@ -142,7 +149,7 @@ impl Checks {
         self.note("table", CheckState::Ok, found.get::<_, String>(0));
         self.columns(conn, &quoted).await?;
         self.rights(conn, source, &quoted, &user).await?;
-        self.speed(conn, &quoted).await?;
+        self.check_index_and_trigger(conn, &quoted).await?;
         self.rows(conn, &quoted).await
     }
 
@@ -238,7 +245,11 @@ impl Checks {
     }
 
     /// Looks for the index and the trigger.
-    async fn speed(&mut self, conn: &PgConnection, table: &str) -> Result<(), Stop> {
+    async fn check_index_and_trigger(
+        &mut self,
+        conn: &PgConnection,
+        table: &str,
+    ) -> Result<(), Stop> {
         let index = conn
             .query_one(
                 "SELECT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = to_regclass($1) AND i.indisvalid \
@@ -297,7 +308,7 @@ impl Checks {
     }
 
     /// Locks a row, rolls back, and waits for a `NOTIFY` message.
-    async fn trial(&mut self, source: &OutboxSource) -> Result<(), Stop> {
+    async fn try_batch(&mut self, source: &OutboxSource) -> Result<(), Stop> {
         match self.try_reading(source).await {
             Ok(()) => {}
             Err(error) => return Err(self.fail("trial", error.to_string())),

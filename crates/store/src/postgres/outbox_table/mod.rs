@@ -249,8 +249,10 @@ impl OutboxTable {
                 ],
             )
             .await?;
-        let is_complete = found.len() < MAX_SKIPPED_KEYS as usize;
-        let keys = found.iter().map(|row| (row.get(0), row.get(1)));
+        let keys = found.iter().filter_map(row::ordering_key);
+        let keys: Vec<(String, String)> = keys.collect();
+        // Of a key that is not UTF-8 it is unknown which rows have it.
+        let is_complete = keys.len() == found.len() && found.len() < MAX_SKIPPED_KEYS as usize;
         Ok(SkippedKeys::of(keys, is_complete))
     }
 

@@ -1,4 +1,7 @@
 //! One row of an outbox table.
+//!
+//! [`OutboxRow`] is a row of a batch, with its [`OutboxFields`] or the reason why it cannot be read. One unreadable
+//! row does not fail the batch.
 
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
@@ -78,6 +81,11 @@ impl OutboxRow {
     pub(super) fn has_ordering_key(&self) -> bool {
         self.ordering_key.is_some()
     }
+}
+
+/// Returns the tenant and the ordering key of a skipped row, if they are UTF-8.
+pub(super) fn ordering_key(row: &Row) -> Option<(String, String)> {
+    Some((row.try_get(0).ok()?, row.try_get(1).ok()?))
 }
 
 /// Returns the age of a row.

@@ -1,4 +1,8 @@
 //! The SQL of an outbox table: how it is created, and the statements that read it.
+//!
+//! [`setup_sql`] is what an operator runs in the database of the application. `Statements` has the statements of the
+//! reader for one table; the condition for rows that wait is that of the index, so that finding them reads no other
+//! rows.
 
 use super::CHANNEL;
 use super::table_name::TableName;
@@ -11,7 +15,7 @@ const WAITS: &str = "accepted_at IS NULL AND error IS NULL";
 pub(super) const FIND_TABLE: &str = "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) \
      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)";
 
-/// Largest number of milliseconds that a finite `timestamptz` has; beyond it stands `infinity`.
+/// Number of milliseconds that stands for `infinity`. In microseconds, the last years of a `timestamptz` exceed it.
 const INFINITY_MS: i64 = i64::MAX;
 
 /// The statements for one table.
@@ -56,7 +60,8 @@ impl Statements {
                  CASE WHEN deliver_at = 'infinity' THEN {INFINITY_MS} WHEN isfinite(deliver_at) \
                  THEN floor(extract(epoch FROM deliver_at) * 1000)::bigint \
                  WHEN deliver_at IS NOT NULL THEN 0 END AS deliver_at_ms, \
-                 CASE WHEN isfinite(created_at) THEN (extract(epoch FROM created_at) * 1000000)::bigint END \
+                 CASE WHEN isfinite(created_at) \
+                 THEN least(extract(epoch FROM created_at) * 1000000, {INFINITY_MS})::bigint END \
                  AS created_at_us, {age} \
                  FROM sized WHERE coalesce(total_bytes - payload_bytes < $4::bigint, true) ORDER BY id"
             ),

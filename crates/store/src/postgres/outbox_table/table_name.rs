@@ -1,4 +1,7 @@
 //! The name of an outbox table, with an optional schema.
+//!
+//! [`TableName`] accepts letters, digits and `_`, and is quoted in SQL. So a configured name never changes the meaning
+//! of a statement.
 
 use std::fmt;
 use std::str::FromStr;

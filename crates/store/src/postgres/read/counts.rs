@@ -1,4 +1,7 @@
 //! Counts of deliveries: waiting, dead-lettered, retrying.
+//!
+//! The counts of waiting and failed deliveries are sums over counter slots, so reading them does not depend on the
+//! number of deliveries. Deliveries in retry are counted up to a limit.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;

@@ -359,7 +359,7 @@ pub(in crate::postgres) async fn events(
     let sql = format!(
         "SELECT {} FROM events v WHERE v.id = ANY($1) AND v.id >= $2 AND v.id <= $3 \
          ORDER BY v.id DESC",
-        event_rows::COLUMNS
+        event_rows::COLUMNS_OF_LIST
     );
     let rows = conn.query(&sql, &[&search.items, first, last]).await?;
     Ok(Page {

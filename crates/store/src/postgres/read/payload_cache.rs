@@ -58,7 +58,10 @@ impl FetchedPayloadCache {
         inner.order.push_back(event);
         inner.bytes += cost;
         while inner.bytes > MAX_BYTES {
-            let oldest = inner.order.pop_front().expect("bytes are somebody's");
+            let oldest = inner
+                .order
+                .pop_front()
+                .expect("the bytes belong to an entry");
             if let Some(gone) = inner.contents.remove(&oldest) {
                 inner.bytes -= self::cost(&gone);
             }

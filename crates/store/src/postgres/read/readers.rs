@@ -43,11 +43,11 @@ const MAX_TRIES: u32 = 2;
 /// The expected duration of a read. Each kind has its own connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::postgres) enum ReadKind {
-    /// Reads a few rows.
+    /// A point read: a few rows.
     Quick,
-    /// Reads up to thousands of rows.
+    /// A list: up to thousands of rows.
     Long,
-    /// May read all rows, so no other kind of read waits behind it.
+    /// A scan: possibly all rows, so no other kind of read waits behind it.
     Endless,
 }
 

@@ -20,10 +20,10 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::IdRange;
 use crate::postgres::schema::columns::{EnumCode, Id};
 
-/// With more endpoints than this, merging their indexes costs more than scanning everything.
+/// Maximum number of endpoints whose indexes are merged. Above it, scanning everything costs less.
 const MAX_MERGED: usize = 1_000;
-/// Above this number of waiting deliveries, a scan finds matches soon enough. Up to it, all of them are read, within
-/// a few milliseconds.
+/// Maximum number of waiting deliveries that are all read, within a few milliseconds. Above it, a scan finds matches soon
+/// enough.
 const MAX_GATHERED: usize = 2_000;
 
 /// The deliveries of a tenant or of an endpoint.
@@ -186,7 +186,7 @@ impl SearchSource {
 }
 
 fn listed(hits: &[Hit], range: IdRange, count: usize) -> Piece {
-    let in_range = hits.iter().filter(|hit| range.holds(hit.id.0));
+    let in_range = hits.iter().filter(|hit| range.contains(hit.id.0));
     let hits: Vec<Hit> = in_range.take(count).copied().collect();
     Piece {
         examined: hits.len(),

@@ -71,7 +71,7 @@ impl DeliverySet {
 /// Locks these events and the ended ones of these deliveries until the commit. Removes events from the list that are
 /// deleted already or that another transaction has locked: the next writes of this node wait for this step, so this
 /// step must not wait. Returns the deliveries that are locked.
-pub(in crate::postgres) async fn hold(
+pub(in crate::postgres) async fn lock_rows(
     conn: &PgConnection,
     events: &mut Vec<ScannedEvent>,
     deliveries: Option<DeliverySet>,

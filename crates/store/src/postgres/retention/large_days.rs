@@ -4,7 +4,7 @@
 //! dropped once all its rows have expired for every tenant that has some, and none of its deliveries waits. Rows of
 //! other tables that belong to its events are deleted first, in small steps. Attempts are dropped as a whole before
 //! that, if all tenants keep them for a shorter time. Rows that only some tenants keep for a shorter time are deleted
-//! row by row ([`tidy_strolls`](super::scan)). So are the expired rows of a day that a few waiting deliveries
+//! row by row ([`scan`](super::scan)). So are the expired rows of a day that a few waiting deliveries
 //! keep from being dropped.
 //!
 //! Days that have become empty are dropped by [`empty_days`](super::empty_days).

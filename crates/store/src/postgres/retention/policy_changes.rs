@@ -15,7 +15,7 @@ use crate::postgres::schema::columns::from_json;
 use crate::postgres::write::changelog::{MAX_CHANGES, TENANT};
 use crate::{Limits, Retention, RetentionPeriods};
 
-/// From this number of changes on, all skip ranges and partition plans are dropped.
+/// Number of changes from which on they are not tracked: all skip ranges and partition plans are dropped.
 const MAX_TRACKED_CHANGES: i64 = 1_000;
 
 /// A clock that moves back by more than this was wrong before, so everything that was computed by it is dropped.

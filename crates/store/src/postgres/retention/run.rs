@@ -4,14 +4,14 @@
 //! deliveries and all rows that belong to them. Of the other events it deletes payloads, and all attempts but the
 //! last, as each has its own retention period. The last step of a run also deletes old replays. Deliveries that have
 //! not ended are never touched, however old they are. Runs skip ranges in which nothing can expire yet. A large day
-//! is not read row by row: it is dropped as a whole ([`tidy_days`](super::large_days)), and only rows of tenants with
+//! is not read row by row: it is dropped as a whole ([`large_days`](super::large_days)), and only rows of tenants with
 //! a shorter retention are deleted before that.
 
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::delete_rows::{
-    DeliverySet, hold, name_added, remove, remove_attempts, remove_payloads, store_last_id,
+    DeliverySet, lock_rows, name_added, remove, remove_attempts, remove_payloads, store_last_id,
 };
 use super::partition_plan::PartitionPlans;
 use super::policy_changes::SeenSettings;
@@ -115,7 +115,8 @@ async fn step_on(
         .or(large.map(|day| Id(day.first_id() - 1)));
     let kept = kept_of_events(&context.conn, &examined, retention).await?;
     let settled = last_safe_id(&examined, now);
-    let (deleted, until) = act(context, now, examined, |event| kept[&event.tenant_no]).await?;
+    let (deleted, until) =
+        delete_expired(context, now, examined, |event| kept[&event.tenant_no]).await?;
     if let Some(settled) = settled {
         progress.skip_ranges.examined(Id(above), settled, until);
     }
@@ -268,7 +269,7 @@ struct Expired {
 
 /// Deletes the expired parts of some events, which must be sorted by id. Also returns the earliest time at which a
 /// part of the rest can expire, or `None` if there is no rest.
-pub(super) async fn act(
+pub(super) async fn delete_expired(
     context: &mut WriteContext,
     now: Timestamp,
     mut events: Vec<ScannedEvent>,
@@ -277,11 +278,11 @@ pub(super) async fn act(
     let conn = context.conn.clone();
     let (mut expired, _) = find_expired(&conn, now, &mut events, &kept).await?;
     if !expired.is_empty() {
-        events.retain(|event| expired.names(event));
+        events.retain(|event| expired.has_part_of(event));
         // Another transaction may be replaying one of these deliveries. After these locks, a new replay finds
         // nothing.
         let deliveries = expired.deliveries(&events);
-        let held = hold(&conn, &mut events, deliveries).await?;
+        let held = lock_rows(&conn, &mut events, deliveries).await?;
         let (again, ends) = find_expired(&conn, now, &mut events, &kept).await?;
         expired = expired.confirm(now, again, &events, |id| {
             held.contains(&id) || ends.get(&id).is_none_or(|end| end.at.is_none())
@@ -353,7 +354,7 @@ impl Expired {
     }
 
     /// Returns whether a part of an event has expired.
-    fn names(&self, event: &ScannedEvent) -> bool {
+    fn has_part_of(&self, event: &ScannedEvent) -> bool {
         self.events.contains(&event.id)
             || self.payloads.contains(&event.id)
             || event.deliveries.iter().any(|id| self.attempts.contains(id))

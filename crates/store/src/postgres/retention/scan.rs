@@ -7,7 +7,7 @@
 use posthaste_core::time::Timestamp;
 
 use super::partition_plan::{MAX_CLOCK_LAG, ScanResult, ScanScope, ScanStep, early};
-use super::run::{EVENT_COLUMNS, ScannedEvent, a_step, act, kept_of_events};
+use super::run::{EVENT_COLUMNS, ScannedEvent, a_step, delete_expired, kept_of_events};
 use crate::codes::sql_limit;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -29,7 +29,7 @@ pub(super) async fn run_scan_step(
     let last = events.last().map(|event| event.id);
     let settled = last_safe_id(&events, now);
     let kept = |event: &ScannedEvent| early(kept[&event.tenant_no], scan_step.whole);
-    let (deleted, until) = act(context, now, events, kept).await?;
+    let (deleted, until) = delete_expired(context, now, events, kept).await?;
     let scanned = ScanResult {
         last,
         settled,

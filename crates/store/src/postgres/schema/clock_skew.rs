@@ -33,7 +33,7 @@ impl IdRange {
         }
     }
 
-    pub(in crate::postgres) fn holds(self, id: u128) -> bool {
+    pub(in crate::postgres) fn contains(self, id: u128) -> bool {
         self.above < id && id < self.below
     }
 }

@@ -82,14 +82,14 @@ pub(in crate::postgres) fn from_json<T: DeserializeOwned>(text: &str) -> Result<
     serde_json::from_str(text).map_err(|error| DbError::Corrupt(error.to_string()))
 }
 
-/// Serialises a value as JSON. The types that this crate stores can always be serialised.
-/// Reads JSON. Without any, returns the default.
+/// Parses stored JSON. Returns the default if there is none.
 pub(in crate::postgres) fn json_or_default<T: DeserializeOwned + Default>(
     text: Option<&str>,
 ) -> Result<T, DbError> {
     text.map_or_else(|| Ok(T::default()), from_json)
 }
 
+/// Serializes a value as JSON. The types that this crate stores can always be serialized.
 pub(in crate::postgres) fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("what we store has a form in JSON")
 }

@@ -11,14 +11,26 @@ use tokio_postgres::Row;
 use super::columns::{Id, parse};
 use crate::codes::at;
 use crate::postgres::db_error::DbError;
-use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
+use crate::{AcceptedDelivery, AcceptedEvent, Content, MAX_DELIVERIES_OF_STORED, StoredEvent};
 
 /// The columns that [`read`] expects, for an event `v`.
 pub(in crate::postgres) const COLUMNS: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
-    v.idempotency_key, v.deliveries, v.payload, v.tenant_no, v.trace, v.payload_removed_at";
+    v.idempotency_key, substring(v.deliveries FROM 1 FOR 3200), v.payload, v.tenant_no, v.trace, \
+    v.payload_removed_at, octet_length(v.deliveries)";
+
+/// The same without the payload, for lists: a page of payloads would take much memory.
+pub(in crate::postgres) const COLUMNS_OF_LIST: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
+    v.idempotency_key, substring(v.deliveries FROM 1 FOR 3200), ''::bytea, v.tenant_no, v.trace, \
+    v.payload_removed_at, octet_length(v.deliveries)";
 
 /// Size of one delivery in a list.
 const ENTRY_BYTES: usize = 32;
+const _: () = assert!(MAX_DELIVERIES_OF_STORED * ENTRY_BYTES == 3_200);
+
+/// Returns the number of deliveries in a list of this size.
+pub(in crate::postgres) fn list_length(list_bytes: i32) -> usize {
+    usize::try_from(list_bytes).unwrap_or_default() / ENTRY_BYTES
+}
 
 /// Encodes the deliveries that an event was accepted with, as stored in its row: the delivery's id and its endpoint's
 /// id. Deliveries that a replay adds later are in the table `added`.
@@ -43,7 +55,7 @@ pub(in crate::postgres) fn read_list(bytes: &[u8]) -> Vec<AcceptedDelivery> {
         .collect()
 }
 
-/// Reads an event from a row of [`COLUMNS`].
+/// Reads an event from a row of [`COLUMNS`] or [`COLUMNS_OF_LIST`].
 pub(in crate::postgres) fn read(row: &Row) -> Result<StoredEvent, DbError> {
     let event_type: EventType = parse(row.get(1))?;
     Ok(StoredEvent {
@@ -51,6 +63,7 @@ pub(in crate::postgres) fn read(row: &Row) -> Result<StoredEvent, DbError> {
             id: EventId(row.get::<_, Id>(0).0),
             event_type: event_type.clone(),
             created_at: at(row.get(2)),
+            delivery_count: list_length(row.get(11)),
             deliveries: read_list(row.get(6)),
         },
         deliver_at: row.get::<_, Option<i64>>(3).map(at),

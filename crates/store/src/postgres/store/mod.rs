@@ -394,6 +394,13 @@ impl Store for PostgresStore {
         answer
     }
 
+    fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
+        self.read_whole(ReadKind::Endless, async move |conn: &PgConnection| {
+            let plan = replays::plan(conn, &tenant, &filter).await?;
+            Ok(plan.targets.len() as u64)
+        })
+    }
+
     fn step_replay(
         &self,
         now: Timestamp,

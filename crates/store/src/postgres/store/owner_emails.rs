@@ -1,6 +1,7 @@
 //! [`OwnerEmails`] of a [`PostgresStore`].
 //!
-//! Rows are locked in this order: the directory, `email_usage`, `email_confirmations`, the number of the last notice.
+//! Rows are locked in this order: the directory, `email_usage`, `email_confirmations`, the number of the
+//! last notification.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;

@@ -12,7 +12,7 @@ use posthaste_core::id::{EndpointId, EventId, IdGenerator};
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::count_changes::CountChanges;
 use super::notify::NewWork;
@@ -25,7 +25,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::clock_skew_of;
 use crate::postgres::schema::columns::{Id, parse, to_json};
-use crate::postgres::schema::event_rows::{read_list, write_list};
+use crate::postgres::schema::event_rows::{list_length, read_list, write_list};
 use crate::postgres::schema::partitions::Day;
 use crate::{
     AcceptResult, AcceptedDelivery, AcceptedEvent, AcceptedOrStored, HandedOver, NewEvent,
@@ -164,7 +164,7 @@ impl<'a> AcceptedRows<'a> {
             let (fresh, event) = match plan {
                 EventDecision::Store => (true, self.store(plan_context, now, &tenant, event)),
                 EventDecision::Stored(event) => (false, event),
-                EventDecision::SameAs(index) => (false, done[index].event.clone()),
+                EventDecision::SameAs(index) => (false, done[index].event.repeated()),
             };
             done.push(AcceptedOrStored {
                 is_new: fresh,
@@ -212,6 +212,7 @@ impl<'a> AcceptedRows<'a> {
             id,
             event_type: event.content.event_type.clone(),
             created_at: now,
+            delivery_count: deliveries.len(),
             deliveries,
         };
         self.keep(now, tenant.no, event, &accepted);
@@ -219,7 +220,7 @@ impl<'a> AcceptedRows<'a> {
             let key = (tenant.no, idempotency.key.clone());
             plan_context
                 .known
-                .insert(key, (accepted.clone(), idempotency.fingerprint));
+                .insert(key, (accepted.repeated(), idempotency.fingerprint));
         }
         accepted
     }
@@ -308,9 +309,11 @@ pub(super) async fn look_up(
     accepts: &[AcceptOperation],
 ) -> Result<StoredEvents, DbError> {
     let (mut tenants, mut keys): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut seen = FxHashSet::default();
     for event in accepts.iter().flat_map(|accepting| &accepting.events) {
         if let (Some(tenant), Some(idempotency)) =
             (routes.tenant(&event.tenant), &event.idempotency)
+            && seen.insert((tenant.no, idempotency.key.as_str()))
         {
             tenants.push(tenant.no);
             keys.push(&idempotency.key);
@@ -322,7 +325,8 @@ pub(super) async fn look_up(
     }
     let rows = conn
         .query(
-            "SELECT i.tenant_no, i.key, i.fingerprint, v.id, v.type, v.created_at, v.deliveries \
+            "SELECT i.tenant_no, i.key, i.fingerprint, v.id, v.type, v.created_at, \
+             substring(v.deliveries FROM 1 FOR 3200), octet_length(v.deliveries) \
              FROM unnest($1::bigint[], $2::text[]) AS g (tenant_no, key) \
              JOIN idempotency i ON i.tenant_no = g.tenant_no AND i.key = g.key \
              JOIN events v ON v.id = i.event_id",
@@ -338,6 +342,7 @@ pub(super) async fn look_up(
             id: EventId(row.get::<_, Id>(3).0),
             event_type: parse(row.get(4))?,
             created_at: at(row.get(5)),
+            delivery_count: list_length(row.get(7)),
             deliveries: read_list(row.get(6)),
         };
         let key = (row.get(0), row.get(1));

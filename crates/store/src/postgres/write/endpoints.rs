@@ -17,6 +17,9 @@ use crate::postgres::read::endpoints::{find, origin_endpoint};
 use crate::postgres::schema::columns::{EnumCode, Id, to_json};
 use crate::{Change, CreateResult, DisabledReason, Endpoint, ReplaceResult};
 
+/// Maximum number of origin endpoints that one call examines, as a multiple of those that it may delete.
+const EXAMINED_PER_DELETED: usize = 8;
+
 /// Creates an endpoint.
 pub(in crate::postgres) async fn create(
     context: &mut WriteContext,
@@ -187,36 +190,63 @@ fn remember(context: &mut WriteContext, no: i64, health: &Health) {
     });
 }
 
-/// Deletes origin endpoints without deliveries that were created before this time.
+/// Deletes up to `limit` origin endpoints without deliveries that were created before this time. Examines a bounded
+/// number, and continues after them at the next call.
 pub(in crate::postgres) async fn delete_idle_origins(
     context: &mut WriteContext,
     created_before: Timestamp,
     limit: usize,
 ) -> Result<Vec<EndpointId>, DbError> {
     let conn = context.conn.clone();
-    if idle_origins(&conn, created_before, limit).await?.is_empty() {
+    let above = context.cache.origins_up_to;
+    let (idle, up_to) = idle_origins(&conn, created_before, above, limit).await?;
+    context.cache.origins_up_to = up_to;
+    if idle.is_empty() {
         return Ok(Vec::new());
     }
     // They are examined again under the lock, after which no event is routed to them.
     context.lock_directory().await?;
-    let deleted = idle_origins(&conn, created_before, limit).await?;
+    let deleted = still_idle(&conn, &idle).await?;
     for endpoint in &deleted {
         write_status(context, *endpoint, EndpointStatus::Deleted, None);
     }
     Ok(deleted)
 }
 
+/// Returns some origin endpoints above this number without deliveries, and the number after which to continue.
 async fn idle_origins(
     conn: &PgConnection,
     created_before: Timestamp,
+    above: i64,
     limit: usize,
-) -> Result<Vec<EndpointId>, DbError> {
-    let sql = "SELECT e.id FROM endpoints e WHERE e.is_origin AND e.standing <> 3 AND e.created_at < $1 \
+) -> Result<(Vec<Id>, i64), DbError> {
+    let examined = limit.saturating_mul(EXAMINED_PER_DELETED);
+    let sql = "SELECT e.no, e.id, e.created_at < $1 \
          AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.endpoint_no = e.no) \
-         AND NOT EXISTS (SELECT 1 FROM ended d WHERE d.endpoint_no = e.no) ORDER BY e.no LIMIT $2";
+         AND NOT EXISTS (SELECT 1 FROM ended d WHERE d.endpoint_no = e.no) \
+         FROM (SELECT no, id, created_at FROM endpoints WHERE is_origin AND standing <> 3 AND no > $2 \
+         ORDER BY no LIMIT $3) e ORDER BY e.no";
     let rows = conn
-        .query(sql, &[&ms(created_before), &sql_limit(limit)])
+        .query(sql, &[&ms(created_before), &above, &sql_limit(examined)])
         .await?;
+    let last = rows.last().filter(|_| rows.len() == examined);
+    let up_to = last.map_or(0, |row| row.get(0));
+    let mut idle = Vec::new();
+    for row in rows.iter().filter(|row| row.get(2)) {
+        if idle.len() == limit {
+            return Ok((idle, row.get::<_, i64>(0) - 1));
+        }
+        idle.push(row.get(1));
+    }
+    Ok((idle, up_to))
+}
+
+/// Returns those of these origin endpoints that still exist and have no deliveries.
+async fn still_idle(conn: &PgConnection, origins: &[Id]) -> Result<Vec<EndpointId>, DbError> {
+    let sql = "SELECT e.id FROM endpoints e WHERE e.id = ANY ($1) AND e.is_origin AND e.standing <> 3 \
+         AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.endpoint_no = e.no) \
+         AND NOT EXISTS (SELECT 1 FROM ended d WHERE d.endpoint_no = e.no) ORDER BY e.no";
+    let rows = conn.query(sql, &[&origins]).await?;
     let ids = rows.iter().map(|row| EndpointId(row.get::<_, Id>(0).0));
     Ok(ids.collect())
 }

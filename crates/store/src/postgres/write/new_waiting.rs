@@ -1,4 +1,7 @@
 //! Inserts many rows into `waiting`.
+//!
+//! [`NewWaitingRows`] collects rows as columns, so that one statement inserts all of them. Replays use it; accepted
+//! events have columns of their own.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Delivery;

@@ -1,7 +1,7 @@
 //! The payloads that nodes send each other by `NOTIFY`.
 //!
 //! A [`NotifyMessage`] is only a hint: a node that receives it looks immediately, and a node that does not looks a
-//! little later. So a notice may be lost, duplicated or truncated, and one that cannot be parsed is ignored.
+//! little later. So a message may be lost, duplicated or truncated, and one that cannot be parsed is ignored.
 //!
 //! | channel | payload | |
 //! |---|---|---|

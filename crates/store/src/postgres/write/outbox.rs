@@ -1,7 +1,8 @@
-//! The outbox of notifications: failures, notices and emails that are not sent yet.
+//! Notifications and emails that are not sent yet, and the failures that become notifications.
 //!
-//! Rows are locked in this order: `failures`, sorted; the number of the last notice; `emails`, sorted. A transaction
-//! that writes notices holds that number until its commit, so notice numbers follow the commit order.
+//! Rows are locked in this order: `failures`, sorted; the number of the last notification; `emails`, sorted. A
+//! transaction that writes notifications keeps that number locked until its commit, so the numbers of notifications
+//! follow the commit order.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Delivery;
@@ -19,7 +20,7 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, from_json, parse, to_json};
 use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail, SubjectScope};
 
-/// Notices to insert.
+/// Notifications to insert, as columns.
 #[derive(Default)]
 pub(in crate::postgres) struct NotificationColumns {
     scopes: Vec<i64>,
@@ -29,7 +30,7 @@ pub(in crate::postgres) struct NotificationColumns {
 }
 
 impl NotificationColumns {
-    /// Adds a notice about the scope with this number.
+    /// Adds a notification about the scope with this number.
     pub(in crate::postgres) fn push(
         &mut self,
         scope: i64,
@@ -48,7 +49,7 @@ impl NotificationColumns {
     }
 }
 
-/// Inserts notices, numbered in commit order. Above the limit the oldest ones are deleted.
+/// Inserts notifications, numbered in commit order. Above the limit the oldest ones are deleted.
 pub(super) const NOTIFICATION: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
@@ -57,7 +58,7 @@ pub(super) const NOTIFICATION: &str = "WITH last AS (UPDATE meta SET value = val
     unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
-/// Inserts notices.
+/// Inserts notifications.
 pub(in crate::postgres) async fn write_notifications(
     conn: &PgConnection,
     it: &NotificationColumns,
@@ -114,7 +115,7 @@ pub(in crate::postgres) async fn fail(conn: &PgConnection, failed: &Failed) -> R
     Ok(())
 }
 
-/// Turns failures into notices. Failures that are added in the meantime stay for the next call.
+/// Turns failures into notifications. Failures that are added in the meantime stay for the next call.
 pub(in crate::postgres) async fn gather(
     conn: &PgConnection,
     now: Timestamp,
@@ -270,7 +271,7 @@ pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<SubjectScope
     }
 }
 
-/// Returns notices after a number.
+/// Returns the notifications after a number.
 pub(in crate::postgres) async fn notifications(
     conn: &PgConnection,
     after: u64,

@@ -95,7 +95,7 @@ fn read(row: &Row) -> Result<LoginSession, DbError> {
     let holder = match (key, tenant) {
         (Some(_), _) => SessionIdentity::Key(hash_of(row, 2)?),
         (None, Some(tenant)) => SessionIdentity::Tenant(parse(tenant)?),
-        (None, None) => return Err(DbError::Corrupt("a pass of nobody".to_owned())),
+        (None, None) => return Err(DbError::Corrupt("a session without a holder".to_owned())),
     };
     Ok(LoginSession {
         id: SessionId(row.get::<_, Id>(0).0),

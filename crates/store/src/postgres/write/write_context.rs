@@ -68,6 +68,8 @@ pub(in crate::postgres) struct WriteContext {
 pub(in crate::postgres) struct WriterCache {
     /// Progress of the retention run.
     pub(in crate::postgres) retention_progress: RunProgress,
+    /// The last origin endpoint that was examined for deliveries; 0 if it was the last one stored.
+    pub(super) origins_up_to: i64,
     /// The month in which the usage of old months was last deleted.
     pub(super) forgot_in: Option<Month>,
 }

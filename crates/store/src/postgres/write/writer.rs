@@ -32,7 +32,7 @@ pub(in crate::postgres) const MAX_TRIES: usize = 10;
 /// Number of tries of a change that finds the directory changed, however long they take: on a slow link one try may take
 /// longer than [`RETRY_TIMEOUT`].
 const MIN_OUTDATED_TRIES: usize = 3;
-/// No more retries after this time, because all other operations wait behind this one.
+/// Maximum time for the retries of one operation, because all others wait behind it.
 pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A writer task.

@@ -38,7 +38,7 @@ macro_rules! endpoint_fields {
                 "retry-policy",
                 "retry_policy",
                 Kind::Policy,
-                "Retry policy: a preset, JSON, or @FILE; null for the tenant's default",
+                "Retry policy: a preset, JSON, or @FILE (JSON or TOML); null for the tenant's default",
             ),
             body(
                 "timeout",

@@ -136,7 +136,7 @@ pub(super) static DELIVERIES: &[Action] = &[
             ("ID", "id"),
             ("STATUS", "status"),
             ("ACCEPTED", "created_at"),
-            ("TRIED", "attempt_count"),
+            ("ATTEMPTS", "attempt_count"),
             ("TYPE", "event_type"),
             ("ERROR", "last_error.kind"),
             ("REASON", "reason"),

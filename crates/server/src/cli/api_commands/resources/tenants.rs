@@ -15,7 +15,7 @@ const TENANT_FIELDS: [Field; 21] = [
         "retry-policy",
         "default_retry_policy",
         Kind::Policy,
-        "Default retry policy of endpoints: a preset, JSON, or @FILE",
+        "Default retry policy of endpoints: a preset, JSON, or @FILE (JSON or TOML)",
     ),
     body(
         "endpoints",
@@ -204,7 +204,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "signing-secret",
-        about: "Show the secret that signs the one-off requests of a tenant",
+        about: "Show the signing secret of a tenant, which signs its one-off requests",
         examples: &["posthaste tenants signing-secret acme --json"],
         method: Method::GET,
         path: "/v1/tenants/{id}/signing-secret",
@@ -213,7 +213,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "rotate-signing-secret",
-        about: "Give a tenant a new secret for its one-off requests; the old one signs along for a while",
+        about: "Rotate the signing secret of a tenant; the old one stays valid for a while",
         examples: &["posthaste tenants rotate-signing-secret acme --overlap 1h"],
         method: Method::POST,
         path: "/v1/tenants/{id}/signing-secret/rotate",
@@ -222,7 +222,7 @@ pub(super) static TENANTS: &[Action] = &[
                 "overlap",
                 "overlap",
                 Kind::Duration,
-                "How long the old one signs along, 24h unless said; 0s ends it at once",
+                "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
             ),
             SECRET_KIND,
             SECRET_FILE,

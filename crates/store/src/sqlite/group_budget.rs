@@ -1,15 +1,19 @@
-//! The size of a group commit.
+//! The budget of a group commit: how many operations, bytes and rows it may still take.
+//!
+//! The writer ends a group when its [`GroupBudget`] is used up, so that no operation waits long for those before it.
 
 /// Maximum number of operations of one group.
 const MAX_GROUP: usize = 1_024;
 /// Maximum number of bytes of one group, unless a single operation is larger.
-const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
+const MAX_GROUP_BYTES: usize = 2 * 1_024 * 1_024;
+/// Number of bytes that take at least as long to write as a row without them.
+pub(super) const BYTES_PER_ROW: usize = 4_096;
 /// Number of rows after which a group ends, about 20 ms. The operation that reaches it is complete, so a transaction writes
 /// at most this number of rows and those of one operation.
-pub(crate) const MAX_GROUP_ROWS: u64 = 2_048;
+const MAX_GROUP_ROWS: u64 = 2_048;
 
-/// The rest of what one group commit may take and write.
-pub(crate) struct GroupBudget {
+/// The remaining size of one group commit.
+pub(super) struct GroupBudget {
     is_empty: bool,
     operations: usize,
     bytes: usize,
@@ -18,7 +22,7 @@ pub(crate) struct GroupBudget {
 
 impl GroupBudget {
     /// Creates the budget of a new group, for at most this number of operations.
-    pub(crate) fn new(operations: usize) -> GroupBudget {
+    pub(super) fn new(operations: usize) -> GroupBudget {
         GroupBudget {
             is_empty: true,
             operations: operations.min(MAX_GROUP),
@@ -28,7 +32,7 @@ impl GroupBudget {
     }
 
     /// Takes an operation of this size, or returns false if the group must end before it. The first one always fits.
-    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
         let fits = self.operations > 0 && self.rows > 0 && bytes <= self.bytes;
         let is_taken = self.is_empty || fits;
         if is_taken {
@@ -40,12 +44,12 @@ impl GroupBudget {
     }
 
     /// Subtracts rows that an operation has written.
-    pub(crate) fn spend(&mut self, rows: u64) {
+    pub(super) fn spend(&mut self, rows: u64) {
         self.rows = self.rows.saturating_sub(rows);
     }
 
     /// Returns whether no further operation can be taken.
-    pub(crate) fn is_used_up(&self) -> bool {
+    pub(super) fn is_used_up(&self) -> bool {
         self.operations == 0 || self.rows == 0
     }
 }

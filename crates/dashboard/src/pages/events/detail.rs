@@ -5,20 +5,18 @@ use posthaste_api::problem::Problem;
 use posthaste_api::resources::{DeliverySummary, Event, ListPage};
 use posthaste_charts::format::count;
 
-use super::deliveries::table::{TableStyle, table};
-use super::delivery::payload;
-use super::endpoint_lookup::EndpointLookup;
 use crate::components::{copyable, empty_list, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
-use crate::routes::{PageHandler, Route, page_route};
+use crate::pages::deliveries::table::{TableStyle, table};
+use crate::pages::delivery::payload;
+use crate::pages::endpoint_lookup::EndpointLookup;
+use crate::urls::query_string;
 
 /// Maximum number of deliveries shown here. The list of deliveries has all of them.
 const MAX_SHOWN: usize = 50;
 
-pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Tenant, "/events/{event}", show)];
-
-async fn show(request: PageRequest) -> Result<PageResult, Problem> {
+pub(super) async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let id = request.path_param("event");
     // An event never changes, so live updates do not read it again.
     let event: Option<Event> = match request.cached_value.get() {
@@ -33,10 +31,15 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let deliveries: ListPage<DeliverySummary> = request.tenant_get(&path).await?;
     let mut lookup = EndpointLookup::empty();
     lookup.look_up_all(&request, &deliveries.data).await?;
-    let mut page = Page::new(Tab::Deliveries, format!("Event {event_type}"))
-        .breadcrumb("Deliveries", request.tenant_link("/deliveries"));
+    let page = match request.is_portal() {
+        true => Page::new(Tab::Deliveries, format!("Event {event_type}"))
+            .breadcrumb("Deliveries", request.tenant_link("/deliveries")),
+        false => Page::new(Tab::Events, format!("Event {event_type}"))
+            .breadcrumb("Events", request.tenant_link("/events")),
+    };
+    let mut page = page;
     if let Some(event) = &event {
-        page = page.static_section("facts", facts(event));
+        page = page.static_section("facts", facts(&request, event));
     }
     page = page.live(
         "deliveries",
@@ -48,7 +51,8 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     Ok(page.into())
 }
 
-fn facts(event: &Event) -> Markup {
+fn facts(request: &PageRequest, event: &Event) -> Markup {
+    let again = query_string([("type", event.r#type.as_str()), ("copy", &event.id)]);
     html! {
         div.card {
             h2 { "Details" }
@@ -59,6 +63,9 @@ fn facts(event: &Event) -> Markup {
                 @if let Some(at) = &event.deliver_at { dt { "Scheduled for" } dd { (time(at)) } }
                 @if let Some(key) = &event.idempotency_key { dt { "Idempotency key" } dd { code { (key) } } }
                 dt { "Deliveries" } dd { (count(event.delivery_count)) }
+            }
+            @if !request.is_portal() {
+                div.actions { a.button href=(request.tenant_link(&format!("/events/new{again}"))) { "Send a copy…" } }
             }
         }
     }

@@ -1,59 +1,23 @@
-//! Documentation pages, generated from the routes.
-//!
-//! Plain HTML: no scripts, no external resources, readable without styles. Each page is made once, since reading it
-//! needs no key.
+//! The API reference, generated from the routes, and the list of errors.
 
-use std::fmt::Write;
-use std::sync::OnceLock;
-
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::code::Code;
-use super::openapi::{access_in_words, document, path_names};
-use super::route::{Content, RequestBody, Route};
-use super::routes::GROUPS;
-
-const STYLE: &str = "\
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem 1.5rem 4rem;color:#1c1e21;background:#fff}\
-h1{font-size:1.6rem}h2{margin-top:2.5rem;border-bottom:1px solid #d8dce2;padding-bottom:.3rem}\
-h3{font-size:1rem;margin:2rem 0 .4rem}code,pre{font:14px/1.45 ui-monospace,monospace}\
-pre{background:#f4f5f7;padding:.8rem 1rem;border-radius:6px;overflow-x:auto}\
-.verb{display:inline-block;min-width:4.2rem;font-weight:700;color:#0b5cad}\
-table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.25rem .8rem .25rem 0;border-bottom:1px solid #e8eaee}\
-nav ul{columns:2;padding-left:1.2rem}a{color:#0b5cad}.quiet{color:#5b636e}\
-@media(prefers-color-scheme:dark){body{color:#e4e6ea;background:#15171a}pre{background:#1f2226}h2,td,th{border-color:#33383f}a,.verb{color:#7ab8ff}.quiet{color:#9aa3ad}}";
+use super::frame::{Entry, Frame};
+use super::markup::{escape, prose, put};
+use crate::code::Code;
+use crate::openapi::{access_in_words, document, path_names};
+use crate::route::{Content, RequestBody, Route};
+use crate::routes::GROUPS;
 
 /// Returns the page that describes every route and every error.
-pub(super) fn page_bytes() -> Bytes {
-    static PAGE: OnceLock<Bytes> = OnceLock::new();
-    PAGE.get_or_init(|| page().into()).clone()
-}
-
-/// Returns the page that describes every error.
-pub(super) fn errors_page_bytes() -> Bytes {
-    static PAGE: OnceLock<Bytes> = OnceLock::new();
-    PAGE.get_or_init(|| errors_page().into()).clone()
-}
-
-/// Returns the page that describes every route and every error.
-fn page() -> String {
+pub(super) fn page() -> String {
     let document = document();
-    let mut html = opening("posthaste API");
-    html.push_str(
+    let mut html = String::from(
         "<h1>posthaste API</h1><p>JSON over HTTP. Send <code>Authorization: Bearer KEY</code>. Times are RFC 3339 in UTC with milliseconds; durations are strings such as <code>\"250ms\"</code>, <code>\"30s\"</code>, <code>\"2h\"</code>. Unknown fields and parameters are errors. Lists take <code>limit</code> and <code>cursor</code>. Machine-readable description: <a href=\"/openapi.json\">/openapi.json</a>.</p>",
     );
-    html.push_str("<nav><ul>");
+    let mut contents = Vec::new();
     for group in GROUPS {
-        put(
-            &mut html,
-            format_args!("<li><a href=\"#{0}\">{0}</a></li>", group.name),
-        );
-    }
-    html.push_str(
-        "<li><a href=\"#shapes\">Shapes</a></li><li><a href=\"#errors\">Errors</a></li></ul></nav>",
-    );
-    for group in GROUPS {
+        contents.push(Entry::new(group.name, group.name));
         put(
             &mut html,
             format_args!(
@@ -69,24 +33,28 @@ fn page() -> String {
     }
     shapes(&mut html, &document);
     errors(&mut html);
-    html.push_str("</body></html>");
-    html
+    contents.push(Entry::new("shapes", "Shapes"));
+    contents.push(Entry::new("errors", "Errors"));
+    Frame {
+        title: "posthaste API",
+        path: super::REFERENCE_PATH,
+        contents: &contents,
+        query: "",
+    }
+    .around(&html)
 }
 
 /// Returns the page that describes every error.
-fn errors_page() -> String {
-    let mut html = opening("posthaste errors");
+pub(super) fn errors_page() -> String {
+    let mut html = String::from("<h1>Errors</h1>");
     errors(&mut html);
-    html.push_str("<p><a href=\"/docs\">All of the API</a></p></body></html>");
-    html
-}
-
-fn opening(title: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}</style></head><body>"
-    )
+    Frame {
+        title: "posthaste errors",
+        path: super::ERRORS_PATH,
+        contents: &[],
+        query: "",
+    }
+    .around(&html)
 }
 
 fn describe(html: &mut String, route: &Route) {
@@ -198,36 +166,4 @@ fn errors(html: &mut String) {
         );
     }
     html.push_str("</section>");
-}
-
-fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
-    html.write_fmt(text)
-        .expect("writing to a string does not fail");
-}
-
-/// Escapes text, and marks text between backquotes as code.
-fn prose(text: &str) -> String {
-    let mut html = String::new();
-    for (index, part) in text.split('`').enumerate() {
-        if index % 2 == 1 {
-            put(&mut html, format_args!("<code>{}</code>", escape(part)));
-        } else {
-            html.push_str(&escape(part));
-        }
-    }
-    html
-}
-
-fn escape(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            other => html.push(other),
-        }
-    }
-    html
 }

@@ -3,18 +3,23 @@
 //! [`message`] describes an alert in one sentence, from its name and its stored detail. A value that is missing in the
 //! detail is shown as `?`, so alerts of every version have a text.
 
-use posthaste_core::alert::{AlertName, Measure};
+use posthaste_core::alert::{AlertName, Bound, Measure};
 use posthaste_core::time::Span;
 use posthaste_store::Alert;
 use serde_json::Value;
 
 /// Describes an alert in one sentence.
 pub fn message(alert: &Alert) -> String {
-    let number = |name: &str| alert.detail.get(name).and_then(Value::as_f64);
-    let text = |name: &str| alert.detail.get(name).and_then(Value::as_str);
+    message_of(alert.name, &alert.detail)
+}
+
+/// Describes an alert with this name and detail in one sentence.
+pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
+    let number = |name: &str| detail.get(name).and_then(Value::as_f64);
+    let text = |name: &str| detail.get(name).and_then(Value::as_str);
     let formatted = |name: &str| {
         number(name).map_or("?".to_owned(), |value| {
-            with_unit(alert.name.measure(), value)
+            with_unit(alert_name.measure(), value)
         })
     };
     let (value, limit) = (formatted("value"), formatted("threshold"));
@@ -23,7 +28,7 @@ pub fn message(alert: &Alert) -> String {
         Some(code) => format!(" ({})", code.replace('_', " ")),
         None => String::new(),
     };
-    match alert.name {
+    match alert_name {
         AlertName::RetryRatio => format!("Retry rate is {value}{last} (threshold {limit})."),
         AlertName::DeadLetterRatio => {
             format!("Dead-letter rate is {value}{last} (threshold {limit}).")
@@ -76,6 +81,27 @@ pub fn message(alert: &Alert) -> String {
         AlertName::OutboxUnreachable => format!(
             "An outbox could not be read for {value} (threshold {limit}). Its rows wait in the application's database."
         ),
+    }
+}
+
+/// Describes the condition under which an open alert is resolved.
+pub fn clears_when(name: AlertName, bound: Option<Bound>, calm: Span) -> String {
+    let calm = calm.about();
+    match (name, bound) {
+        (AlertName::BreakerTripped, _) => {
+            format!("when the endpoint has accepted deliveries again for {calm}")
+        }
+        (AlertName::DisableWarning, _) => "when the endpoint recovers or is disabled".to_owned(),
+        (AlertName::EndpointDisabled, _) => "when the endpoint is enabled".to_owned(),
+        (_, Some(Bound::Above(limit))) => {
+            let limit = with_unit(name.measure(), limit);
+            format!("when the value has been at most {limit} for {calm}")
+        }
+        (_, Some(Bound::Below(limit))) => {
+            let limit = with_unit(name.measure(), limit);
+            format!("when the value has been at least {limit} for {calm}")
+        }
+        (_, None) => "at the next check, because this alert is switched off".to_owned(),
     }
 }
 
@@ -188,6 +214,27 @@ mod tests {
             assert!(some.ends_with('.') && !some.contains('?'), "{some}");
             let bare = text_of(name, json!({}));
             assert!(!bare.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_end_of_every_alert_is_described() {
+        let calm = Span::from_mins(5);
+        let when = |name: AlertName| clears_when(name, Some(name.bound()), calm);
+        assert_eq!(
+            when(AlertName::RetryRatio),
+            "when the value has been at most 10 % for 5 min"
+        );
+        assert_eq!(
+            when(AlertName::SecondAttemptSuccessRatio),
+            "when the value has been at least 60 % for 5 min"
+        );
+        assert_eq!(
+            when(AlertName::EndpointDisabled),
+            "when the endpoint is enabled"
+        );
+        for name in AlertName::ALL {
+            assert!(when(name).starts_with("when "), "{name}");
         }
     }
 
