@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! soak cluster|kill --program PATH [--minutes N] [--seed S] [--rate EVENTS_PER_SECOND] [--stats] [--no-database-faults]
+//!     [--only FAULT]
 //! ```
 //!
 //! Prints the schedule, a table of the faults and every violation. The exit code is 1 if there is a violation.
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use posthaste_testbed::soak::{FaultKind, SoakOptions, cluster, kill};
 
-const USAGE: &str = "usage: soak cluster|kill --program PATH [--minutes N] [--seed S] [--rate N] [--stats] [--no-database-faults]";
+const USAGE: &str = "usage: soak cluster|kill --program PATH [--minutes N] [--seed S] [--rate N] [--stats] [--no-database-faults] [--only FAULT]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -59,6 +60,11 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Option<SoakOptions> {
             "--seed" => options.seed = arguments.next()?.parse().ok()?,
             "--rate" => options.events_per_second = arguments.next()?.parse().ok()?,
             "--stats" => options.check_stats = true,
+            "--only" => {
+                let wanted = arguments.next()?;
+                let known = options.kinds.iter().find(|kind| kind.name() == wanted);
+                options.kinds = vec![*known?];
+            }
             "--no-database-faults" => options.kinds = FaultKind::OF_NODES.to_vec(),
             _ => return None,
         }

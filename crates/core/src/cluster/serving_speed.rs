@@ -318,7 +318,7 @@ mod tests {
             recoveries.push(heartbeats + 1);
         }
         assert_eq!(recoveries, [15, 30, 60, 120, 120, 120]);
-        assert!(120 <= MAX_RECOVERY_HEARTBEATS);
+        const { assert!(120 <= MAX_RECOVERY_HEARTBEATS) };
         judge(&mut speed, FORGET_RELAPSES as usize, 5, 2);
         while judge(&mut speed, 1, 1_300, 2) != [0] {}
         assert_eq!(judge(&mut speed, 15, 5, 2)[14], 4, "it is forgotten");

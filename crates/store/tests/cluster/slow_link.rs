@@ -85,6 +85,9 @@ fn event() -> NewEvent {
     }
 }
 
+/// An operation of the slow node.
+type SlowOperation<'a> = Box<dyn FnOnce() + Send + 'a>;
+
 /// A quick node and a slow one.
 struct Pair {
     fixture: Fixture,
@@ -116,6 +119,20 @@ impl Pair {
         self.fixture.until("an even share", || {
             self.quick.owns() == 128 && self.slow.owns() == 128
         });
+    }
+
+    /// Waits until the slow node knows from a heartbeat that its link is slow: the one that was sent before the delay may
+    /// not show it.
+    fn until_slow_heartbeats(&self) {
+        let me = self.slow.cluster.me().0;
+        let beat = format!("SELECT beat FROM beats WHERE node = {me}");
+        let beat = || -> u64 {
+            self.fixture.database.run(&beat)[0]
+                .parse()
+                .expect("a number")
+        };
+        let enough = beat() + 3;
+        self.fixture.until("three heartbeats", || beat() >= enough);
     }
 
     /// Returns an id of an endpoint that the slow node owns.
@@ -168,10 +185,9 @@ fn accepts_of_other_nodes_do_not_wait_for_writes_over_a_slow_link() {
     wait(store.create_endpoint(NOW, endpoint(id), 100)).expect("it is made");
     pair.accept();
     pair.proxy.delay(DELAY_MS..=DELAY_MS, 1);
-    // The next operation finds out that the link is slow.
-    wait(store.probe(NOW)).expect("it is written");
+    pair.until_slow_heartbeats();
     let other = pair.endpoint_of_slow(1_000_000);
-    let operations: [(&str, Box<dyn FnOnce() + Send + '_>); 6] = [
+    let operations: [(&str, SlowOperation<'_>); 6] = [
         // First, because the node soon gives its shards away.
         (
             "pause an endpoint",
@@ -230,7 +246,7 @@ fn a_change_over_a_slow_link_sees_concurrent_changes() {
     let id = pair.endpoint_of_slow(1);
     wait(pair.quick.store.create_endpoint(NOW, endpoint(id), 100)).expect("it is made");
     pair.proxy.delay(DELAY_MS..=DELAY_MS, 1);
-    wait(pair.slow.store.probe(NOW)).expect("it is written");
+    pair.until_slow_heartbeats();
     // Both create the same tenant, and both change the same revision: one of each fails.
     let (made, replaced) = thread::scope(|scope| {
         let made = scope.spawn(|| {

@@ -207,11 +207,13 @@ impl ClusterSoak {
         match fault.kind {
             FaultKind::Kill | FaultKind::Stop => {
                 let node = &mut self.nodes[at];
-                block_in_place(|| match fault.kind {
-                    FaultKind::Stop => {
+                let is_kill = fault.kind == FaultKind::Kill;
+                block_in_place(|| {
+                    if is_kill {
+                        node.kill();
+                    } else {
                         node.stop();
                     }
-                    _ => node.kill(),
                 });
                 self.panics.extend(panics(&self.nodes[at]));
                 sleep(fault.lasts).await;
@@ -259,9 +261,13 @@ impl ClusterSoak {
             }
             FaultKind::DatabaseRestart | FaultKind::DatabaseCrash => {
                 let server = self.server.as_ref().expect("a private server");
-                block_in_place(|| match fault.kind {
-                    FaultKind::DatabaseCrash => server.kill(),
-                    _ => server.stop(StopMode::Fast),
+                let crashes = fault.kind == FaultKind::DatabaseCrash;
+                block_in_place(|| {
+                    if crashes {
+                        server.kill();
+                    } else {
+                        server.stop(StopMode::Fast);
+                    }
                 });
                 sleep(fault.lasts).await;
                 block_in_place(|| server.start_again());

@@ -55,6 +55,9 @@ pub(super) struct MembershipTask {
     in_progress: Option<Command>,
     /// Shards that the node is done with, which still need a barrier through the writers.
     done: Vec<OwnedShard>,
+    /// True while a barrier is on its way. The next one takes all shards that are done meanwhile: over a slow link each
+    /// barrier takes a second or more, and a node that gives its shards away has up to 256.
+    passes_barrier: bool,
     /// Callers that wait until this node owns no shards.
     retires: Vec<Done<()>>,
     phase: Phase,
@@ -93,6 +96,7 @@ impl MembershipTask {
             me: None,
             in_progress: None,
             done: Vec::new(),
+            passes_barrier: false,
             retires: Vec::new(),
             phase: Phase::Running,
             entered: Some(entered),
@@ -155,6 +159,7 @@ impl MembershipTask {
                 }
             }
             MembershipInput::Passed(holdings) => {
+                self.passes_barrier = false;
                 for holding in holdings {
                     self.handle(Input::RevokeFinished(holding));
                 }
@@ -188,13 +193,15 @@ impl MembershipTask {
     /// Passes a barrier through the writers for shards that the node is done with, so that no earlier operation is
     /// written after the release.
     fn pass_barrier(&mut self) {
-        if self.done.is_empty() {
+        let is_closing = self.phase == Phase::Closing;
+        if self.done.is_empty() || self.passes_barrier && !is_closing {
             return;
         }
         let holdings = std::mem::take(&mut self.done);
-        if self.phase == Phase::Closing {
+        if is_closing {
             return self.handle_input(MembershipInput::Passed(holdings));
         }
+        self.passes_barrier = true;
         let membership = self.membership.clone();
         let shared = &self.membership.shared;
         let send_passed = move || membership.send(MembershipInput::Passed(holdings));
