@@ -106,7 +106,7 @@ fn words_of_span(span: Span) -> String {
         match count {
             0 => {}
             1 => parts.push(format!("1 {unit}")),
-            _ => parts.push(format!("{count} {unit}s")),
+            count => parts.push(format!("{count} {unit}s")),
         }
     }
     match parts.as_slice() {

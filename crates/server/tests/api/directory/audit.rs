@@ -110,6 +110,11 @@ async fn an_audit_entry_names_the_created_resource_without_secrets() {
         ),
         ("test_endpoint", format!("{endpoint}/test"), json!({})),
         ("create_replay", format!("{own}/replays"), json!({})),
+        (
+            "create_schedule",
+            format!("{own}/schedules"),
+            json!({"every": "1h", "event": {"type": "a", "payload": "hunter2"}}),
+        ),
     ];
     // Sending events and one-off requests is not audited: each is its own record.
     let creating = routes::all().filter(|route| {
