@@ -61,8 +61,8 @@ async fn open(
         StoreBackend::Postgres(mut shared) => {
             // This process sends nothing.
             shared.role = Role::Api;
-            let (_, correction) = Clock::corrected();
-            let shared = shared.settings(correction);
+            let (clock, correction) = Clock::corrected();
+            let shared = shared.settings(clock, correction);
             let events = Arc::new(ClusterEventHandler::new(engine));
             let opening =
                 spawn_blocking(move || PostgresStore::open(shared, settings, hand_over, events));
