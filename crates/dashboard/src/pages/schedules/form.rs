@@ -268,11 +268,14 @@ fn form_field(field: &str) -> Option<&'static str> {
 
 /// Returns the errors that the API found in the form. Other problems are shown on a page of their own.
 pub(super) fn errors_in_form(problem: Problem) -> Result<FieldErrors, Problem> {
-    match problem.code {
-        Code::AlreadyExists => Ok(FieldErrors::default().with("id", "is already in use")),
-        Code::NotFound | Code::Unauthorized | Code::Forbidden => Err(problem),
-        _ => Ok(FieldErrors::new(&problem, form_field)),
+    if problem.code == Code::AlreadyExists {
+        return Ok(FieldErrors::default().with("id", "is already in use"));
     }
+    let has_own_page = [Code::NotFound, Code::Unauthorized, Code::Forbidden];
+    if has_own_page.contains(&problem.code) {
+        return Err(problem);
+    }
+    Ok(FieldErrors::new(&problem, form_field))
 }
 
 /// Converts a typed time. The API reports a text that is none.

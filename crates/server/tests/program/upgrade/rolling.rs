@@ -73,7 +73,7 @@ fn assert_no_errors(cluster: &TestCluster) {
 async fn replace_all(
     cluster: &mut TestCluster,
     load: &Load,
-    running: &mut Vec<usize>,
+    running: &mut [usize],
     program: &Path,
     settings: &[&str],
 ) {
