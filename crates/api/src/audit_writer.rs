@@ -30,8 +30,8 @@ const UNAUDITED_ROUTES: [&str; 7] = [
     "create_event",
     "create_events",
     "create_request",
-    "preview_replay",
     "preview_schedule",
+    "preview_replay",
     "preview_policy",
     "simulate_policy",
 ];

@@ -5,7 +5,7 @@
 
 use posthaste_core::alert::{AlertName, Bound, Measure};
 use posthaste_core::time::Span;
-use posthaste_store::Alert;
+use posthaste_store::{Alert, SubjectScope};
 use serde_json::Value;
 
 /// Describes an alert in one sentence.
@@ -149,6 +149,15 @@ fn percent(value: f64) -> String {
 fn two_decimals(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Formats the scope for a log line.
+pub(crate) fn scope_text(scope: &SubjectScope) -> String {
+    match scope {
+        SubjectScope::Everything => "everything".to_owned(),
+        SubjectScope::Tenant(tenant) => format!("tenant {tenant}"),
+        SubjectScope::Endpoint(endpoint) => format!("endpoint {endpoint}"),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
+use posthaste_core::cluster::Feature;
 use posthaste_core::id::ScheduleId;
 use posthaste_core::schedule::{
     Schedule, ScheduleProgress, ScheduleState, ScheduleStatus, ScheduleTiming, Timing,
@@ -31,6 +32,7 @@ const MAX_PREVIEW: u32 = 100;
 /// `POST …/schedules`.
 pub(super) async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
+    app.check_feature(Feature::Schedules, "schedules")?;
     body::check_json_type(call.headers())?;
     let bytes = call.take_body(event_bytes(&app, &tenant.tenant)).await?;
     let now = app.clock.wall();

@@ -173,6 +173,7 @@ const CREATE_REFUSALS: &[(u16, Code)] = &[
     (409, Code::Contended),
     (422, Code::UnsafeDestination),
     (422, Code::InvalidUrl),
+    (503, Code::UpgradeInProgress),
 ];
 const CHANGE_REFUSALS: &[(u16, Code)] = &[
     (413, Code::QuotaExceeded),

@@ -189,7 +189,7 @@ impl fmt::Display for AlertName {
 #[error(
     "must be one of retry_ratio, dead_letter_ratio, attempts_per_success, second_attempt_success_ratio, \
      retrying_over_24h, dead_letters_growing, breaker_tripped, disable_warning, endpoint_disabled, queue_age, held_back, \
-     store_slow, store_nearly_full, notices_stuck, held_after_faults, outbox_unreachable"
+     store_slow, store_nearly_full, notices_stuck, held_after_faults, outbox_unreachable, schedules_failing"
 )]
 pub struct UnknownAlert;
 

@@ -75,6 +75,8 @@ pub enum Feature {
     RefusalTrips,
     /// Alerts that were added in 0.2. Nodes of 0.1 could list no alerts.
     AlertsOfV0_2,
+    /// Schedules. Nodes of 0.1 run none, and would send the requests of their runs as a POST to the origin.
+    Schedules,
 }
 
 impl Feature {
@@ -84,7 +86,8 @@ impl Feature {
             Feature::OneOffRequests
             | Feature::LatePolicies
             | Feature::RefusalTrips
-            | Feature::AlertsOfV0_2 => FormatLevel::V0_2,
+            | Feature::AlertsOfV0_2
+            | Feature::Schedules => FormatLevel::V0_2,
         }
     }
 }

@@ -560,7 +560,10 @@ impl AlertChecker {
             detail,
         };
         if self.store.raise_alert(now, alert.clone()).await? == CreateResult::Created {
-            let (about, why) = (scope_text(&alert.scope), alert_text::message(&alert));
+            let (about, why) = (
+                alert_text::scope_text(&alert.scope),
+                alert_text::message(&alert),
+            );
             tracing::warn!(target: LOG_TARGET, alert = name.name(), %about, why, "alert raised");
         }
         Ok(())
@@ -568,7 +571,7 @@ impl AlertChecker {
 
     async fn resolve(&self, now: Timestamp, alert: &Alert) -> Result<(), StoreError> {
         if self.store.resolve_alert(now, alert.id).await?.is_some() {
-            let about = scope_text(&alert.scope);
+            let about = alert_text::scope_text(&alert.scope);
             tracing::info!(target: LOG_TARGET, alert = alert.name.name(), %about, "alert resolved");
         }
         Ok(())
@@ -592,14 +595,5 @@ async fn state_of(store: &dyn Store, alert: &Alert) -> Result<EndpointAlertState
                 endpoint_alerts::state_of(alert.name, &row)
             }))
         }
-    }
-}
-
-/// Formats the scope for a log line.
-fn scope_text(scope: &SubjectScope) -> String {
-    match scope {
-        SubjectScope::Everything => "everything".to_owned(),
-        SubjectScope::Tenant(tenant) => format!("tenant {tenant}"),
-        SubjectScope::Endpoint(endpoint) => format!("endpoint {endpoint}"),
     }
 }

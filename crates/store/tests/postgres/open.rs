@@ -131,7 +131,7 @@ fn open_errors_say_what_to_do() {
             error,
             OpenError::DatabaseTooNew {
                 found: 99,
-                known: 9,
+                known: 10,
                 ..
             }
         ),

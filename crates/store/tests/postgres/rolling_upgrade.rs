@@ -50,7 +50,7 @@ fn an_upgrade_is_finished_when_the_last_older_node_has_left() {
     // The node that was registered before the migration counts as one of 0.1, and so does one that registers after it.
     let other = database.run(REGISTER_OLD)[0].clone();
     let schema = "SELECT value FROM meta WHERE name = 'schema'";
-    assert_eq!(database.run(schema), ["9"]);
+    assert_eq!(database.run(schema), ["10"]);
     let looks = "SELECT count(*) FROM nodes WHERE format = 3";
     assert_eq!(database.run(looks), ["2"]);
     let leave = |node: &str| database.run(&format!("SELECT strike_off({node}, NULL, 0)"));
@@ -58,10 +58,10 @@ fn an_upgrade_is_finished_when_the_last_older_node_has_left() {
     assert_eq!(new.store.format_level(), FormatLevel::V0_1);
     assert_eq!(required(&database), "3");
     // A node that is not replaced yet keeps the upgrade open, whatever a newer node thinks.
-    assert_eq!(database.run("SELECT finish_upgrade(9)"), ["3"]);
+    assert_eq!(database.run("SELECT finish_upgrade(10)"), ["3"]);
     leave(&other);
     wait_until(|| new.store.format_level() == FormatLevel::NEWEST);
-    assert_eq!(required(&database), "9");
+    assert_eq!(required(&database), "10");
     let refused = "DO $$ BEGIN PERFORM enter(1::smallint, 'old', 60000); RAISE 'registered'; \
                    EXCEPTION WHEN SQLSTATE 'PH004' THEN NULL; END $$";
     database.run(refused);
@@ -70,7 +70,7 @@ fn an_upgrade_is_finished_when_the_last_older_node_has_left() {
     let database = Database::create_empty();
     let new = open(&database, Span::from_days(1));
     assert_eq!(new.store.format_level(), FormatLevel::NEWEST);
-    assert_eq!(required(&database), "9");
+    assert_eq!(required(&database), "10");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::form::Form;
 use crate::pages::time_input::parse_absolute_time;
 
 /// The values of the form.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct ScheduleForm {
     pub(super) id: String,
     pub(super) name: String,
@@ -306,8 +306,8 @@ mod tests {
             ("ends_at", "2028-01-01 00:00"),
         ]);
         let expected = json!({
-            "id": "nightly", "name": null, "at": ["2027-01-01 09:00:00Z", "2027-02-01T09:00:00Z"], "timezone": null,
-            "overlap": "skip", "missed": "run_all", "starts_at": null, "ends_at": "2028-01-01 00:00:00Z", "max_runs": 3,
+            "id": "nightly", "name": null, "at": ["2027-01-01T09:00:00.000Z", "2027-02-01T09:00:00.000Z"], "timezone": null,
+            "overlap": "skip", "missed": "run_all", "starts_at": null, "ends_at": "2028-01-01T00:00:00.000Z", "max_runs": 3,
             "request": {"url": "https://a.example/", "method": "PUT", "headers": {"X-A": "1", "X-B": "2"}, "payload": [1]},
         });
         assert_eq!(ScheduleForm::read(&sent).document(None), Ok(expected));

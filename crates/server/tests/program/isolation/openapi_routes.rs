@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 /// Kinds of resource that a path can name. A new kind needs an instance in [`TenantData`](super::tenant_data::TenantData).
-pub(crate) const RESOURCE_KINDS: [&str; 7] = [
-    "tenant", "key", "link", "endpoint", "event", "delivery", "replay",
+pub(crate) const RESOURCE_KINDS: [&str; 8] = [
+    "tenant", "key", "link", "endpoint", "event", "delivery", "replay", "schedule",
 ];
 
 /// One route of the API.

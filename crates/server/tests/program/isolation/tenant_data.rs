@@ -109,6 +109,12 @@ impl TenantData {
             .until(&format!("{base}/deliveries/{failed}"), "failed")
             .await;
         ids.insert("replay", vec![replay]);
+        let schedule = json!({
+            "id": format!("nightly-{tenant}"), "cron": "0 9 * * *",
+            "event": {"type": "to.good", "payload": {"of": tenant}},
+        });
+        let schedule = make("/schedules", 201, schedule).await;
+        ids.insert("schedule", vec![id_of(&schedule)]);
         let key = key["key"].as_str().expect("a key");
         TenantData {
             tenant: tenant.to_owned(),

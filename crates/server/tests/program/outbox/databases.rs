@@ -60,7 +60,7 @@ async fn an_outbox_that_cannot_be_read_raises_an_alert_and_is_logged_once() {
         let log = node.log();
         let lines = log
             .iter()
-            .filter(|line| line.contains("the outbox cannot be read"));
+            .filter(|line| line.contains("cannot read the outbox"));
         lines.count()
     };
     assert_eq!(told(), 1, "{:#?}", node.log());

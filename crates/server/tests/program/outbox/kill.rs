@@ -153,6 +153,6 @@ async fn a_connection_cut_at_any_byte_loses_and_repeats_no_event() {
     assert!(
         node.log()
             .iter()
-            .any(|line| line.contains("the outbox cannot be read"))
+            .any(|line| line.contains("cannot read the outbox"))
     );
 }

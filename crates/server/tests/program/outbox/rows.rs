@@ -90,7 +90,7 @@ async fn kept_rows_name_their_events() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_any_time_are_read() {
-    let outbox = Outbox::with(Store::Sqlite, "keep = true");
+    let outbox = Outbox::with(Store::Sqlite, "tenant = 'acme'\nkeep = true");
     let (_node, _api) = outbox.start_with_tenant().await;
     outbox.database.query(
         "INSERT INTO posthaste_outbox (type, payload, created_at) SELECT 'order.paid', '1', at::timestamptz FROM \

@@ -92,12 +92,16 @@ fn reports(records: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
     reports
 }
 
-/// Returns how often emails report that this was raised and resolved.
+/// Returns how often emails report that the alert about this was raised and resolved.
 fn mailed(emails: &[ReceivedEmail], about: &str) -> (usize, usize) {
     let lines = emails.iter().flat_map(|email| email.text.lines());
     let said: Vec<&str> = lines.filter_map(|line| line.strip_prefix(about)).collect();
-    let raised = said.iter().filter(|said| said.starts_with("raised: "));
-    let over = said.iter().filter(|said| said.ends_with("resolved."));
+    let raised = said
+        .iter()
+        .filter(|said| said.starts_with("dead-letter rate is"));
+    let over = said
+        .iter()
+        .filter(|said| said.starts_with("resolved: dead-letter rate too high"));
     (raised.count(), over.count())
 }
 
@@ -155,9 +159,9 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
         "{reports:?}"
     );
     let abouts = [
-        format!("Alert {ALERT}: "),
-        format!("Alert {ALERT}, tenant acme: "),
-        format!("Alert {ALERT}, endpoint {url} of acme: "),
+        "Server: ".to_owned(),
+        "Tenant acme: ".to_owned(),
+        format!("Endpoint {url} of acme: "),
     ];
     let all = |emails: &[ReceivedEmail]| {
         let mut abouts = abouts.iter();
