@@ -21,7 +21,7 @@ BEYOND_THE_SCHEMA = [
     re.compile(pattern)
     for pattern in [
         # The configuration decides.
-        r"^(url|auth\.token_url) ",
+        r"^(url|request\.url|auth\.token_url) ",
         r"^plan must be null or one of the plans",
         r"^limits\.payload_bytes must be a whole number from 1 to \d+$",
         # The position in a list.
@@ -33,13 +33,20 @@ BEYOND_THE_SCHEMA = [
         r"jitter decorrelated jitter draws delays between the first delay and backoff\.cap",
         r"^protection\.disable\.warn_before must not be longer than disable\.after",
         r"^protection\.breaker\.longest_wait must not be below breaker\.first_wait",
+        # The grammar of cron, the names of time zones, and the shortest interval of the plan.
+        r"^(cron|timezone) (?!cannot be combined)",
+        r"^(cron|every|at) (runs every|never runs) ",
+        # The current time decides, or the two times are compared.
+        r"^(at\[\d+\]|starts_at|ends_at) (is in the past|must be after)",
+        # A change is compared with the stored schedule.
+        r"^(event|request) is required, unless",
         # Keys and certificates are parsed.
         r"^client_certificate(\.(certificate|private_key))? ",
         r"^(secret|secret_kind|signature_style) ",
         # Bytes are counted, not characters.
         r" must have at most \d+ bytes",
         # Reserved names, and names that differ only in case.
-        r"^headers\..* (cannot be set|is listed twice)",
+        r"^(request\.)?headers\..* (cannot be set|is listed twice)",
         # A path that leaves the portal.
         r"^path must be a path below the portal",
         # One email address, which the rules of the mail server restrict.

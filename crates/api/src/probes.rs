@@ -99,7 +99,7 @@ pub(super) static GROUP: Group = Group {
             query: &[parameter(
                 "q",
                 "Words that a section must contain.",
-                || json!({"type": "string"}),
+                || json!({"type": "string", "minLength": 1}),
             )],
             ..open_route(
                 "/docs/search",

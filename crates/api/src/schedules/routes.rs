@@ -1,15 +1,17 @@
 //! Routes and schemas of schedules.
 
 use posthaste_core::id::ScheduleId;
-use posthaste_core::schedule::{MAX_AT_TIMES, MAX_CRON_CHARS};
-use posthaste_core::time::Timestamp;
-use serde_json::{Value, json};
+use posthaste_core::schedule::{MAX_AT_TIMES, MAX_CRON_CHARS, MIN_INTERVAL};
+use posthaste_core::time::{MAX_SPAN, Timestamp};
+use serde_json::{Map, Value, json};
 
+use super::timing::TIMING_FIELDS;
 use super::{handlers, runs};
 use crate::code::Code;
 use crate::events::new_event;
 use crate::requests::new_request;
-use crate::resources::schema::reference;
+use crate::resources::patterns;
+use crate::resources::schema::{self, described, reference, span};
 use crate::resources::{Schema, max_runs_schema, missed_schema, overlap_schema, schedule_schemas};
 use crate::route::{
     Access, Content, Group, LIMIT, RequestBody, Route, SuccessResponse, Verb, cursor,
@@ -229,13 +231,19 @@ fn of_each_occurrence(mut shape: Value) -> Value {
     shape
 }
 
+/// The fields of which a schedule has exactly one.
+const TARGETS: [&str; 2] = ["event", "request"];
+
 fn timing_properties() -> Value {
     json!({
         "cron": {
             "type": ["string", "null"], "maxLength": MAX_CRON_CHARS,
             "description": "Minute, hour, day of month, month, day of week; with six fields, seconds first. Names, ranges, lists, steps, `L` and `#` are allowed, and names such as `@daily`.",
         },
-        "every": {"type": ["string", "null"], "description": "A fixed interval of at least `1s`, counted from `starts_at` or from the creation."},
+        "every": described(
+            schema::nullable(span("ScheduleInterval", MIN_INTERVAL, MAX_SPAN)),
+            "A fixed interval of at least `1s`, counted from `starts_at` or from the creation.",
+        ),
         "at": {
             "type": ["array", "null"], "items": {"type": "string", "format": "date-time"},
             "minItems": 1, "maxItems": MAX_AT_TIMES, "description": "A list of times.",
@@ -246,7 +254,7 @@ fn timing_properties() -> Value {
 
 fn schedule_properties() -> Value {
     let mut properties = json!({
-        "id": {"type": ["string", "null"], "description": "Chosen by the caller: 1 to 64 letters, digits, '-', '_' or '.'."},
+        "id": {"type": ["string", "null"], "pattern": patterns::TENANT_ID, "description": "Chosen by the caller: 1 to 64 letters, digits, '-', '_' or '.'."},
         "name": {"type": ["string", "null"], "maxLength": 200, "description": "The id if absent."},
     });
     let further = json!({
@@ -267,6 +275,25 @@ fn schedule_properties() -> Value {
     properties
 }
 
+/// Returns the schema of objects in which more than one of these fields is set.
+fn several_of(fields: &[&str]) -> Value {
+    let pairs = fields.iter().enumerate().flat_map(|(at, first)| {
+        let others = fields[at + 1..].iter();
+        others.map(move |second| {
+            let is_set = json!({"not": {"type": "null"}});
+            json!({"required": [first, second], "properties": {*first: is_set, *second: is_set}})
+        })
+    });
+    json!({"anyOf": pairs.collect::<Vec<_>>()})
+}
+
+/// Returns the schema of objects in which none of these fields is set.
+fn none_of(fields: &[&str]) -> Value {
+    let unset = fields.iter().map(|field| (*field).to_owned());
+    let unset = unset.map(|field| (field, json!({"type": "null"})));
+    json!({"properties": unset.collect::<Map<String, Value>>()})
+}
+
 /// Adds null to an enumeration.
 fn nullable(mut shape: Value) -> Value {
     if let Some(names) = shape["enum"].as_array_mut() {
@@ -279,6 +306,7 @@ fn new_schedule() -> Value {
     json!({
         "type": "object",
         "description": "Exactly one of `cron`, `every` and `at`, and exactly one of `event` and `request`.",
+        "not": {"anyOf": [several_of(&TIMING_FIELDS), none_of(&TIMING_FIELDS), several_of(&TARGETS), none_of(&TARGETS)]},
         "properties": schedule_properties(),
         "additionalProperties": false,
         "examples": [{
@@ -297,6 +325,7 @@ fn schedule_change() -> Value {
     json!({
         "type": "object",
         "description": "Absent fields are not changed.",
+        "not": {"anyOf": [several_of(&TIMING_FIELDS), several_of(&TARGETS)]},
         "properties": properties,
         "additionalProperties": false,
         "examples": [{"cron": "0 8 * * MON-FRI", "overlap": "skip"}],
@@ -311,6 +340,7 @@ fn new_preview() -> Value {
     json!({
         "type": "object",
         "description": "Exactly one of `cron`, `every` and `at`.",
+        "not": {"anyOf": [several_of(&TIMING_FIELDS), none_of(&TIMING_FIELDS)]},
         "properties": properties,
         "additionalProperties": false,
         "examples": [{"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin", "count": 2}],

@@ -139,7 +139,7 @@ fn open_errors_say_what_to_do() {
     );
     let message = error.to_string();
     assert!(message.contains("schema version 99"), "{message}");
-    assert!(message.contains("up to 9"), "{message}");
+    assert!(message.contains("up to 10"), "{message}");
 }
 
 #[test]
