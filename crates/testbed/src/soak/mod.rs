@@ -1,8 +1,8 @@
 //! Long runs of the program under random faults, with a ledger of what arrived and checks of every guarantee.
 //!
 //! [`cluster::run`] starts several nodes on one PostgreSQL, each behind its own TCP proxy, and injects the faults of a
-//! [`schedule`], which follows from a seed alone. [`kill::run`] kills a node on SQLite again and again. [`load`] sends
-//! events and repeats each with the same idempotency key until it is accepted. After the faults, [`checks`] compares
+//! [`schedule`], which follows from a seed alone. [`kill::run`] kills a node on SQLite again and again. `load` sends
+//! events and repeats each with the same idempotency key until it is accepted. After the faults, `checks` compares
 //! what was accepted, what arrived and what the API says. A [`SoakReport`] has a table and all violations.
 
 mod checks;

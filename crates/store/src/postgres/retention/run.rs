@@ -4,7 +4,7 @@
 //! deliveries and all rows that belong to them. Of the other events it deletes payloads, and all attempts but the
 //! last, as each has its own retention period. The last step of a run also deletes old replays. Deliveries that have
 //! not ended are never touched, however old they are. Runs skip ranges in which nothing can expire yet. A large day
-//! is not read row by row: it is dropped as a whole ([`large_days`](super::large_days)), and only rows of tenants with
+//! is not read row by row: it is dropped as a whole ([`large_days`]), and only rows of tenants with
 //! a shorter retention are deleted before that.
 
 use posthaste_core::time::{Span, Timestamp};
