@@ -43,12 +43,14 @@ impl Decision {
         stored: StoredSchedule,
         now: posthaste_core::time::Timestamp,
         last: EventProgress,
+        max_created: usize,
     ) -> Result<Decision, String> {
         let definition =
             ScheduleDefinition::read(&stored.definition).map_err(|error| error.to_string())?;
         let schedule = Schedule::new(definition).map_err(|error| error.to_string())?;
         let state = state_of(&stored);
-        let plan = schedule.plan(now, &state, last == EventProgress::Unfinished);
+        let is_unfinished = last == EventProgress::Unfinished;
+        let plan = schedule.plan_at_most(now, &state, is_unfinished, max_created);
         Ok(Decision {
             stored,
             schedule,
@@ -132,9 +134,14 @@ impl Decision {
         self.advance(runs, &state, self.stored.failed_runs.saturating_add(1))
     }
 
+    /// The number of events.
+    pub(crate) fn event_count(&self) -> usize {
+        let runs = self.plan.runs.iter();
+        runs.filter(|run| run.outcome == RunOutcome::Create).count()
+    }
+
     fn makes_any(&self) -> bool {
-        let mut runs = self.plan.runs.iter();
-        runs.any(|run| run.outcome == RunOutcome::Create)
+        self.event_count() > 0
     }
 
     fn advance(
@@ -163,10 +170,19 @@ impl Decision {
 mod tests {
     use super::*;
     use posthaste_core::id::EventId;
+    use posthaste_core::schedule::MAX_CREATED_PER_PLAN;
     use posthaste_core::time::{Span, Timestamp};
     use posthaste_store::RunStatus;
 
     const NOON: Timestamp = Timestamp(1_800_014_400_000);
+
+    fn plan(
+        stored: StoredSchedule,
+        now: Timestamp,
+        last: EventProgress,
+    ) -> Result<Decision, String> {
+        Decision::plan(stored, now, last, MAX_CREATED_PER_PLAN)
+    }
 
     fn stored(max_runs: Option<u32>) -> StoredSchedule {
         let definition = serde_json::json!({
@@ -218,7 +234,7 @@ mod tests {
             (EventProgress::Finished, 0),
             (EventProgress::Unfinished, 2),
         ] {
-            let decision = Decision::plan(stored(None), NOON, last).expect("a plan");
+            let decision = plan(stored(None), NOON, last).expect("a plan");
             let advance = decision.accepted(vec![event()]);
             assert_eq!(advance.failed_runs, expected, "{last:?}");
             assert_eq!(advance.run_count, 5);
@@ -228,7 +244,7 @@ mod tests {
 
     #[test]
     fn refused_runs_are_skipped_and_do_not_count() {
-        let decision = Decision::plan(stored(Some(5)), NOON, EventProgress::Finished);
+        let decision = plan(stored(Some(5)), NOON, EventProgress::Finished);
         let decision = decision.expect("a plan");
         assert_eq!(
             decision.accepted(vec![event()]).status,
@@ -247,12 +263,12 @@ mod tests {
     #[test]
     fn a_schedule_that_is_not_due_needs_no_write() {
         let before = Timestamp(NOON.0 - 1);
-        let decision = Decision::plan(stored(None), before, EventProgress::Finished);
+        let decision = plan(stored(None), before, EventProgress::Finished);
         assert!(decision.expect("a plan").is_empty());
         let unreadable = StoredSchedule {
             definition: "{}".to_owned(),
             ..stored(None)
         };
-        assert!(Decision::plan(unreadable, NOON, EventProgress::Finished).is_err());
+        assert!(plan(unreadable, NOON, EventProgress::Finished).is_err());
     }
 }

@@ -9,7 +9,7 @@ use posthaste_api::auth::CachedTenant;
 use posthaste_api::code::Code;
 use posthaste_api::events::AdvanceOutcome;
 use posthaste_api::problem::Problem;
-use posthaste_core::schedule::{LATE_AFTER, RunOutcome, ScheduledRun};
+use posthaste_core::schedule::{LATE_AFTER, MAX_CREATED_PER_PLAN, RunOutcome, ScheduledRun};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
     EventProgress, NewEvent, RunStatus, ScheduleAdvance, StoreError, StoredSchedule,
@@ -52,13 +52,38 @@ pub(crate) async fn run(
         tenant,
         stored,
     };
-    run.decide(last).await
+    match run.decide(last, MAX_CREATED_PER_PLAN).await? {
+        Decided::Next(next) => Ok(next),
+        // Limits that refuse several events together may accept one.
+        Decided::TooMany => match run.decide(last, 1).await? {
+            Decided::Next(next) => Ok(next),
+            Decided::TooMany => Ok(Next::Unknown),
+        },
+    }
+}
+
+/// The result of a decision.
+enum Decided {
+    /// It was stored, or postponed.
+    Next(Next),
+    /// Limits did not accept its events together. Nothing was stored.
+    TooMany,
 }
 
 struct Run<'a> {
     app: &'a App,
     tenant: Arc<CachedTenant>,
     stored: StoredSchedule,
+}
+
+/// The result of storing a decision.
+enum Carried {
+    /// It was stored.
+    Next(Next),
+    /// Its events may be accepted after this time.
+    Wait(Span),
+    /// Its events cannot be accepted.
+    Refused(Problem),
 }
 
 /// The reason why there are no events for the runs of a decision.
@@ -70,43 +95,59 @@ enum NoEvents {
 }
 
 impl Run<'_> {
-    async fn decide(&self, last: EventProgress) -> Result<Next, StoreError> {
+    async fn decide(&self, last: EventProgress, max_created: usize) -> Result<Decided, StoreError> {
         let now = self.app.clock.wall();
-        let decision = match Decision::plan(self.stored.clone(), now, last) {
+        let decision = match Decision::plan(self.stored.clone(), now, last, max_created) {
             Ok(decision) => decision,
             Err(error) => {
                 let (tenant, schedule) = (&self.stored.tenant, &self.stored.id);
                 tracing::error!(target: LOG_TARGET, %tenant, %schedule, error, "a schedule cannot be read, and does not run");
-                return self.postpone(UNREADABLE_POSTPONEMENT).await;
+                let postponed = self.postpone(UNREADABLE_POSTPONEMENT).await?;
+                return Ok(Decided::Next(postponed));
             }
         };
-        if decision.is_empty() {
-            return Ok(decision.next_run_at().map_or(Next::Nothing, Next::DueAt));
+        let is_several = decision.event_count() > 1;
+        match self.carry_out(&decision, now).await? {
+            Carried::Next(next) => Ok(Decided::Next(next)),
+            Carried::Wait(_) | Carried::Refused(_) if is_several && max_created > 1 => {
+                Ok(Decided::TooMany)
+            }
+            Carried::Wait(wait) => Ok(Decided::Next(self.postpone(wait).await?)),
+            Carried::Refused(problem) => Ok(Decided::Next(self.refuse(&decision, &problem).await?)),
         }
-        let events = match self.events(&decision, now).await {
+    }
+
+    /// Makes the events of a decision and stores them with it.
+    async fn carry_out(&self, decision: &Decision, now: Timestamp) -> Result<Carried, StoreError> {
+        if decision.is_empty() {
+            let next = decision.next_run_at();
+            return Ok(Carried::Next(next.map_or(Next::Nothing, Next::DueAt)));
+        }
+        let events = match self.events(decision, now).await {
             Ok(events) => events,
-            Err(NoEvents::Wait(wait)) => return self.postpone(wait).await,
-            Err(NoEvents::Refused(problem)) => return self.refuse(&decision, &problem).await,
+            Err(NoEvents::Wait(wait)) => return Ok(Carried::Wait(wait)),
+            Err(NoEvents::Refused(problem)) => return Ok(Carried::Refused(problem)),
         };
         let advance = decision.accepted(events);
         let lags = on_time(&advance, now);
-        match self.write(advance).await? {
+        Ok(match self.write(advance).await? {
             AdvanceOutcome::Done(_) => {
                 let done_at = self.app.clock.wall();
                 for scheduled_for in lags {
                     let lag = Duration::from_millis(done_at.since(scheduled_for).as_millis());
                     self.app.metrics.schedules.started(lag);
                 }
-                Ok(decision.next_run_at().map_or(Next::Nothing, Next::DueAt))
+                let next = decision.next_run_at();
+                Carried::Next(next.map_or(Next::Nothing, Next::DueAt))
             }
-            AdvanceOutcome::Superseded => Ok(Next::Unknown),
-            AdvanceOutcome::Wait(wait, _) => self.postpone(wait).await,
+            AdvanceOutcome::Superseded => Carried::Next(Next::Unknown),
+            AdvanceOutcome::Wait(wait, _) => Carried::Wait(wait),
             // The origin endpoint was deleted since it was found, because it had no deliveries.
             AdvanceOutcome::Refused(problem) if problem.code == Code::EndpointDisabled => {
-                self.postpone(SHORT_POSTPONEMENT).await
+                Carried::Wait(SHORT_POSTPONEMENT)
             }
-            AdvanceOutcome::Refused(problem) => self.refuse(&decision, &problem).await,
-        }
+            AdvanceOutcome::Refused(problem) => Carried::Refused(problem),
+        })
     }
 
     /// Makes the events of the runs that need one.

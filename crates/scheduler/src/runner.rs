@@ -28,6 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause before the next look after a schedule that was found due has changed.
 const CHANGED_PAUSE: Span = Span::from_millis(50);
+/// Pause after a panic.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
 /// Pauses after errors of the store.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(50),
@@ -103,8 +105,12 @@ impl Runner {
                 Some(finished) = self.tasks.join_next() => {
                     match finished {
                         Ok((key, result)) => self.finished(&key, result),
-                        // The panic was logged. Which schedule it was is unknown, so all may be decided about again.
-                        Err(_) => self.in_flight.clear(),
+                        // The panic was logged. Which schedule it was is unknown, so all may be decided about again, after a
+                        // pause: the same one may panic again.
+                        Err(_) => {
+                            self.in_flight.clear();
+                            self.blocked_until = Some(Instant::now() + PANIC_PAUSE);
+                        }
                     }
                 }
                 () = changes.notified() => {

@@ -139,14 +139,15 @@ pub(super) async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         }
         let has_other_times = definition.timing != old.timing
             || definition.timezone != old.timezone
-            || definition.starts_at != old.starts_at
-            || definition.ends_at != old.ends_at
-            || definition.max_runs != old.max_runs;
+            || definition.starts_at != old.starts_at;
+        let has_other_limits =
+            definition.ends_at != old.ends_at || definition.max_runs != old.max_runs;
         let text = definition.stored();
         let changed = Schedule::new(definition).map_err(|error| Problem::internal(&error))?;
-        let state = match has_other_times {
-            true => changed.restart(now, &state_of(&stored)),
-            false => state_of(&stored),
+        let state = match (has_other_times, has_other_limits) {
+            (true, _) => changed.restart(now, &state_of(&stored)),
+            (false, true) => changed.with_other_limits(now, &state_of(&stored)),
+            (false, false) => state_of(&stored),
         };
         let replacement = with_state(&stored, text, &state);
         if replace(&call, now, &replacement).await? {

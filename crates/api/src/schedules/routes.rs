@@ -66,7 +66,7 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Patch,
             path: "/v1/tenants/{tenant}/schedules/{schedule}",
             name: "update_schedule",
-            summary: "Updates a schedule. Absent fields are not changed; `null` restores the default. `cron`, `every` and `at` replace each other, and so do `event` and `request`. If the times change, the next occurrence is computed anew, from now.",
+            summary: "Updates a schedule. Absent fields are not changed; `null` restores the default. `cron`, `every` and `at` replace each other, and so do `event` and `request`. If `cron`, `every`, `at`, `timezone` or `starts_at` changes, the next occurrence is computed anew, from now.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::Json("ScheduleChange"),

@@ -51,9 +51,9 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let due = resting / DUE_SHARE;
     let load = (resting * LOAD_PER_RESTING).max(TICKING);
     let fixture = single_endpoint(settings, load).await?;
-    let mut api = fixture.api().await?;
-
     let before = idle_cpu(&fixture).await?;
+    // A connection of its own after each time without requests.
+    let mut api = fixture.api().await?;
     let rests = tenant(&mut api, &fixture, "resting", resting).await?;
     let created_at = Instant::now();
     create(
@@ -65,6 +65,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     .await?;
     let per_second = resting as f64 / created_at.elapsed().as_secs_f64();
     let after = idle_cpu(&fixture).await?;
+    let mut api = fixture.api().await?;
 
     let ticks = tenant(&mut api, &fixture, "ticking", TICKING).await?;
     create(&fixture, &ticks, TICKING, &json!({"every": "1s"})).await?;

@@ -174,6 +174,19 @@ impl Schedule {
         }
     }
 
+    /// Returns the state after a change of `ends_at` or `max_runs` alone. The next occurrence stays the same unless the new
+    /// limits exclude it, so one that is due and not decided yet is not lost.
+    pub fn with_other_limits(&self, now: Timestamp, state: &ScheduleState) -> ScheduleState {
+        let ends_at = self.definition.ends_at;
+        let is_allowed = |at: &Timestamp| {
+            !self.is_used_up(state.run_count) && ends_at.is_none_or(|end| *at <= end)
+        };
+        match state.next_run_at.filter(is_allowed) {
+            Some(_) => state.clone(),
+            None => self.restart(now, state),
+        }
+    }
+
     /// Returns the state of a paused schedule when it is resumed at `now`. The occurrences since the pause are due at once,
     /// as missed ones. A schedule that is not paused stays as it is.
     pub fn resumed(&self, now: Timestamp, state: &ScheduleState) -> ScheduleState {
@@ -214,6 +227,18 @@ impl Schedule {
         state: &ScheduleState,
         has_unfinished_run: bool,
     ) -> SchedulePlan {
+        self.plan_at_most(now, state, has_unfinished_run, MAX_CREATED_PER_PLAN)
+    }
+
+    /// Plans like [`plan`](Schedule::plan), with at most this many events. Limits may accept a single event and refuse
+    /// several together.
+    pub fn plan_at_most(
+        &self,
+        now: Timestamp,
+        state: &ScheduleState,
+        has_unfinished_run: bool,
+        max_created: usize,
+    ) -> SchedulePlan {
         let mut plan = SchedulePlan {
             runs: Vec::new(),
             state: state.clone(),
@@ -236,7 +261,9 @@ impl Schedule {
                 outcome: RunOutcome::Missed(MissedReason::Many),
             });
         }
-        self.plan_due(now, &due.latest, has_unfinished_run, &mut plan);
+        let max_created = max_created.clamp(1, MAX_CREATED_PER_PLAN);
+        let latest = &due.latest;
+        self.plan_due(now, latest, has_unfinished_run, max_created, &mut plan);
         plan
     }
 
@@ -245,6 +272,7 @@ impl Schedule {
         now: Timestamp,
         due: &[Timestamp],
         has_unfinished_run: bool,
+        max_created: usize,
         plan: &mut SchedulePlan,
     ) {
         let missed_at = |at: Timestamp| missed_reason(at, now, &plan.state);
@@ -257,7 +285,7 @@ impl Schedule {
             if self.is_used_up(plan.state.run_count + created as u64) {
                 break;
             }
-            if created == MAX_CREATED_PER_PLAN {
+            if created == max_created {
                 next_run_at = Some(*at);
                 break;
             }

@@ -307,8 +307,9 @@ fn parse_step(field: CronField, text: &str) -> Result<u8, String> {
 
 fn parse_range(field: CronField, from: &str, to: &str) -> Result<(u8, u8), String> {
     let (first, mut last) = (parse_value(field, from)?, parse_value(field, to)?);
-    // A week that ends on Sunday.
-    if field == CronField::DayOfWeek && last == 0 && first > 0 {
+    // A week that ends on Sunday: 7 is Sunday too, also after a week that starts with it.
+    let is_whole_week = to == "7" && from != "7";
+    if field == CronField::DayOfWeek && last == 0 && (first > 0 || is_whole_week) {
         last = 7;
     }
     if first > last {

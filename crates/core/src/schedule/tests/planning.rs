@@ -346,3 +346,44 @@ fn the_stored_form_is_stable_and_reads_back() {
     assert_eq!(ScheduleProgress::read(""), ScheduleProgress::default());
     assert_eq!(ScheduleProgress::default().stored(), "{}");
 }
+
+#[test]
+fn a_plan_can_be_limited_to_one_event() {
+    let schedule = prepared(every(1));
+    let state = new_state(&schedule, START);
+    assert_eq!(schedule.plan(seconds(3), &state, false).runs.len(), 3);
+    let mut state = state;
+    for second in 1..=3 {
+        let plan = schedule.plan_at_most(seconds(3), &state, false, 1);
+        assert_eq!(runs(&plan), [(second, CREATE)]);
+        state = plan.state;
+    }
+    assert!(schedule.plan(seconds(3), &state, false).runs.is_empty());
+}
+
+#[test]
+fn other_limits_keep_an_occurrence_that_is_due() {
+    let with = |max_runs, ends_at| {
+        prepared(ScheduleDefinition {
+            max_runs,
+            ends_at,
+            ..every(60)
+        })
+    };
+    let state = new_state(&with(None, None), START);
+    // The occurrence at 60 s is due and not decided yet.
+    let now = seconds(61);
+    let more = with(Some(5), Some(seconds(600)));
+    assert_eq!(more.with_other_limits(now, &state), state);
+    let over = with(None, Some(seconds(30))).with_other_limits(now, &state);
+    assert_eq!(
+        (over.status, over.next_run_at),
+        (ScheduleStatus::Finished, None)
+    );
+    // A finished schedule runs again if the limits allow it.
+    let again = more.with_other_limits(now, &over);
+    assert_eq!(
+        (again.status, again.next_run_at),
+        (ScheduleStatus::Active, Some(seconds(120)))
+    );
+}

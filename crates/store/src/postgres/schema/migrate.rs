@@ -18,6 +18,10 @@ use crate::postgres::dial::ServerUrl;
 const MIGRATION: Duration = Duration::from_secs(3_600);
 /// Maximum number of deadlocks with running nodes, after each of which a step is repeated.
 const MAX_BLOCKED: u32 = 10;
+/// Pause before the next try, in which the nodes that run can work.
+const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
+/// Ends a migration that waits for a table for longer than this. It is tried again.
+const LIMIT_LOCK_WAITS: &str = "SET LOCAL lock_timeout = '2s'";
 
 /// Migrates the database to the newest schema version, and returns the version that a node must know. Several nodes may
 /// call this at once: one migrates, the others wait for it.
@@ -59,10 +63,11 @@ pub(in crate::postgres) async fn migrate(
                 // If the connection is lost, there is nothing to roll back.
                 let _ = conn.batch("ROLLBACK").await;
                 blocked += 1;
-                // A deadlock with a transaction of a running node.
+                // A deadlock with a transaction of a running node, or a table that a long transaction uses.
                 if fault.kind() != ErrorKind::Blocked || blocked == MAX_BLOCKED {
                     break Err(explain(fault));
                 }
+                tokio::time::sleep(BLOCKED_PAUSE).await;
             }
         }
     };
@@ -77,6 +82,9 @@ async fn step(conn: &PgConnection) -> Result<SchemaVersions, DbError> {
         .await?;
     conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
         .await?;
+    // A change of a table that waits for a long transaction, such as a backup, makes all statements of the running nodes
+    // wait behind it.
+    conn.batch(LIMIT_LOCK_WAITS).await?;
     // Another node may have migrated while this one waited for the lock.
     let found = versions(conn).await?;
     if found.reached >= FORMAT {
