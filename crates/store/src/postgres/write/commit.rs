@@ -1,6 +1,6 @@
 //! Begins and commits the transaction of a cold operation.
 //!
-//! What an operation writes last, its side effects and the commit go to the server in one pipeline. Locks that other
+//! The last writes of an operation, its side effects and the commit go to the server in one pipeline. Locks that other
 //! nodes may wait for are taken there, so they are held for no round trip.
 //!
 //! An operation that changes the directory calls [`WriteContext::plan_directory_change`]. On a quick link that locks the
