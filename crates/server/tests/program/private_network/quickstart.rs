@@ -13,7 +13,8 @@ use crate::documents::{blocks, document, section};
 /// Time limit of the commands that a tour types in the third terminal, in seconds.
 const TIME_LIMIT_S: &str = "60";
 
-/// A command that runs in a terminal of its own. It is killed when dropped.
+/// A command that runs in a terminal of its own. It is killed when dropped: the shell is replaced by the command, so no other process
+/// is left behind.
 struct Terminal {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -26,15 +27,13 @@ impl Drop for Terminal {
     }
 }
 
-/// Returns a shell that runs this script in the folder, with the program on its path.
-fn shell(folder: &Path, script: &str) -> Command {
+/// Returns a command that runs in the folder, with the program on its path.
+fn in_folder(folder: &Path, command: &str) -> Command {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_posthaste"));
     let programs = program.parent().expect("a folder").display().to_string();
     let path = std::env::var("PATH").expect("a path");
-    let mut command = without_settings(Command::new("timeout"));
+    let mut command = without_settings(Command::new(command));
     command
-        .args(["--foreground", TIME_LIMIT_S])
-        .args(["bash", "-euo", "pipefail", "-c", script])
         .env("PATH", format!("{programs}:{path}"))
         .env("COLUMNS", "100")
         .current_dir(folder);
@@ -44,7 +43,8 @@ fn shell(folder: &Path, script: &str) -> Command {
 impl Terminal {
     fn open(folder: &Path, block: &str) -> Terminal {
         let script = format!("exec {} 2>&1", block.trim());
-        let mut child = shell(folder, &script)
+        let mut child = in_folder(folder, "bash")
+            .args(["-c", &script])
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
@@ -81,7 +81,9 @@ fn tour(text: &str, heading: &str) -> (String, Terminal) {
     receiver.line_with("http://127.0.0.1:8421");
     let typed = blocks[2..].concat();
     assert_eq!(typed.matches("ph_…").count(), 1, "the key is typed once");
-    let output = shell(folder.path(), &typed.replace("ph_…", &key))
+    let output = in_folder(folder.path(), "timeout")
+        .args(["--foreground", TIME_LIMIT_S])
+        .args(["bash", "-euo", "pipefail", "-c", &typed.replace("ph_…", &key)])
         .output()
         .expect("a shell");
     let printed = String::from_utf8(output.stdout).expect("text");
