@@ -34,6 +34,7 @@ mod owner_emails;
 mod page;
 mod plans;
 pub mod postgres;
+mod read_duration;
 mod replay;
 mod reply;
 mod retention;

@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::audit;
 use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::group_commit::{WriteContext, number, set_number};
-use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::schema::meta;
 use super::store::SqliteStore;
 use crate::codes::{at, ms, sql_limit};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
     MaxEmailDelay, Notification, Outbox, PendingEmail, SubjectScope,
@@ -25,7 +25,7 @@ use crate::{
 
 impl Outbox for SqliteStore {
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             notifications(conn, after, limit)
         })
     }
@@ -53,7 +53,7 @@ impl Outbox for SqliteStore {
     }
 
     fn last_processed_notification(&self) -> Answer<u64> {
-        self.read(ReadKind::Quick, |conn| {
+        self.read(ReadDuration::Quick, |conn| {
             Ok(number(conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64)
         })
     }

@@ -7,9 +7,9 @@ use posthaste_core::time::Timestamp;
 use super::PostgresStore;
 use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient};
 use crate::postgres::connection::PgConnection;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{audit, outbox};
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MaxEmailDelay, Notification, Outbox,
     PendingEmail,
@@ -17,7 +17,7 @@ use crate::{
 
 impl Outbox for PostgresStore {
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             outbox::notifications(conn, after, limit).await
         })
     }
@@ -46,7 +46,7 @@ impl Outbox for PostgresStore {
     }
 
     fn last_processed_notification(&self) -> Answer<u64> {
-        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async |conn: &PgConnection| {
             let sql = "SELECT value FROM meta WHERE name = 'told'";
             Ok(conn.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
         })
