@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use super::delivery_rows::{from_json, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::outbox::{self, scope};
+use super::notifications::{self, scope};
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
@@ -136,7 +136,7 @@ fn notify(
     name: &str,
     alert: &Alert,
 ) -> rusqlite::Result<()> {
-    outbox::add_notification(conn, now, scope, name, &alert.notification_detail())
+    notifications::add_notification(conn, now, scope, name, &alert.notification_detail())
 }
 
 /// The columns that [`read`] needs: five of the alert, its tenant, whether its object is deleted, then those of its
@@ -286,7 +286,7 @@ pub(super) fn delete_expired(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::outbox::SCOPE_COLUMNS;
+    use crate::sqlite::notifications::SCOPE_COLUMNS;
 
     #[test]
     fn the_columns_are_read_where_they_are() {

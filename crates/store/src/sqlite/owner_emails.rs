@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
-use super::outbox::add_notification;
+use super::notifications::add_notification;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, ms};

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::outbox;
+use super::notifications;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, ms, sql_limit};
@@ -208,7 +208,7 @@ fn failing(
          GROUP BY w.scope ORDER BY w.much DESC, w.scope"
     ))?
     .query_map(params![width.code(), ms(since), sql_limit(limit)], |row| {
-        Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)?))
+        Ok((notifications::scope(row, StatCounters::COLUMNS)?, counters(row)?))
     })?
     .collect()
 }

@@ -18,7 +18,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{Id, parse};
-use crate::postgres::write::outbox::{NotificationColumns, write_notifications};
+use crate::postgres::write::notifications::{NotificationColumns, write_notifications};
 use crate::postgres::write::write_context::WriteContext;
 use crate::read_duration::ReadDuration;
 use crate::{
