@@ -91,7 +91,7 @@ async fn may_see_endpoints(call: &Call) -> bool {
     if app.metrics.endpoint_counters().is_none() || bearer(headers).is_none() {
         return false;
     }
-    let caller = app.authenticate(headers, &call.origin).await;
+    let caller = app.authenticate(headers, &call.source).await;
     caller.is_ok_and(|caller| caller.must_be_admin().is_ok())
 }
 

@@ -34,8 +34,8 @@ use super::head::HeadError;
 use super::slots::{ConnectionAdmission, Slot};
 use super::unread_body::{UnreadBody, discard};
 use crate::code::Code;
-use crate::origin::Peer;
 use crate::problem::Problem;
+use crate::request_source::Peer;
 use crate::routes::PROBES;
 use crate::settings::ApiSettings;
 
