@@ -136,16 +136,16 @@ impl SenderOutcome {
 }
 
 /// The simulated receiver with its capacity per second.
-struct Receiver {
+struct ReceiverCapacity {
     outage_ms: u64,
     per_second: f64,
     second: u64,
     taken: u64,
 }
 
-impl Receiver {
-    fn new(scenario: &Scenario) -> Receiver {
-        Receiver {
+impl ReceiverCapacity {
+    fn new(scenario: &Scenario) -> ReceiverCapacity {
+        ReceiverCapacity {
             outage_ms: scenario.outage.as_millis(),
             per_second: scenario.capacity_per_second,
             second: 0,
@@ -176,7 +176,7 @@ impl Receiver {
 
 fn naive(scenario: &Scenario) -> SenderOutcome {
     let mut course = SenderOutcome::default();
-    let mut receiver = Receiver::new(scenario);
+    let mut receiver = ReceiverCapacity::new(scenario);
     let mut left = u64::from(scenario.pending);
     let waves = NAIVE_GIVES_UP_AFTER.as_millis() / NAIVE_INTERVAL.as_millis();
     for wave in 0..=waves {
@@ -206,7 +206,7 @@ struct OutageSimulation<'a> {
     dispatcher: Dispatcher,
     endpoint: EndpointSnapshot,
     table: DeliveryTable,
-    receiver: Receiver,
+    receiver: ReceiverCapacity,
     course: SenderOutcome,
     wakes_at_ms: Option<u64>,
 }
@@ -245,7 +245,7 @@ impl<'a> OutageSimulation<'a> {
                 owned_since: Tick::START,
             },
             table: deliveries.collect(),
-            receiver: Receiver::new(scenario),
+            receiver: ReceiverCapacity::new(scenario),
             course: SenderOutcome::default(),
             wakes_at_ms: None,
         }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::error::DemoError;
-use super::receiver::Receiver;
+use super::receiver::DemoReceiver;
 use super::scenario::{ReceiverKind, Scenario, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 use crate::config::{Config, StoreLocation};
@@ -32,7 +32,7 @@ const STORE_NAME: &str = "posthaste.db";
 /// The running demo.
 pub struct RunningDemo {
     /// The receivers, in the order of [`ReceiverKind::ALL`].
-    pub receivers: Vec<Receiver>,
+    pub receivers: Vec<DemoReceiver>,
     /// The admin key.
     pub key: String,
     /// True if the requested address was in use and another one was taken.
@@ -80,7 +80,7 @@ impl RunningDemo {
         let mut receivers = Vec::new();
         let mut counter_tasks = JoinSet::new();
         for kind in ReceiverKind::ALL {
-            let receiver = Receiver::start(kind, &scenario, &mut client, &mut counter_tasks);
+            let receiver = DemoReceiver::start(kind, &scenario, &mut client, &mut counter_tasks);
             receivers.push(receiver.await?);
         }
         Ok(RunningDemo {

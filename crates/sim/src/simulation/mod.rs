@@ -24,7 +24,7 @@ use crate::disk::{Disk, EndpointRow, Epoch};
 use crate::guarantee_checker::GuaranteeChecker;
 use crate::mutations::Mutation;
 use crate::oracle::BrokenGuarantee;
-use crate::receiver::Receiver;
+use crate::receiver::SimulatedReceiver;
 use crate::scenario::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimEndpoint, SimScenario};
 use posthaste_core::event_queue::EventQueue;
 
@@ -169,7 +169,7 @@ struct World {
     wall_offset_ms: i64,
     disk: Disk,
     keys: BTreeMap<u64, (EventId, Fingerprint)>,
-    receivers: BTreeMap<EndpointId, Receiver>,
+    receivers: BTreeMap<EndpointId, SimulatedReceiver>,
     process: Option<Process>,
     checker: GuaranteeChecker,
     /// Deliveries whose cancellation was requested and not acknowledged yet.
@@ -203,7 +203,8 @@ impl World {
             disk.put_endpoint(*endpoint, row);
         }
         let receivers = scenario.sites.iter();
-        let receivers = receivers.map(|site| (site.endpoint, Receiver::new(site.behaviour)));
+        let receivers =
+            receivers.map(|site| (site.endpoint, SimulatedReceiver::new(site.behaviour)));
         World {
             seed,
             mutation,
