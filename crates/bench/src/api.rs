@@ -13,7 +13,7 @@ use http_body_util::Full;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
+use posthaste_egress::trusted_client::{self, BaseUrl, TrustedConnection};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -56,7 +56,7 @@ pub struct CreatedEndpoint {
 
 /// A connection to the API with an admin key.
 pub struct Api {
-    connection: Connection,
+    connection: TrustedConnection,
     key: String,
 }
 

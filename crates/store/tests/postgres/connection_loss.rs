@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
-use posthaste_store::postgres::{Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls, Wire};
+use posthaste_store::postgres::{
+    ByteStream, Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls,
+};
 use posthaste_store::{
     BucketWidth, CreateResult, StatsStore, Store, StoreError, SubjectScope, Written,
 };
@@ -67,7 +69,7 @@ impl Dial for ByCable {
             });
             let mut state = cable.state.lock().expect("the mutex is not poisoned");
             state.flows.push(flow.abort_handle());
-            let wire: Box<dyn Wire> = Box::new(near);
+            let wire: Box<dyn ByteStream> = Box::new(near);
             Ok(wire)
         })
     }

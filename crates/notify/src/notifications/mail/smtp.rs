@@ -36,7 +36,7 @@ use lettre::{Address, Message};
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_egress::mail::{self, Server, Stream};
+use posthaste_egress::mail::{self, MailSession, Server};
 use posthaste_store::PendingEmail;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
@@ -309,7 +309,7 @@ fn is_permanent(step: Step, code: Option<u16>, reply: &str) -> bool {
 
 /// Adapter that makes the egress stream usable for lettre.
 #[derive(Debug)]
-struct SmtpStream(Stream);
+struct SmtpStream(MailSession);
 
 impl AsyncTokioStream for SmtpStream {
     fn peer_addr(&self) -> io::Result<SocketAddr> {
