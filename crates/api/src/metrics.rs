@@ -15,7 +15,7 @@ use posthaste_engine::Phase;
 use posthaste_store::SubjectScope;
 use posthaste_telemetry::metrics::metric::Metric;
 use posthaste_telemetry::metrics::process_usage::{self, Process};
-use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::window::StatsWindow;
 use posthaste_telemetry::metrics::{EndpointPending, Gauges, exposition};
 use tokio::time::timeout;
 
@@ -108,7 +108,7 @@ async fn gauges(app: &App) -> Gauges {
     };
     let hour = app
         .owner_router
-        .counters(&SubjectScope::Everything, Window::Hour);
+        .counters(&SubjectScope::Everything, StatsWindow::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,

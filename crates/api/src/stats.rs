@@ -14,7 +14,7 @@ use posthaste_store::{
 };
 use posthaste_telemetry::metrics::HealthReport;
 use posthaste_telemetry::metrics::retrying::{MAX_RETRYING_COUNTED, counted_tenants, long_ago};
-use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::window::StatsWindow;
 
 use super::App;
 use super::body;
@@ -31,7 +31,7 @@ const WAITING_PER_PAGE: usize = 250;
 /// Maximum number of deliveries that are read to count those of one endpoint, in each status.
 const MAX_WAITING_SEEN: usize = MAX_RETRYING_COUNTED;
 /// The windows with a time series. The first is the default.
-const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
+const CHARTED: [StatsWindow; 2] = [StatsWindow::Hour, StatsWindow::Day];
 
 const WINDOW: Parameter = parameter("window", "Time range; default `1h`.", series_window);
 
@@ -226,7 +226,7 @@ async fn series(call: &Call, scope: &SubjectScope) -> Result<Response<Body>, Pro
         Some(text) => {
             let charted = CHARTED.into_iter().find(|window| window.name() == text);
             charted.unwrap_or_else(|| {
-                let names = CHARTED.map(Window::name).join(", ");
+                let names = CHARTED.map(StatsWindow::name).join(", ");
                 query.wrong("window", format!("must be one of {names}"));
                 CHARTED[0]
             })

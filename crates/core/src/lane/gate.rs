@@ -17,7 +17,7 @@ use super::breaker::{
     Signal, TripReason,
 };
 use super::rate::{RateBucket, RateLimit};
-use super::window::Window;
+use super::window::InFlightWindow;
 use crate::rng::Rng;
 use crate::time::{Span, Tick};
 
@@ -57,7 +57,7 @@ pub struct Gate {
     status: EndpointStatus,
     quiet_until: Tick,
     breaker: Breaker,
-    window: Window,
+    window: InFlightWindow,
     rate: RateBucket,
     backpressure: Backpressure,
     last_left: Tick,
@@ -77,7 +77,7 @@ impl Gate {
             status,
             quiet_until: Tick::START,
             breaker: Breaker::default(),
-            window: Window::new(max_in_flight),
+            window: InFlightWindow::new(max_in_flight),
             rate: RateBucket::new(rate),
             backpressure: Backpressure::default(),
             last_left: Tick::START,
