@@ -62,5 +62,5 @@ pub use request::{PoolKey, Request, SendPermit};
 pub use resolve::{Lookup, MAX_ADDRESSES, MAX_LOOKUPS, Resolve, SystemResolver};
 pub use roots::{BundleError, Roots};
 pub use self_call::refuse_self_call;
-pub use send_error::{LocalFault, Phase, ProxyFault, SendError};
+pub use send_error::{LocalFault, ProxyFault, RequestPhase, SendError};
 pub use settings::{ClientSettings, MAX_TIME_LIMIT, MIN_TIME_LIMIT};

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use self::http_server::serve;
-use super::{CancelResult, Engine, EngineError, EngineSettings, Phase};
+use super::{CancelResult, Engine, EngineError, EnginePhase, EngineSettings};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{KeySource, Purpose, Vault};
 
@@ -474,7 +474,7 @@ async fn callers_of_a_stopped_engine_get_an_error() {
             fixture.engine.lane(endpoint).await,
             Err(EngineError::Stopped)
         );
-        assert_eq!(fixture.engine.phase(), Phase::Stopped);
+        assert_eq!(fixture.engine.phase(), EnginePhase::Stopped);
         fixture.engine.shut_down().await;
     };
     timeout(TEST_TIMEOUT, answered)
