@@ -45,7 +45,7 @@ const ENDPOINT: EndpointId = EndpointId(1);
 
 /// The parameters of an outage simulation.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct OutageScenario {
     /// The endpoint's retry policy.
     pub policy: RetryPolicy,
     /// Number of deliveries that are due when the outage begins.
@@ -62,11 +62,11 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-impl Scenario {
+impl OutageScenario {
     /// Creates a scenario with the recommended policy, the default rate limit, 10 requests in flight, and a receiver
     /// that accepts 50 requests per second.
-    pub fn with_defaults(pending: u32, outage: Span) -> Scenario {
-        Scenario {
+    pub fn with_defaults(pending: u32, outage: Span) -> OutageScenario {
+        OutageScenario {
             policy: Preset::Recommended.policy(),
             pending,
             outage,
@@ -116,7 +116,7 @@ pub struct Forecast {
 }
 
 /// Runs both simulations.
-pub fn forecast(scenario: &Scenario) -> Forecast {
+pub fn forecast(scenario: &OutageScenario) -> Forecast {
     Forecast {
         posthaste: OutageSimulation::new(scenario).run(),
         naive: naive(scenario),
@@ -144,7 +144,7 @@ struct ReceiverCapacity {
 }
 
 impl ReceiverCapacity {
-    fn new(scenario: &Scenario) -> ReceiverCapacity {
+    fn new(scenario: &OutageScenario) -> ReceiverCapacity {
         ReceiverCapacity {
             outage_ms: scenario.outage.as_millis(),
             per_second: scenario.capacity_per_second,
@@ -174,7 +174,7 @@ impl ReceiverCapacity {
     }
 }
 
-fn naive(scenario: &Scenario) -> SenderOutcome {
+fn naive(scenario: &OutageScenario) -> SenderOutcome {
     let mut course = SenderOutcome::default();
     let mut receiver = ReceiverCapacity::new(scenario);
     let mut left = u64::from(scenario.pending);
@@ -201,7 +201,7 @@ enum Event {
 }
 
 struct OutageSimulation<'a> {
-    scenario: &'a Scenario,
+    scenario: &'a OutageScenario,
     events: EventQueue<Event>,
     dispatcher: Dispatcher,
     endpoint: EndpointSnapshot,
@@ -212,7 +212,7 @@ struct OutageSimulation<'a> {
 }
 
 impl<'a> OutageSimulation<'a> {
-    fn new(scenario: &'a Scenario) -> OutageSimulation<'a> {
+    fn new(scenario: &'a OutageScenario) -> OutageSimulation<'a> {
         assert!(scenario.pending <= MAX_PENDING && scenario.outage <= MAX_OUTAGE);
         let settings = LaneSettings {
             policy: scenario.policy.clone(),
@@ -401,8 +401,8 @@ fn answer(code: u16) -> Outcome {
 mod tests {
     use super::*;
 
-    fn scenario(pending: u32, outage: Span) -> Scenario {
-        Scenario {
+    fn scenario(pending: u32, outage: Span) -> OutageScenario {
+        OutageScenario {
             policy: Preset::Recommended.policy(),
             pending,
             outage,

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::error::DemoError;
 use super::request_counts::RequestCounter;
-use super::scenario::{ReceiverKind, Scenario, TENANT};
+use super::scenario::{DemoScenario, ReceiverKind, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 use crate::webhook_receiver::{Behaviour, ReceiverServer, ReceiverSettings};
 
@@ -27,7 +27,7 @@ impl DemoReceiver {
     /// Starts a receiver and creates its endpoint. Its requests are counted by a task in `counter_tasks`.
     pub async fn start(
         kind: ReceiverKind,
-        scenario: &Scenario,
+        scenario: &DemoScenario,
         client: &mut ApiClient,
         counter_tasks: &mut JoinSet<()>,
     ) -> Result<DemoReceiver, DemoError> {

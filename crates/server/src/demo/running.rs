@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::error::DemoError;
 use super::receiver::DemoReceiver;
-use super::scenario::{ReceiverKind, Scenario, TENANT};
+use super::scenario::{DemoScenario, ReceiverKind, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 use crate::config::{Config, StoreLocation};
 use crate::node::{Node, NodeSettings, StartError};
@@ -37,7 +37,7 @@ pub struct RunningDemo {
     pub key: String,
     /// True if the requested address was in use and another one was taken.
     pub port_changed: bool,
-    scenario: Scenario,
+    scenario: DemoScenario,
     node: Node,
     folder: TempDir,
     _counter_tasks: JoinSet<()>,
@@ -45,7 +45,10 @@ pub struct RunningDemo {
 
 impl RunningDemo {
     /// Starts the server and the receivers, and creates the endpoints.
-    pub async fn start(scenario: Scenario, listen: SocketAddr) -> Result<RunningDemo, DemoError> {
+    pub async fn start(
+        scenario: DemoScenario,
+        listen: SocketAddr,
+    ) -> Result<RunningDemo, DemoError> {
         let folder = TempDir::with_prefix(FOLDER_PREFIX).map_err(DemoError::System)?;
         let mut config = Config {
             listen,

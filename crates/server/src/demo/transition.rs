@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::request_counts::RetrySuccess;
 use super::scenario::ReceiverKind;
-use super::snapshot::{Breaker, Count, DeadLetter, EndpointSnapshot, Snapshot};
+use super::snapshot::{Breaker, Count, DeadLetter, DemoEndpoint, DemoSnapshot};
 
 /// Number of dead letters of an endpoint that are reported one by one.
 const DEAD_LETTERS_REPORTED_SINGLY: u64 = 3;
@@ -84,7 +84,7 @@ pub enum Change {
 }
 
 /// Returns the changes between two snapshots, in the order of the endpoints.
-pub fn transitions(before: &Snapshot, now: &Snapshot) -> Vec<Transition> {
+pub fn transitions(before: &DemoSnapshot, now: &DemoSnapshot) -> Vec<Transition> {
     let pairs = before.endpoints.iter().zip(&now.endpoints);
     pairs
         .flat_map(|(was, is)| {
@@ -103,20 +103,20 @@ pub fn transitions(before: &Snapshot, now: &Snapshot) -> Vec<Transition> {
         .collect()
 }
 
-fn retried(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn retried(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<Change> {
     let success = is.state.counts.first_retry_success.clone()?;
     let first = was.state.counts.first_retry_success.is_none();
     first.then_some(Change::Retried(success))
 }
 
-fn throttled(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn throttled(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<Change> {
     let wait = is.state.counts.first_retry_after?;
     let first = was.state.counts.first_retry_after.is_none();
     first.then_some(Change::Throttled(wait))
 }
 
 /// Returns the change of the breaker. A probe in flight is not reported before its result is known.
-fn breaker_change(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Option<Change> {
+fn breaker_change(was: &DemoEndpoint, is: &DemoEndpoint, now: &DemoSnapshot) -> Option<Change> {
     match (was.state.breaker, is.state.breaker) {
         (Breaker::Passing, Breaker::Tripped { reason, .. } | Breaker::Probing { reason }) => {
             Some(Change::Tripped {
@@ -144,14 +144,14 @@ fn breaker_change(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot)
     }
 }
 
-fn probe_failed(is: &EndpointSnapshot, next_in: Span) -> Change {
+fn probe_failed(is: &DemoEndpoint, next_in: Span) -> Change {
     Change::ProbeFailed {
         next_in,
         held: is.held(),
     }
 }
 
-fn draining(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn draining(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<Change> {
     let (before, drain) = (was.drain.as_ref()?, is.drain.as_ref()?);
     let is_due =
         before.rates.len() < RATES_BEFORE_REPORT && drain.rates.len() == RATES_BEFORE_REPORT;
@@ -161,7 +161,7 @@ fn draining(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
     })
 }
 
-fn drained(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Option<Change> {
+fn drained(was: &DemoEndpoint, is: &DemoEndpoint, now: &DemoSnapshot) -> Option<Change> {
     let drain = was.drain.as_ref()?;
     let is_passing = is.state.breaker == Breaker::Passing;
     (is_passing && is.drain.is_none()).then(|| {
@@ -175,7 +175,7 @@ fn drained(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Opt
     })
 }
 
-fn died(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn died(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<Change> {
     let (old, dead) = (was.state.dead.number, is.state.dead);
     let is_due = old < dead.number.min(DEAD_LETTERS_REPORTED_SINGLY)
         || old / DEAD_LETTER_REPORT_INTERVAL < dead.number / DEAD_LETTER_REPORT_INTERVAL;

@@ -56,7 +56,7 @@ enum Meaning {
     Never,
 }
 
-/// TrustedConnection to one path of the collector.
+/// Connection to one path of the collector.
 pub(super) struct CollectorClient {
     origin: BaseUrl,
     roots: Roots,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::span::{Attribute, Kind, Span};
 use super::{OtlpSettings, TelemetryState};
-use crate::metrics::histogram::{BOUNDS, Snapshot};
+use crate::metrics::histogram::{BOUNDS, HistogramSnapshot};
 use crate::metrics::metric::{Labelled, Metric, Number, Values};
 
 /// Path for spans.
@@ -164,7 +164,7 @@ impl Reading {
         self.number(number, point);
     }
 
-    fn histogram(&self, snapshot: &Snapshot, point: &mut Map<String, Value>) {
+    fn histogram(&self, snapshot: &HistogramSnapshot, point: &mut Map<String, Value>) {
         point.insert("startTimeUnixNano".to_owned(), json!(self.began));
         point.insert("count".to_owned(), json!(snapshot.count.to_string()));
         point.insert("sum".to_owned(), json!(snapshot.sum_seconds));
