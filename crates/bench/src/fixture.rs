@@ -16,7 +16,7 @@ use tokio::time::{interval, sleep};
 use super::api::{Api, CreatedEndpoint, NewEndpoint};
 use super::database::Database;
 use super::failure::Failure;
-use super::measured_process::{Kind, MeasuredProcess};
+use super::measured_process::{MeasuredProcess, ProcessKind};
 use super::producer::{ApiTarget, Load, produce};
 use super::progress::Progress;
 use super::receiver::Receivers;
@@ -84,8 +84,13 @@ impl Fixture {
         };
         let config = serde_json::to_string(&config).expect("the configuration serializes");
         let arguments = vec!["bench-relay".to_owned()];
-        let process =
-            MeasuredProcess::start(Kind::Relay, &arguments, Some(&config), Path::new(".")).await?;
+        let process = MeasuredProcess::start(
+            ProcessKind::Relay,
+            &arguments,
+            Some(&config),
+            Path::new("."),
+        )
+        .await?;
         let target = target(process.address(), String::from("none"));
         Ok(Fixture {
             recorder,
@@ -140,12 +145,13 @@ impl Fixture {
             let role = |role: &str| ["--role".to_owned(), role.to_owned()];
             let mut other = arguments.clone();
             other.extend(role("worker"));
-            worker =
-                Some(MeasuredProcess::start(Kind::Server, &other, None, directory.path()).await?);
+            worker = Some(
+                MeasuredProcess::start(ProcessKind::Server, &other, None, directory.path()).await?,
+            );
             arguments.extend(role("api"));
         }
         let process =
-            MeasuredProcess::start(Kind::Server, &arguments, None, directory.path()).await?;
+            MeasuredProcess::start(ProcessKind::Server, &arguments, None, directory.path()).await?;
         let mut api = Api::connect(process.address(), &admin_key).await?;
         api.ready().await?;
         let tenant = format!("{TENANT}-{}", hex(&random_bytes::<6>()?));
@@ -221,7 +227,8 @@ impl Fixture {
         let started_at = Instant::now();
         process.stop().await?;
         let stopped_within = started_at.elapsed();
-        let process = MeasuredProcess::start(Kind::Server, &self.arguments, None, &folder).await?;
+        let process =
+            MeasuredProcess::start(ProcessKind::Server, &self.arguments, None, &folder).await?;
         let started_within = process.started_within();
         let fixture = Fixture {
             target: ApiTarget {

@@ -31,26 +31,26 @@ const MAX_SETTLE: Duration = Duration::from_secs(20);
 
 /// The kind of process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProcessKind {
     /// The relay: no store, no engine.
     Relay,
     /// The server.
     Server,
 }
 
-impl Kind {
+impl ProcessKind {
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Relay => "relay",
-            Kind::Server => "server",
+            ProcessKind::Relay => "relay",
+            ProcessKind::Server => "server",
         }
     }
 }
 
 /// A running child process.
 pub struct MeasuredProcess {
-    kind: Kind,
+    kind: ProcessKind,
     child: Child,
     /// Standard input of the relay, which ends when it is closed.
     stdin: Option<ChildStdin>,
@@ -65,7 +65,7 @@ impl MeasuredProcess {
     /// Starts the process in a folder, writes its configuration to standard input, and waits until it prints its
     /// address.
     pub async fn start(
-        kind: Kind,
+        kind: ProcessKind,
         arguments: &[String],
         config: Option<&str>,
         folder: &Path,

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::database;
 use super::failure::Failure;
-use super::measured_process::Kind;
+use super::measured_process::ProcessKind;
 
 /// Maximum number of events of one run, because the recorder is in memory.
 pub const MAX_EVENTS: usize = 10_000_000;
@@ -92,7 +92,7 @@ pub struct Settings {
     pub scenarios: Vec<Scenario>,
     /// Measure only the relay or only the server.
     #[serde(skip)]
-    pub only: Option<Kind>,
+    pub only: Option<ProcessKind>,
 }
 
 impl Settings {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::relay_comparison::{EVENTS, MetricsUse, Run, endpoints_text, measure};
 use crate::failure::Failure;
 use crate::fixture::NodeLayout;
-use crate::measured_process::Kind;
+use crate::measured_process::ProcessKind;
 use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{median, ratio};
@@ -28,7 +28,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let run = |metrics| Run {
-            kind: Kind::Server,
+            kind: ProcessKind::Server,
             layout: NodeLayout::Single,
             events,
             per_second: None,

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{full_speed, unlimited};
 use crate::failure::Failure;
 use crate::fixture::{Fixture, NodeLayout};
-use crate::measured_process::Kind;
+use crate::measured_process::ProcessKind;
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::prometheus::Histogram;
@@ -85,7 +85,7 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         for nth in 1..=settings.rounds {
             let what = format!("{name}, round {nth} of {}", settings.rounds);
             let run = Run {
-                kind: Kind::Server,
+                kind: ProcessKind::Server,
                 layout,
                 events,
                 per_second: Some(settings.per_second),
@@ -146,7 +146,10 @@ async fn alternate(
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let mut measured = [None, None];
-        for (side, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
+        for (side, kind) in measured
+            .iter_mut()
+            .zip([ProcessKind::Relay, ProcessKind::Server])
+        {
             if settings.only.is_none_or(|only| only == kind) {
                 let what = format!("{}, round {nth} of {}", kind.name(), settings.rounds);
                 let run = Run {
@@ -155,8 +158,8 @@ async fn alternate(
                     events,
                     per_second,
                     metrics: match kind {
-                        Kind::Relay => MetricsUse::Off,
-                        Kind::Server => MetricsUse::ReadAround,
+                        ProcessKind::Relay => MetricsUse::Off,
+                        ProcessKind::Server => MetricsUse::ReadAround,
                     },
                 };
                 *side = Some(measure(settings, run, &what).await?);
@@ -171,7 +174,7 @@ async fn alternate(
 /// Settings of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    pub(super) kind: Kind,
+    pub(super) kind: ProcessKind,
     pub(super) layout: NodeLayout,
     pub(super) events: usize,
     /// Events per second; `None` for full speed.
@@ -206,8 +209,8 @@ pub(super) async fn measure(
     let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
     let all = warm_up + events;
     let fixture = match kind {
-        Kind::Relay => Fixture::relay(settings, all).await?,
-        Kind::Server => {
+        ProcessKind::Relay => Fixture::relay(settings, all).await?,
+        ProcessKind::Server => {
             let recorder = Recorder::new(settings.endpoints, all);
             let new_endpoint = |_, url| unlimited(settings, url);
             Fixture::nodes(settings, recorder, new_endpoint, layout).await?

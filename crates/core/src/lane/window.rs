@@ -1,8 +1,8 @@
 //! The in-flight window: limits the number of concurrent attempts of one endpoint.
 //!
-//! [`InFlightWindow`] restarts at one after the destination was down, and grows by one for each full window of successes. Single
-//! failures do not change it: each attempt that fails occupies its place for as long as one that succeeds, so the limit
-//! already protects the receiver. It never exceeds the endpoint's own limit.
+//! [`InFlightWindow`] restarts at one after the destination was down, and grows by one for each full window of
+//! successes. Single failures do not change it: each attempt that fails occupies its place for as long as one that
+//! succeeds, so the limit already protects the receiver. It never exceeds the endpoint's own limit.
 
 /// Maximum in-flight limit that an endpoint can have.
 pub const MAX_IN_FLIGHT: u32 = 1_000;

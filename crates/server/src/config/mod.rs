@@ -41,7 +41,7 @@ pub use error::{ConfigError, InvalidSetting};
 pub use metrics::MetricSettings;
 pub use outboxes::OutboxConfig;
 pub use role::Role;
-pub use settings::{Kind, SETTINGS, Setting};
+pub use settings::{SETTINGS, Setting, ValueKind};
 pub use sources::Flags;
 pub use store::{DatabaseUrl, StoreLocation};
 pub use types::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::span::{Attribute, Kind, Span};
+use super::span::{Attribute, Span, SpanKind};
 use super::{OtlpSettings, TelemetryState};
 use crate::metrics::histogram::{BOUNDS, HistogramSnapshot};
 use crate::metrics::metric::{Labelled, Metric, Number, Values};
@@ -62,8 +62,8 @@ fn scope() -> Value {
 
 fn span(span: &Span) -> Value {
     let kind = match span.kind {
-        Kind::Server => 2,
-        Kind::Client => 3,
+        SpanKind::Server => 2,
+        SpanKind::Client => 3,
     };
     let attributes = span.attributes.iter().map(|(name, value)| match value {
         Attribute::Text(value) => text(name, value),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::action::{Kind, parse_time};
+use super::action::{OptionKind, parse_time};
 use super::connection_args::{ConnectArgs, TenantArgs};
 use super::{follow, path, view};
 use crate::cli::error::CommandError;
@@ -48,19 +48,19 @@ pub struct RequestArgs {
     #[arg(long, value_name = "METHOD", default_value = "POST", value_parser = method)]
     pub method: RequestMethod,
     /// Custom header, such as "X-Team: billing"; may be repeated
-    #[arg(long, value_name = "HEADER", value_parser = checked(Kind::Headers))]
+    #[arg(long, value_name = "HEADER", value_parser = checked(OptionKind::Headers))]
     pub header: Vec<String>,
     /// Send at this time or later; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due, conflicts_with = "delay")]
     pub deliver_at: Option<String>,
     /// Send after this delay, such as 10m or 2h
-    #[arg(long, value_name = "DURATION", value_parser = checked(Kind::Duration))]
+    #[arg(long, value_name = "DURATION", value_parser = checked(OptionKind::Duration))]
     pub delay: Option<String>,
     /// Retry policy: a preset, JSON, or @FILE (JSON or TOML)
-    #[arg(long, value_name = "POLICY", value_parser = checked(Kind::Policy))]
+    #[arg(long, value_name = "POLICY", value_parser = checked(OptionKind::Policy))]
     pub retry_policy: Option<String>,
     /// Timeout of an attempt, 1s to 60s
-    #[arg(long, value_name = "DURATION", value_parser = checked(Kind::Duration))]
+    #[arg(long, value_name = "DURATION", value_parser = checked(OptionKind::Duration))]
     pub timeout: Option<String>,
     /// Requests with the same key create one delivery
     #[arg(long, value_name = "KEY")]
@@ -90,7 +90,7 @@ fn due(text: &str) -> Result<String, String> {
 }
 
 /// Validates a value while the arguments are parsed.
-fn checked(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
+fn checked(kind: OptionKind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
 }
 
@@ -158,19 +158,19 @@ fn body(args: &RequestArgs) -> Result<String, CommandError> {
             ))
         })?),
     };
-    let value_of = |kind: Kind, text: &String| {
+    let value_of = |kind: OptionKind, text: &String| {
         let read = kind.read(text, Timestamp(0));
         read.map_err(CommandError::Input)
     };
     let headers = args.header.iter();
     let headers: Vec<Value> = headers
-        .map(|header| value_of(Kind::Headers, header))
+        .map(|header| value_of(OptionKind::Headers, header))
         .collect::<Result<_, _>>()?;
     let retry_policy = args.retry_policy.as_ref();
     let request = Request {
         url: &args.url,
         method: args.method,
-        headers: (!headers.is_empty()).then(|| Kind::Headers.joined(headers)),
+        headers: (!headers.is_empty()).then(|| OptionKind::Headers.joined(headers)),
         body_base64: bytes
             .filter(|_| !is_json)
             .map(|bytes| BASE64_STANDARD.encode(bytes)),
@@ -179,7 +179,7 @@ fn body(args: &RequestArgs) -> Result<String, CommandError> {
         deliver_at: args.deliver_at.as_deref(),
         delay: args.delay.as_deref(),
         retry_policy: retry_policy
-            .map(|policy| value_of(Kind::Policy, policy))
+            .map(|policy| value_of(OptionKind::Policy, policy))
             .transpose()?,
         timeout: args.timeout.as_deref(),
         idempotency_key: args.idempotency_key.as_deref(),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, FromArgMatches};
 use posthaste::cli::serve_args::ServeArgs;
-use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting};
+use posthaste::config::{Config, ConfigError, MasterKey, SETTINGS, Setting, ValueKind};
 use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use tempfile::TempDir;
@@ -113,12 +113,12 @@ fn args(line: Vec<String>) -> ServeArgs {
 /// The setting as a line of a configuration file.
 fn in_toml(setting: &Setting, text: &str) -> String {
     let value = match setting.kind {
-        Kind::Text => format!("{text:?}"),
-        Kind::Number if text.parse::<f64>().is_err() => format!("{text:?}"),
-        Kind::Number | Kind::Truth => text.to_owned(),
-        Kind::List => format!("{:?}", text.split(',').collect::<Vec<_>>()),
-        Kind::Policy if text.starts_with('{') => text.replace(':', " ="),
-        Kind::Policy => format!("{text:?}"),
+        ValueKind::Text => format!("{text:?}"),
+        ValueKind::Number if text.parse::<f64>().is_err() => format!("{text:?}"),
+        ValueKind::Number | ValueKind::Truth => text.to_owned(),
+        ValueKind::List => format!("{:?}", text.split(',').collect::<Vec<_>>()),
+        ValueKind::Policy if text.starts_with('{') => text.replace(':', " ="),
+        ValueKind::Policy => format!("{text:?}"),
     };
     match setting.key.split_once('.') {
         Some((section, name)) => format!("[{section}]\n{name} = {value}\n"),
