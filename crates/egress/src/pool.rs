@@ -22,7 +22,7 @@ use posthaste_core::address::{Destination, Host, Scheme};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::client_identity::{ClientIdentity, Fingerprint};
+use crate::client_identity::{ClientIdentity, IdentityFingerprint};
 use crate::connection::{Connection, Protocol};
 use crate::request::PoolKey;
 use crate::settings::ClientSettings;
@@ -39,7 +39,7 @@ struct ConnectionTarget {
     port: u16,
     /// The client certificate on this connection. The receiver associates it with the connection until that is
     /// closed.
-    identity: Option<Fingerprint>,
+    identity: Option<IdentityFingerprint>,
 }
 
 impl ConnectionTarget {

@@ -18,7 +18,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
-    CopyError, Destination, RowCounts, copy, copy_master_keys, shared_keys, verify,
+    CopyDestination, CopyError, RowCounts, copy, copy_master_keys, shared_keys, verify,
 };
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
@@ -119,14 +119,14 @@ fn request_confirmation(path: &Path) {
     block_on(store.close()).expect("it closes");
 }
 
-fn to(url: &str) -> Destination {
-    Destination {
+fn to(url: &str) -> CopyDestination {
+    CopyDestination {
         server: url.parse().expect("a URL"),
         dial: Arc::new(PlainDial),
     }
 }
 
-fn carry(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
+fn carry(from: &Path, to: &CopyDestination) -> Result<Vec<RowCounts>, CopyError> {
     copy(from, to, |_| {})
 }
 

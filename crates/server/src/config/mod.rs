@@ -44,4 +44,4 @@ pub use role::Role;
 pub use settings::{SETTINGS, Setting, ValueKind};
 pub use sources::Flags;
 pub use store::{DatabaseUrl, StoreLocation};
-pub use types::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits};
+pub use types::{Config, EngineSettings, MasterKeySource, RequestLimits, TenantLimits};

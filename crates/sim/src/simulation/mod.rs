@@ -35,7 +35,7 @@ const EPOCH: u64 = 1_800_000_000_000;
 
 /// A run that violated a guarantee.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct FailedRun {
     /// The seed, which reproduces the run exactly.
     pub seed: u64,
     /// The violated guarantee and the observation.
@@ -46,7 +46,7 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BrokenGuarantee { oracle, detail } = &self.broken;
         for line in &self.trace {
@@ -89,7 +89,7 @@ impl Summary {
 }
 
 /// Runs the simulation of `seed`, with a mutation if one is given.
-pub fn run(seed: u64, mutation: Option<Mutation>) -> Result<Summary, Box<Failure>> {
+pub fn run(seed: u64, mutation: Option<Mutation>) -> Result<Summary, Box<FailedRun>> {
     match World::new(seed, mutation, false).run() {
         Ok(summary) => Ok(summary),
         Err(_) => World::new(seed, mutation, true).run(),
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    fn run(mut self) -> Result<Summary, Box<Failure>> {
+    fn run(mut self) -> Result<Summary, Box<FailedRun>> {
         self.plan_fault_phase();
         while let Some(event) = self.event_queue.advance(FAULT_PHASE_MS + RECOVERY_PHASE_MS) {
             self.summary.events += 1;
@@ -337,8 +337,8 @@ impl World {
         }
     }
 
-    fn failure(&self) -> Box<Failure> {
-        Box::new(Failure {
+    fn failure(&self) -> Box<FailedRun> {
+        Box::new(FailedRun {
             seed: self.seed,
             broken: self.checker.broken().expect("an oracle has failed").clone(),
             at_ms: self.event_queue.now_ms(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::table::{Cell, WAITING, table};
 use crate::demo::scenario::{DemoScenario, TENANT};
 use crate::demo::snapshot::{Count, DemoEndpoint, DemoSnapshot, RECENT};
-use crate::demo::transition::{Change, Transition};
+use crate::demo::transition::{Transition, TransitionKind};
 
 /// Width of the time and the endpoint's name before a message.
 const MARGIN: usize = 15;
@@ -96,12 +96,12 @@ pub fn opening_json(addresses: &DemoAddresses) -> Value {
 /// A message with its time and the command to look closer.
 pub fn transition(transition: &Transition, at: Span, width: usize) -> String {
     let style = match transition.change {
-        Change::Retried(_)
-        | Change::Recovered { .. }
-        | Change::Draining { .. }
-        | Change::Drained { .. } => GOOD,
-        Change::Throttled(_) | Change::ProbeFailed { .. } => WAITING,
-        Change::Tripped { .. } | Change::DeadLettered { .. } => BAD,
+        TransitionKind::Retried(_)
+        | TransitionKind::Recovered { .. }
+        | TransitionKind::Draining { .. }
+        | TransitionKind::Drained { .. } => GOOD,
+        TransitionKind::Throttled(_) | TransitionKind::ProbeFailed { .. } => WAITING,
+        TransitionKind::Tripped { .. } | TransitionKind::DeadLettered { .. } => BAD,
     };
     let margin = format!("\n{}", " ".repeat(MARGIN));
     let mut text = wrapped(&transition.message(), width - MARGIN).replace('\n', &margin);
