@@ -9,7 +9,7 @@ use posthaste_core::lane::{MAX_BURST, MAX_PER_SECOND, RateLimit};
 use serde::{Serialize, Serializer};
 
 use super::database;
-use super::failure::Failure;
+use super::error::BenchError;
 use super::measured_process::ProcessKind;
 
 /// Maximum number of events of one run, because the recorder is in memory.
@@ -97,10 +97,10 @@ pub struct Settings {
 
 impl Settings {
     /// Checks the settings.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), BenchError> {
         let slots = self.events.unwrap_or(0).saturating_mul(self.endpoints);
         if slots > MAX_SLOTS {
-            return Err(Failure::Usage(format!(
+            return Err(BenchError::Usage(format!(
                 "{slots} deliveries are too many for one run: at most {MAX_SLOTS}"
             )));
         }
@@ -115,14 +115,14 @@ impl Settings {
             (Some(store), _) => drop(database::server_of(store)?),
             (None, None) => {}
             (None, Some(_)) => {
-                return Err(Failure::Usage(
+                return Err(BenchError::Usage(
                     "nodes, flat and outbox are about PostgreSQL: add --store postgres://…"
                         .to_owned(),
                 ));
             }
         }
         match self.store_file() {
-            Some(file) if file.exists() => Err(Failure::Usage(format!(
+            Some(file) if file.exists() => Err(BenchError::Usage(format!(
                 "{} exists: a benchmark fills a store with rubbish, so name a new file",
                 file.display()
             ))),

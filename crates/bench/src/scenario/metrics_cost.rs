@@ -7,10 +7,10 @@ use posthaste_charts::format;
 use serde_json::json;
 
 use super::relay_comparison::{EVENTS, MetricsUse, Run, endpoints_text, measure};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::NodeLayout;
 use crate::measured_process::ProcessKind;
-use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
+use crate::report::{Measurements, ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{median, ratio};
 
@@ -21,7 +21,7 @@ const METRICS_OFF: [&str; 2] = [
 ];
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = settings.events.unwrap_or(EVENTS);
     let mut metrics_off = settings.clone();
     metrics_off.set.extend(METRICS_OFF.map(str::to_owned));
@@ -58,7 +58,7 @@ fn median_ratio(
     median(rounds.iter().filter_map(each))
 }
 
-fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> Outcome {
+fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> ScenarioResult {
     let side = |index: usize| {
         let measurements: Vec<Measurements> =
             rounds.iter().map(|round| round[index].clone()).collect();
@@ -93,7 +93,7 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> 
         .filter_map(|[without, with]| ratio(rate(with)?, rate(without)?))
         .map(|share| format!("{share:.2}"))
         .collect();
-    Outcome {
+    ScenarioResult {
         name: "observe",
         setting: format!(
             "{} events of {} bytes to {} each, as fast as {} connections are answered; seen: metrics counted and read \

@@ -9,14 +9,14 @@ use posthaste_charts::format;
 use serde_json::json;
 
 use super::{full_speed, unlimited};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::{Fixture, NodeLayout};
 use crate::measured_process::ProcessKind;
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::prometheus::Histogram;
 use crate::recorder::Recorder;
-use crate::report::{Measurements, Outcome, Round, bytes, number, percentiles, row};
+use crate::report::{Measurements, Round, ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::Percentiles;
 use crate::usage::Usage;
@@ -33,7 +33,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 const LAG_METRIC: &str = "posthaste_first_attempt_lag_seconds";
 
 /// Scenario `throughput`: full speed.
-pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn throughput(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = settings.events.unwrap_or(EVENTS);
     let rounds = alternate(settings, events, None).await?;
     let setting = format!(
@@ -52,7 +52,7 @@ pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 /// Scenario `lag`: a constant rate.
-pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn lag(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = paced_events(settings);
     let rounds = alternate(settings, events, Some(settings.per_second)).await?;
     let setting = paced_setting(settings, events);
@@ -67,7 +67,7 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 /// Scenario `nodes`: lag with one node, and with two nodes of which the accepting one does not own the endpoint.
-pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn nodes(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = paced_events(settings);
     let mut table = vec![row(&[
         "",
@@ -103,7 +103,7 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         ]));
         documents.push(json!({"nodes": name, "figures": measurements, "rounds": rounds}));
     }
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "nodes",
         setting: paced_setting(settings, events),
         table,
@@ -142,7 +142,7 @@ async fn alternate(
     settings: &Settings,
     events: usize,
     per_second: Option<f64>,
-) -> Result<Vec<Round>, Failure> {
+) -> Result<Vec<Round>, BenchError> {
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let mut measured = [None, None];
@@ -198,7 +198,7 @@ pub(super) async fn measure(
     settings: &Settings,
     run: Run,
     what: &str,
-) -> Result<Measurements, Failure> {
+) -> Result<Measurements, BenchError> {
     let Run {
         kind,
         layout,
@@ -284,7 +284,7 @@ pub(super) fn usage_each(before: &Usage, after: &Usage, deliveries: usize) -> Me
 }
 
 /// Reads all metrics every second until that fails.
-async fn scrape(fixture: &Fixture) -> Failure {
+async fn scrape(fixture: &Fixture) -> BenchError {
     let mut seconds = tokio::time::interval(SCRAPE_INTERVAL);
     loop {
         seconds.tick().await;
@@ -299,7 +299,7 @@ async fn scrape(fixture: &Fixture) -> Failure {
 async fn lag_histogram(
     fixture: &Fixture,
     metrics: MetricsUse,
-) -> Result<Option<Histogram>, Failure> {
+) -> Result<Option<Histogram>, BenchError> {
     match metrics {
         MetricsUse::Off => Ok(None),
         MetricsUse::ReadAround | MetricsUse::Scraped => {
@@ -375,7 +375,12 @@ fn table_of(median: &Round) -> Vec<Vec<String>> {
     table
 }
 
-fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Settings) -> Outcome {
+fn outcome(
+    name: &'static str,
+    setting: String,
+    rounds: &[Round],
+    settings: &Settings,
+) -> ScenarioResult {
     let median = Round::median(rounds);
     let table = table_of(&median);
     let each: Vec<String> = rounds
@@ -396,7 +401,7 @@ fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Set
             each.join(", ")
         ));
     }
-    Outcome {
+    ScenarioResult {
         name,
         setting,
         table,

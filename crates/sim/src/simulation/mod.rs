@@ -3,7 +3,7 @@
 //!
 //! A run has two phases. The fault phase has traffic, operator actions and faults. In the recovery phase there
 //! are no faults, and every delivery must end in bounded time. Everything is determined by one seed. A run that
-//! violates a guarantee is repeated with a trace of its last events; see [`run`] and [`Failure`].
+//! violates a guarantee is repeated with a trace of its last events; see [`run`] and [`FailedRun`].
 
 mod engine;
 mod workload;
