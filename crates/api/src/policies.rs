@@ -35,7 +35,7 @@ use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
 pub const MAX_SIMULATED: u32 = 100_000;
 /// Maximum number of parallel simulations, so that they do not delay deliveries.
 pub const MAX_SIMULATIONS: usize = 1;
-/// Maximum time that a simulation waits for others before it is refused, and `Retry-After` of the refusal.
+/// Maximum time that a simulation waits for others before it is refused, and `Retry-After` of the response.
 const SIMULATION_WAIT: Span = Span::from_secs(2);
 
 static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);

@@ -55,7 +55,7 @@ pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::{REQUEST_TYPE, RequestDraft};
 pub use row::{EventRow, RowsResult};
 pub(super) use schema::{
-    ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
+    ACCEPT_ERRORS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
     delay, new_event, short_text,
 };
 pub(crate) use trace::RequestTrace;

@@ -34,7 +34,7 @@ pub const NAIVE_INTERVAL: Span = Span::from_secs(60);
 pub const NAIVE_GIVES_UP_AFTER: Span = Span::from_hours(72);
 
 /// Time until a connection is refused during the outage.
-const REFUSAL_MS: u64 = 5;
+const CONNECTION_ERROR_MS: u64 = 5;
 /// Response time after the outage.
 const ANSWER_MS: u64 = 20;
 /// Time until a result is persisted.
@@ -361,7 +361,10 @@ impl<'a> OutageSimulation<'a> {
         let at_ms = self.events.now_ms();
         let taken = self.receiver.take(at_ms, 1);
         let (delay_ms, outcome) = match taken {
-            None => (REFUSAL_MS, Outcome::Failed(TransportError::Connection)),
+            None => (
+                CONNECTION_ERROR_MS,
+                Outcome::Failed(TransportError::Connection),
+            ),
             Some(0) => (ANSWER_MS, answer(503)),
             Some(_) => (ANSWER_MS, answer(200)),
         };
@@ -437,7 +440,7 @@ mod tests {
         slow.capacity_per_second = 10.0;
         let posthaste = forecast(&slow).posthaste;
         assert_eq!(posthaste.delivered, 2_000);
-        // The in-flight window is increased from time to time as a test: at most one refusal in five attempts.
+        // The in-flight window is increased from time to time as a test: at most one refused attempt in five.
         assert!(
             posthaste.attempts <= 2_500,
             "{} attempts",

@@ -66,7 +66,7 @@ pub struct Gate {
 
 /// Time after the last result for which a gate is remembered, with its window and its recent failures.
 const KEEP_AFTER_LAST_RESULT: Span = Span::from_secs(60);
-/// Refusals for overload within this time of a success are no failures for the breaker: a receiver that has just
+/// Overload responses within this time of a success are no failures for the breaker: a receiver that has just
 /// accepted a request is not down. Backpressure lowers the rate instead.
 const OVERLOAD_GRACE: Span = Span::from_secs(1);
 
