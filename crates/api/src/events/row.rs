@@ -127,13 +127,7 @@ impl EventParser {
             }
         };
         Some(ParsedEvent {
-            content: Content {
-                event_type: event_type?,
-                content_type: None,
-                payload: payload?,
-                trace: None,
-                scheduled_run: None,
-            },
+            content: Content::new(event_type?, payload?),
             idempotency_key: Some(row.idempotency_key.to_owned()),
             due,
             ordering_key: row.ordering_key.map(str::to_owned),
