@@ -1,22 +1,16 @@
 //! `posthaste request`: sends a one-off request to a URL.
-//!
-//! A payload reaches the server byte for byte: it is validated, but never serialized again.
 
-use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
 use posthaste_core::delivery::RequestMethod;
-use posthaste_core::time::{Span, Timestamp};
-use posthaste_system::clock::Clock;
+use posthaste_core::time::Timestamp;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::action::{OptionKind, parse_time};
+use super::action::OptionKind;
 use super::connection_args::{ConnectArgs, TenantArgs};
-use super::{follow, path, view};
+use super::payload::{Payload, due, send_and_print};
+use super::{follow, path};
 use crate::cli::error::CommandError;
-use crate::cli::input::{self, STANDARD};
-use crate::cli::output;
 use crate::client::ApiRequest;
 
 const REQUEST_EXAMPLES: &str = "\
@@ -84,11 +78,6 @@ fn method(text: &str) -> Result<RequestMethod, String> {
     upper.parse().map_err(|error| format!("{error}"))
 }
 
-fn due(text: &str) -> Result<String, String> {
-    let now = Clock::system().wall();
-    parse_time(text, |span: Span| now.after(span))
-}
-
 /// Validates a value while the arguments are parsed.
 fn checked(kind: OptionKind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
@@ -100,12 +89,8 @@ struct Request<'a> {
     method: RequestMethod,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
+    #[serde(flatten)]
+    payload: Payload<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deliver_at: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,13 +110,7 @@ pub async fn send(args: &RequestArgs) -> Result<(), CommandError> {
     let tenant = args.tenant.tenant.as_deref();
     let path = path::fill("/v1/tenants/{tenant}/requests", tenant, None)?;
     let request = ApiRequest::post(path, body(args)?);
-    let mut client = args.connect.client()?;
-    let answer = client.send(&request).await?;
-    if args.connect.json {
-        output::print_json(&answer.text)?;
-    } else {
-        output::print(&view::object(&answer.value))?;
-    }
+    let (mut client, answer) = send_and_print(&args.connect, &request).await?;
     if !args.watch {
         return Ok(());
     }
@@ -142,22 +121,12 @@ pub async fn send(args: &RequestArgs) -> Result<(), CommandError> {
 }
 
 fn body(args: &RequestArgs) -> Result<String, CommandError> {
-    let bytes = match (&args.payload, &args.file) {
-        (Some(payload), _) if payload == STANDARD => Some(input::read(STANDARD)?),
-        (Some(payload), _) => Some(payload.clone().into_bytes()),
-        (None, Some(file)) => Some(input::read(file)?),
-        (None, None) if args.method.needs_body() => Some(b"{}".to_vec()),
-        (None, None) => None,
-    };
-    let is_json = args.content_type.is_none();
-    let payload: Option<Box<RawValue>> = match bytes.as_deref().filter(|_| is_json) {
-        None => None,
-        Some(bytes) => Some(serde_json::from_slice(bytes).map_err(|error| {
-            CommandError::Input(format!(
-                "the payload is not JSON: {error}; quote it for the shell, or send it as it is with --content-type"
-            ))
-        })?),
-    };
+    let payload = Payload::read(
+        args.payload.as_deref(),
+        args.file.as_deref(),
+        args.content_type.as_deref(),
+        args.method.needs_body().then_some("{}"),
+    )?;
     let value_of = |kind: OptionKind, text: &String| {
         let read = kind.read(text, Timestamp(0));
         read.map_err(CommandError::Input)
@@ -171,11 +140,7 @@ fn body(args: &RequestArgs) -> Result<String, CommandError> {
         url: &args.url,
         method: args.method,
         headers: (!headers.is_empty()).then(|| OptionKind::Headers.joined(headers)),
-        body_base64: bytes
-            .filter(|_| !is_json)
-            .map(|bytes| BASE64_STANDARD.encode(bytes)),
-        payload: payload.as_deref(),
-        content_type: args.content_type.as_deref(),
+        payload,
         deliver_at: args.deliver_at.as_deref(),
         delay: args.delay.as_deref(),
         retry_policy: retry_policy

@@ -8,6 +8,12 @@ use http::Method;
 use super::super::action::{Action, Field, OptionKind, Shape, body, positional};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
+pub(super) const OVERLAP: Field = body(
+    "overlap",
+    "overlap",
+    OptionKind::Duration,
+    "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
+);
 pub(super) const SECRET_KIND: Field = body(
     "secret-kind",
     "secret_kind",
@@ -275,16 +281,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
         ],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/endpoints/{id}/secret/rotate",
-        fields: &[
-            body(
-                "overlap",
-                "overlap",
-                OptionKind::Duration,
-                "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
-            ),
-            SECRET_KIND,
-            SECRET_FILE,
-        ],
+        fields: &[OVERLAP, SECRET_KIND, SECRET_FILE],
         shape: Shape::Object(None),
     },
 ];

@@ -5,7 +5,7 @@
 use http::Method;
 
 use super::super::action::{Action, Field, OptionKind, Shape, body, positional};
-use super::endpoints::{SECRET_FILE, SECRET_KIND};
+use super::endpoints::{OVERLAP, SECRET_FILE, SECRET_KIND};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
 const TENANT_FIELDS: [Field; 23] = [
@@ -231,16 +231,7 @@ pub(super) static TENANTS: &[Action] = &[
         examples: &["posthaste tenants rotate-signing-secret acme --overlap 1h"],
         method: Method::POST,
         path: "/v1/tenants/{id}/signing-secret/rotate",
-        fields: &[
-            body(
-                "overlap",
-                "overlap",
-                OptionKind::Duration,
-                "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
-            ),
-            SECRET_KIND,
-            SECRET_FILE,
-        ],
+        fields: &[OVERLAP, SECRET_KIND, SECRET_FILE],
         shape: Shape::Object(None),
     },
 ];
