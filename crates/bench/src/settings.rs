@@ -23,7 +23,7 @@ const CONNECTIONS_OUT: usize = 512;
 /// Maximum number of connections to one endpoint. More do not increase the throughput.
 const MAX_CONNECTIONS_OUT: usize = 64;
 
-/// What is to be shown.
+/// The scenarios of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {

@@ -105,8 +105,8 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> 
         ),
         table,
         notes: vec![format!(
-            "Medians of {} rounds, in turns. Deliveries per second, seen/unseen, round by round: {}. Whoever reads the \
-             lines shares the machine.",
+            "Medians of {} rounds, in turns. Deliveries per second, seen/unseen, round by round: {}. The reader of \
+             the lines runs on the same machine.",
             rounds.len(),
             each.join(", ")
         )],

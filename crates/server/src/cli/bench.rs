@@ -84,7 +84,7 @@ pub struct BenchArgs {
     pub only: Option<MeasuredSide>,
 }
 
-/// One of the two, for whoever works on it.
+/// One of the two processes, for work on the benchmark.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum MeasuredSide {
     /// The raw relay, without store and engine

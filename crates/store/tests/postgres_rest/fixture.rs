@@ -1,4 +1,4 @@
-//! Fixtures.
+//! Databases, nodes, tenants, endpoints and events of the tests.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Fixtures.
+//! Stores in temporary folders, tenants, endpoints and events of the tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};

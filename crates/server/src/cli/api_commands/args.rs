@@ -50,7 +50,7 @@ pub struct Invocation {
     pub is_confirmed: bool,
 }
 
-/// Which part of a list.
+/// Page of a list.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Page")]
 pub struct PageArgs {
