@@ -1,8 +1,7 @@
-//! Delivery stats: five health figures with their ranges, and time series; of everything, a tenant or an endpoint.
+//! Delivery stats: five health ratios with their ranges, and time series; of everything, a tenant or an endpoint.
 //!
-//! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the last two
-//! seconds, which are not written yet; a node that does not answer within one second is left out. While the store is
-//! unavailable there is no answer. A ratio without data has its healthy value. The definitions of the ratios are in
+//! The store counts in the transactions that record attempts, so stats are the same on every node and survive a restart.
+//! While the store is unavailable, the response is an error. A ratio without data has its healthy value. The definitions of the ratios are in
 //! `posthaste_telemetry::metrics::health`.
 
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Writes decisions about schedules.
+//! Stores the decisions of the scheduler, with the events that they create.
 //!
 //! The events of a decision pass the same quotas and the same write queue as those of a request, and are counted in the same
 //! way. [`AdvanceOutcome`] tells apart what the caller does next.

@@ -1,4 +1,4 @@
-//! Delivery stats on pages: five health indicators with their normal ranges, and charts over time.
+//! Delivery stats on pages: five health ratios with their normal ranges, and charts over time.
 //!
 //! [`Stats`] holds the indicators and [`StatsSeries`] the counts by time bucket. [`TimeRange`] is the time range that the
 //! visitor chose.

@@ -1,4 +1,4 @@
-//! Five values that show whether webhooks arrive, each with a healthy range and an alert range.
+//! Health ratios: five values that show whether webhooks arrive, each with a healthy range and an alert range.
 //!
 //! Four of them are a [`Ratio`] of counters. Its constructors are the definitions that the API, metrics, alerts and pages
 //! share:

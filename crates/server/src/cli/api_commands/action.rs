@@ -54,7 +54,7 @@ pub enum Shape {
     Object(Option<&'static str>),
     /// A replay, which can be followed.
     Replay,
-    /// Health figures.
+    /// Health ratios.
     Stats,
     /// Limits of a tenant and their usage.
     Usage,
